@@ -26,13 +26,14 @@ def planted(name: str, mended: bool) -> Callable[[int], None]:
 
 def main() -> None:
     """Say in JSON what a look at the job of this name finds, the first finding first."""
-    from hasten.doctor.profiling.profile_run import found_in, observe_job
+    from hasten.doctor.profiling.run_profiler import profile_run
+    from hasten.doctor.registry import found_in_run
     from hasten.facts.finding import ranked
 
     chosen = BY_NAME[sys.argv[1]]
-    look = observe_job(chosen.make(False), chosen.plan(False), tell=lambda what: None)
+    look = profile_run(chosen.make(False), chosen.plan(False), report=lambda what: None)
     findings = [
-        {"code": each.code, "place": each.place, "most_gain": _bound(each.price)} for each in ranked(found_in(look))
+        {"code": each.code, "place": each.place, "most_gain": _bound(each.price)} for each in ranked(found_in_run(look))
     ]
     print(json.dumps({"findings": findings, "overhead": vars_of(look.overhead), "growth": look.growth}))
 

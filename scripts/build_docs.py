@@ -1,8 +1,7 @@
-"""Writes the pages of docs/ that the code itself can tell: one for each technique, their list, and the commands; and
-the list of what was measured.
+"""Writes the pages of docs/ that are generated: one for each technique and each rule, their lists, the commands, all
+messages, and the list of records.
 
-`make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now, so a page can no
-more fall behind its technique than a docstring can.
+`make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from hasten.cli import app
 from hasten.doctor.registry import EVERY as RULES
 from hasten.doctor.registry import SOURCE_RULES, AnyRule
 from hasten.techniques import ALL, Stage, Technique
+from messages import page_of_messages
 from record_list import page_of_records
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -41,7 +41,14 @@ def pages() -> dict[str, str]:
     techniques = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
     rules = {f"rules/{rule.name}.md": rule_page(rule) for rule in RULES}
     lists = {"techniques/README.md": list_of_techniques(ALL), "rules/README.md": list_of_rules(RULES)}
-    return {"commands.md": page_of_commands(), "records.md": page_of_records(), **lists, **techniques, **rules}
+    return {
+        "commands.md": page_of_commands(),
+        "messages.md": page_of_messages(lines_of_commands()),
+        "records.md": page_of_records(),
+        **lists,
+        **techniques,
+        **rules,
+    }
 
 
 def technique_page(technique: Technique) -> str:
@@ -130,9 +137,14 @@ def list_of_rules(rules: tuple[AnyRule, ...]) -> str:
 
 
 def page_of_commands() -> str:
+    head = ["<!-- Written by `make docs` from src/hasten/cli; change that instead. -->", "", "# Commands"]
+    return "\n".join([*head, *lines_of_commands(), ""])
+
+
+def lines_of_commands() -> list[str]:
     """Every command with its arguments, options and examples, as its --help has them."""
     program: Any = get_command(app)
-    lines = ["<!-- Written by `make docs` from src/hasten/cli; change that instead. -->", "", "# Commands"]
+    lines: list[str] = []
     for name, command in _each_command(program):
         text, _, examples = command.help.partition("\n\n\b\n")
         lines += ["", f"## hasten {name}", "", text]
@@ -140,7 +152,7 @@ def page_of_commands() -> str:
             lines += ["", "| | |", "|---|---|", *map(parameter_row, command.params)]
         commands = [line.strip() for line in examples.splitlines() if line.startswith(" ")]
         lines += ["", "```console", *(f"$ {line}" for line in commands), "```"]
-    return "\n".join([*lines, ""])
+    return lines
 
 
 def _each_command(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:

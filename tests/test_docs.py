@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import build_docs
+import messages
 from hasten.facts.plan_file import plan_from_toml
 from hasten.techniques import ALL
 
@@ -78,3 +79,20 @@ def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():
 
 def test_a_cell_of_a_table_keeps_bars_and_brackets_as_text():
     assert build_docs.as_cell("runs/<name>, a|b") == r"runs/&lt;name>, a\|b"
+
+
+def test_the_text_of_an_error_is_a_template(tmp_path):
+    (tmp_path / "planted.py").write_text(
+        "from hasten.errors import JobError, Misconfigured, StorageFailed as Failed\n"
+        "AGAIN = 'try again'\n"
+        "def check(path, steps, many):\n"
+        "    what, fix = f'has {len(many)} of {steps.total_steps}', 'write ' + ('one' if many else 'two')\n"
+        "    raise Misconfigured(what, where=str(path), fix=fix)\n"
+        "def fail(): return JobError('epochs', 'is 0', 'write 1'), Failed(reason(), fix=AGAIN), ValueError('other')\n"
+    )
+    found = [(each.kind, each.text) for each in messages.messages(tmp_path)]
+    assert found == [
+        ("Misconfigured", "`‹path›`: has ‹many› of ‹total steps› → write one | two"),
+        ("JobError", "`Job.epochs`: is 0 → write 1"),
+        ("StorageFailed", "‹reason› → try again"),
+    ]

@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-GENERATED = ("commands.md", "records.md")
+GENERATED = ("commands.md", "messages.md", "records.md")
 
 LINK = re.compile(r"\((?:\.\./)?(records/[^)#\s]*/[^)#\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)

@@ -22,11 +22,11 @@ REQUIRED_TRAPS = {*range(1, 20), *range(30, 36), 39, 40, *range(43, 52)}
 LAST_TRAP = 51
 
 # Rooms that hold a check which the whole package is to hold; tests/ stands for the folders of tests.
-READ_NO_PRIVATE_NAMES = {"data", "facts", "report", "cli", "entry", "errors", "stop_signals"}
-SAY_NO_OLD_WORDS = {"errors"}
+READ_NO_PRIVATE_NAMES = {"data", "kernels", "techniques", "facts", "report", "cli", "entry", "errors", "stop_signals"}
+SAY_NO_OLD_WORDS = {"errors", "kernels", "techniques"}
 IMPORT_IN_NO_CIRCLE = {"data", "doctor", "facts", "kernels", "measure", "parallel", "report", "techniques", "cli"}
-SMALL_FOLDERS = {"errors"}
-NAMES_OF_THEIR_OWN = {"errors"}
+SMALL_FOLDERS = {"errors", "kernels", "techniques"}
+NAMES_OF_THEIR_OWN = {"errors", "kernels", "techniques"}
 
 
 def of(held: set[str]) -> list[Source]:

@@ -1,6 +1,6 @@
 """Training from Python: the engine with what a person expects around it.
 
-`train` runs a whole job, `prepare` hands out a run whose loop is the caller's own. Like the command line, this module
+`train` runs a whole job; `prepare` returns a run whose loop the caller writes. Like the command line, this module
 may import every room; none may import it.
 """
 
@@ -49,18 +49,19 @@ def train(
 ) -> Result:
     """Train a job by a plan, to its planned end or an early stop.
 
-    plan: a Plan, the path of a plan.toml, or None for the job as it is.
-    weights: file to begin with, of the job's own model: see hasten.read_weights. None begins as the model is made.
-    run_dir: folder for plan, environment, metrics, checkpoints and weights; it is made, and must be empty. None writes
-        no file.
-    saving: when checkpoints are saved, and which stay; None is Saving().
+    plan: a Plan, the path of a plan.toml, or None for the baseline.
+    weights: file of weights to begin with, for the job's own model: see hasten.read_weights. None: the model's own
+        initialisation.
+    run_dir: folder for plan, environment, metrics, checkpoints and weights; it is created, and must be empty. None
+        writes no file.
+    saving: when checkpoints are saved, and which are kept; None: Saving().
     receivers: of the run's events (hasten.facts.events); None shows progress on the terminal.
-    name: of the job, as it is shown and written down.
+    name: of the job, in logs and files.
 
-    Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is,
-    SystemExit too. With a run_dir, the last complete step is saved before; and SIGINT, SIGTERM, SIGHUP, SIGXCPU and
-    SIGUSR1 end the run at its next step, saved: as KeyboardInterrupt. One that a launcher such as torchrun has started
-    again goes on with its run.
+    Raises HastenError, whose classes and exit codes hasten.errors lists. What the job's own code raises is not wrapped,
+    SystemExit included. With a run_dir, the last complete step is saved first; and SIGINT, SIGTERM, SIGHUP, SIGXCPU and
+    SIGUSR1 save and end the run at its next step, as KeyboardInterrupt. A process that a launcher such as torchrun has
+    restarted resumes its run.
     """
     with joined(), failing_as_one(cause_of):
         if run_dir is not None and started_anew(lambda: Path(run_dir)):
@@ -81,23 +82,23 @@ def resume(
     receivers: Sequence[Receiver] | None = None,
     name: str = "",
 ) -> Result:
-    """Go on with a run from its newest checkpoint that is whole, as if it had never ended; from its beginning when it
-    has none, or when nothing is in the folder yet. A run that is complete is completed again.
+    """Resume a run from its newest verified checkpoint, or from its beginning if it has none. A complete run ends at
+    once.
 
-    plan, saving, name: None, or no name, takes those that the run began with.
-    weights: to begin with, where it begins; None takes those that it began with before. They are not read otherwise.
-    run_dir: its folder.
-    allow_change: keys of the configuration that may differ from the run's own although that changes what is trained.
+    plan, saving, name: None, or an empty name, takes the run's own.
+    weights: used only if the run starts from its beginning; None takes the weights that it began with.
+    run_dir: the run's folder.
+    allow_change: keys of the configuration that may differ from the run's although that changes training.
 
-    Else as train. Raises Misconfigured also for a change that is not allowed, and when another process trains there.
+    Otherwise as train. Raises Misconfigured also for a change that is not allowed, and if another process trains there.
     """
     with joined(), failing_as_one(cause_of):
-        before, told = from_the_leader(lambda: RunFolder.reopen(Path(run_dir)).asked())
-        # Of what the command line replaced, what this job has too: there the run goes on as it does here.
+        before, notes = from_the_leader(lambda: RunFolder.reopen(Path(run_dir)).asked())
+        # Replaced fields that this job has too are recorded again, so that the command line resumes the same run.
         changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
         asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
         shared = {"weights": weights, "run_dir": run_dir, "receivers": receivers}
-        return go_on(job, plan, asked, allow_change=allow_change, told=told, **shared)
+        return go_on(job, plan, asked, allow_change=allow_change, notes=notes, **shared)
 
 
 def begin(
@@ -110,7 +111,7 @@ def begin(
     receivers: Sequence[Receiver] | None,
     way_on: str | None = None,
 ) -> Result:
-    """Train as train does, and keep how it was asked for. way_on: the command that goes on with the run."""
+    """Train as train does, and record the options. way_on: the command that resumes the run."""
     with joined(), failing_as_one(cause_of):
         wanted = _Wanted(job, plan, receivers, asked.name)
         if from_the_leader(lambda: run_dir is None):
@@ -138,11 +139,10 @@ def go_on(
     run_dir: str | Path,
     allow_change: Sequence[str],
     receivers: Sequence[Receiver] | None,
-    told: Sequence[str],
+    notes: Sequence[str],
     way_on: str | None = None,
 ) -> Result:
-    """Go on as resume does, and keep how it was asked for now. told: what a person is to know of that. way_on: the
-    command that goes on with the run."""
+    """Resume as resume does, and record the options. notes: for the user. way_on: the command that resumes the run."""
     with joined(), failing_as_one(cause_of):
         wanted = _Wanted(job, plan, receivers, asked.name)
         if not present_ranks().leads:
@@ -151,14 +151,14 @@ def go_on(
         with run_lock(folder.path) as lock:
             folder.clean()
             found = Recovered.of(folder.store, allow_change)
-            goes_on = found.loaded is not None
+            resumes = found.loaded is not None
             _, begun_by = from_the_leader(lambda: (found.name, folder.plan()))
-            if goes_on and weights is not None:
-                told = (*told, f"{weights} was not read: the run goes on with weights of its own")
-            found = replace(found, told=(*found.told, *told))
+            if resumes and weights is not None:
+                notes = (*notes, f"{weights} was not read: the run resumes with its own weights")
+            found = replace(found, told=(*found.told, *notes))
             way_on = way_on or _way_on(folder)
             kept = KeptRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
-            with nullcontext() if goes_on else begun_with(weights, folder.path) as given:
+            with nullcontext() if resumes else begun_with(weights, folder.path) as given:
                 return _train(wanted.planned(begun_by), given, kept)
 
 
@@ -176,7 +176,7 @@ def _go_on_led(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What to train and whom to tell, whether it begins or goes on; see train."""
+    """What to train, and who receives its events; see train."""
 
     job: Job
     plan: Plan | str | Path | None
@@ -184,16 +184,16 @@ class _Wanted:
     name: str
 
     def planned(self, begun_by: Plan | None) -> _Wanted:
-        """By the plan that the run began with, where no other is given."""
+        """With the plan that the run began with, if no other is given."""
         return self if self.plan is not None else replace(self, plan=begun_by)
 
 
 def _train(wanted: _Wanted, given: GivenWeights | None, kept: KeptRun | LedRun | None) -> Result:
-    """given: what the run begins with; None begins it as the model is made. kept: None writes no file."""
+    """given: weights that the run begins with. kept: None writes no file."""
     remove_what_the_dead_left()
     shown = _receivers(wanted.receivers)
     job, watcher = wanted.job if given is None else given.within(wanted.job), _watcher(shown, wanted.receivers)
-    # Closed also when no run comes of it: one may show a bar.
+    # Closed also if no run begins: one of them may show a bar.
     with closing(Several(shown)) as outward, prepare(job, wanted.plan, name=wanted.name, watcher=watcher) as run:
         run.notices += given.notices if given is not None else []
         if kept is not None:
@@ -205,9 +205,9 @@ def _train(wanted: _Wanted, given: GivenWeights | None, kept: KeptRun | LedRun |
 
 
 def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", watcher: Watcher | None = None) -> Run:
-    """A run built from a job and a plan, for a loop of one's own; see hasten.Run.
+    """A run built from a job and a plan, for your own loop; see hasten.Run.
 
-    watcher: is told while samples are read to be kept; None leaves it to the run's notices.
+    watcher: receives the progress of building a cache; None leaves it to the run's notices.
     """
     make_first_calls()
     if isinstance(plan, str | Path):
@@ -216,10 +216,10 @@ def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", 
 
 
 def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Watcher | None:
-    """Shows at once what is done before the run begins; None where nobody looks."""
+    """Shows progress before the run begins; None if there is no receiver."""
     if not shown:
-        looked_at = given is None or len(given) > 0
-        return _watcher_of_caches(present_ranks().rank) if looked_at else None
+        shows = given is None or len(given) > 0
+        return _watcher_of_caches(present_ranks().rank) if shows else None
     outward = Several(shown)
     return Watcher(
         lambda text: outward.log(Noticed(text=text)),
@@ -228,20 +228,20 @@ def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Wat
 
 
 def _watcher_of_caches(rank: int) -> Watcher:
-    """For a rank that shows nothing else: a cache is built by whichever rank comes first, for all of them."""
+    """For a rank that shows nothing else: whichever rank comes first builds a cache for all of them."""
     from hasten.report.display import printable
     from hasten.report.terminal.output import write_line
 
-    told = 0
+    shown = 0
 
     def say(text: str) -> None:
         write_line(sys.stderr, printable(f"rank {rank}: {text}"))
 
     def progress(done: int, samples: int) -> None:
-        nonlocal told
+        nonlocal shown
         quarters = done * 4 // samples
-        if quarters != told:  # each line stays
-            told = quarters % 4  # another cache may follow
+        if quarters != shown:
+            shown = quarters % 4  # another cache may follow
             say(f"prepared {done:,} of {samples:,} samples")
 
     return Watcher(lambda text: None, lambda done, samples: None, of_cache=Watcher(say, progress))

@@ -1,28 +1,28 @@
 """Every error that hasten raises on purpose, and the exit code it ends a command with.
 
 HastenError                1   the base; never raised itself
-├── InvalidMeasurement     1   a timing or count that cannot be believed
+├── InvalidMeasurement     1   a timing or count that cannot be right
 │   └── NotMeasurable     75   other programs use the machine: try again later, as EX_TEMPFAIL of sysexits.h means
 ├── Misconfigured          2   what was asked for cannot be done
 │   ├── JobError           2   a field of the job is wrong
 │   ├── PlanError          2   a plan is wrong, or asks for what does not go together
 │   ├── Unavailable        2   an optional part is not installed
-│   └── Unreadable         2   a source file that is to be looked at cannot be read, or is not Python
+│   └── Unreadable         2   a source file cannot be read, or is not Python
 ├── UserCodeFailed        10   the job's own code raised
-├── DataFailed            11   a data set gave nothing, or something unusable
+├── DataFailed            11   a data set returned nothing, or something unusable
 ├── OutOfMemory           12   the work does not fit
 ├── NonFinite             13   a loss or gradient became NaN or infinite
-├── Hang                  14   something stopped answering
-├── RankFailed             *   another process of the run failed first, whose code it is
+├── Hang                  14   a process or collective stopped responding
+├── RankFailed             *   another process of the run failed first; it has that one's code
 └── StorageFailed         15   a file could not be written or read
-    └── Damaged           15   a file was read, and is not what was written; or it is gone
+    └── Damaged           15   a file is not what was written, or it is missing
 
-Codes of what is no error:
+Codes that are not of errors:
 
 HARMED                    16   `hasten prove loss`: the planned run is worse than the margin allows
                                `hasten prove resume`: a run that was killed and resumed differs
-NOT_PROVEN                17   `hasten prove loss`: inconclusive; or better, which is no sameness either
-                               `hasten prove resume`: the job differs from itself, or ends before it can be killed
+NOT_PROVEN                17   `hasten prove loss`: inconclusive; or better, which is not equivalent either
+                               `hasten prove resume`: two undisturbed runs differ, or a run ends before it is killed
 INTERRUPTED              130   of any command, by Ctrl-C
 TERMINATED               143   of any command, by SIGTERM, SIGHUP, SIGXCPU or SIGUSR1
 
@@ -34,14 +34,14 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
-_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # by terminals: control codes, writing directions, halves of characters
+_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # terminals act on them: control codes, writing directions, surrogates
 HARMED, NOT_PROVEN = 16, 17
 INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as a shell counts it
 
 
 RAISED = (Exception, SystemExit)
-"""What the job's code raises and a run fails by. To let sys.exit() pass would end a half-trained run with an exit code
-of the job's choosing, 0 for one, and without a word."""
+"""What the job's code may raise that fails a run. If sys.exit() passed, a half-trained run could end with exit code 0
+and no message."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -69,12 +69,12 @@ class HastenError(Exception):
         place = f"{self.where}: " if self.where else ""
         remedy = f"\n  → {self.fix}" if self.fix else ""
         text = f"{place}{self.what}{remedy}"
-        # It may quote a file of somebody else, and Python prints it where nobody catches it.
-        return "".join(each for each in text if each == "\n" or unicodedata.category(each) not in _OBEYED)
+        # It may quote an untrusted file, and Python prints it if nobody catches it.
+        return "".join(each for each in text if each == "\n" or unicodedata.category(each) not in _CONTROLS)
 
 
 def _restored(kind: type[HastenError], what: str, where: str, fix: str) -> HastenError:
-    """What another process sent."""
+    """From another process."""
     return kind(what, where=where, fix=fix)
 
 
@@ -114,7 +114,7 @@ class Unreadable(Misconfigured):
 
 
 class UserCodeFailed(HastenError):
-    """trace: the lines of a traceback from the user's first frame on, where the code ran in another process."""
+    """trace: the traceback from the user's first frame on, if the code ran in another process."""
 
     exit_code = 10
     trace = ""
@@ -137,7 +137,7 @@ class Hang(HastenError):
 
 
 class RankFailed(HastenError):
-    """Why another rank failed, whose end is this one's too."""
+    """Another rank failed, which ends this one."""
 
     def __init__(self, what: str, *, where: str, code: int) -> None:
         self.exit_code = code

@@ -1,12 +1,12 @@
-"""The signals that ask a process to end, and who hears them.
+"""The signals that ask a process to end, and what each command does on them.
 
-No handler of ours raises. An exception out of a handler can surface in any line of any library, which may swallow it:
-an import that is interrupted so leaves half a module behind. So C writes a signal's number into a pipe, and a thread of
-ours reads it: at once, also while the main thread is inside a C function that lasts.
+No handler of hasten raises. An exception out of a handler can surface in any line of any library, which may swallow it:
+an import that is interrupted so leaves half a module behind. Instead, C writes a signal's number into a pipe, and a
+thread reads it at once, also while the main thread is inside a long C function.
 
-From its first line on, a command ends at once by any of these signals (`end_at_once`). A run that trains in a folder
-takes them over, to save a checkpoint first (training/stop_request.py). Other commands keep what they have found: there
-each of these signals has Python's own handler of Ctrl-C, which raises KeyboardInterrupt (`as_ctrl_c`).
+From its first line on, any of these signals ends a command at once (`end_at_once`). A run that trains in a folder saves
+a checkpoint first (training/stop_request.py). Other commands return what they have found so far: there each of these
+signals has Python's own handler of Ctrl-C, which raises KeyboardInterrupt (`as_ctrl_c`).
 
 This module loads before everything else, so it imports nothing but the standard library and the errors.
 """
@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, NoReturn
 from hasten.errors import INTERRUPTED, TERMINATED, Misconfigured, Terminated
 
 Hear = Callable[[bytes], float | None]
-"""Is given the numbers of signals that came, in a thread of its own. Answers with the seconds until it wants to be
-called again if none comes, then with no number; None: never."""
+"""Called in its own thread with the numbers of the signals that came. It returns the seconds after which it is called
+again, without a number, if no signal comes; None: never."""
 
-MORE = "HASTEN_STOP_SIGNALS"  # the variable of a person whose cluster announces the end by another signal
+MORE = "HASTEN_STOP_SIGNALS"  # environment variable: further signals by which a cluster announces the end
 _OF_A_CLUSTER = "USR1", "USR2"
 _TO_A_GROUP = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 
@@ -53,8 +53,8 @@ def stop_signals() -> list[int]:
 
 
 def free_signals() -> list[int]:
-    """Those of them that nobody else has: neither the user's job, nor a program that Python is embedded in, nor a shell
-    that lets a command in the background ignore them."""
+    """Those without another handler: neither of the user's job, nor of a program that embeds Python, nor ignored by a
+    shell that runs the command in the background."""
     unused = signal.SIG_DFL, signal.default_int_handler
     return [number for number in stop_signals() if signal.getsignal(number) in unused or is_ours(number)]
 
@@ -75,7 +75,7 @@ def exit_code(number: int) -> int:
 
 
 def interrupt(number: int) -> KeyboardInterrupt:
-    """What a run raises that a signal ended. 0 stands for a KeyboardInterrupt that somebody else raised."""
+    """What a run that a signal ended raises. number: 0 for a KeyboardInterrupt that other code raised."""
     return KeyboardInterrupt() if number in (0, signal.SIGINT) else Terminated(shown(number))
 
 
@@ -83,8 +83,8 @@ def interrupt(number: int) -> KeyboardInterrupt:
 
 
 class _Scope(NamedTuple):
-    """Signals that have a handler of ours, and both ends of the pipe that C writes their numbers into. before: the
-    handlers that are put back."""
+    """Signals with a handler of hasten, and both ends of the pipe that C writes their numbers into. before: handlers
+    to restore."""
 
     handler: Any
     reading: int
@@ -99,8 +99,8 @@ _IN_FORCE: list[_Scope] = []
 def listening(
     numbers: Iterable[int], hear: Hear, note: Callable[[int], None] = lambda number: None
 ) -> Iterator[dict[int, Any]]:
-    """Inside, these signals do nothing but call `hear`, in a thread, and `note`, in the main thread as soon as it is
-    between two instructions of Python. Gives the handlers that are put back afterwards. Only for the main thread."""
+    """Inside, these signals only call `hear`, in a thread, and `note`, in the main thread between two instructions of
+    Python. Yields the handlers that are restored afterwards. Only for the main thread."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         note(number)
@@ -158,7 +158,7 @@ def _listen(reading: int, numbers: frozenset[int], hear: Hear) -> None:
 
 
 def _leave_a_dead_terminal() -> None:
-    """Each write to a terminal that has hung up fails, which would end the run otherwise than by the signal."""
+    """Writes to a terminal that has hung up fail, which would end the run before the signal does."""
     for stream in (1, 2):
         with suppress(OSError):  # it is closed
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
@@ -168,9 +168,9 @@ def _leave_a_dead_terminal() -> None:
 
 
 def _in_a_fork() -> None:
-    """A forked process has the handlers of its parent, and the pipes that its parent listens to. It gives up both. What
-    goes to a whole group of processes, as Ctrl-C in a terminal does, is its parent's to obey: it serves that until it
-    has saved. Any other signal ends it, as pools are ended in the ordinary course of things."""
+    """A forked process inherits the handlers of its parent and the pipes that its parent reads; it closes both. It
+    ignores signals to the whole process group, as Ctrl-C in a terminal: its parent handles them and needs it until a
+    checkpoint is saved. Any other signal ends it, as a pool's workers are ended."""
     if not _IN_FORCE:
         return
     signal.set_wakeup_fd(-1)
@@ -198,13 +198,13 @@ _CLEANING: list[Callable[[], object]] = []
 
 
 def clean_before_end(clean: Callable[[], object]) -> None:
-    """Let `end_process` do this as well. It must bear to be done by another thread, and twice."""
+    """Let `end_process` do this as well. It may run in another thread, and twice."""
     _CLEANING.append(clean)
 
 
 @contextmanager
 def cleaned_up(clean: Callable[[], object]) -> Iterator[None]:
-    """Clean up behind what is inside, also when a signal ends the process."""
+    """Clean up after the block, also when a signal ends the process."""
     _CLEANING.append(clean)
     try:
         yield
@@ -214,12 +214,12 @@ def cleaned_up(clean: Callable[[], object]) -> Iterator[None]:
 
 
 def end_process(code: int, last_words: Callable[[], object]) -> NoReturn:
-    """End this process from another thread than the main one, which may never answer, and all its children. Nothing on
-    the disk is harmed by that: whatever is written there bears a kill."""
+    """End this process and all its children, from another thread than the main one, which may hang. Files survive a
+    kill at any instant, so this harms none."""
     _within(_LAST_WORDS_SECONDS, lambda: _say(last_words))  # a terminal that hangs must not keep the process
     with suppress(OSError):
         closed = os.open(os.devnull, os.O_RDONLY)
-        for stream in (1, 2):  # the main thread may still run into what is ended here; nobody is to hear of it
+        for stream in (1, 2):  # the main thread may still fail on what ends here
             os.dup2(closed, stream)
     _within(_CHILDREN_SECONDS, _end_children)
     _within(_CLEANING_SECONDS, lambda: [clean() for clean in reversed(_CLEANING)])
@@ -262,13 +262,13 @@ _COMMAND = ExitStack()
 
 
 def end_at_once() -> None:
-    """From now on each of these signals ends this process at once, as long as nothing else listens to it. For a process
-    that is a command's own. Called again, it does nothing."""
+    """From now on each of these signals ends this process at once, unless something else listens to it. For a process
+    of a command's own. A second call does nothing."""
     if _IN_FORCE:
         return
-    with suppress(Misconfigured):  # said by whoever asks for the signals next, in one block
+    with suppress(Misconfigured):  # the next call raises it, where it is reported
         _COMMAND.enter_context(listening(free_signals(), end_by))
-        atexit.register(_be_as_ever)  # which is done last, as it is the first
+        atexit.register(_restore)  # which is done last, as it is the first
 
 
 def end_by(numbers: bytes) -> NoReturn:
@@ -282,8 +282,8 @@ def end_by(numbers: bytes) -> NoReturn:
     end_process(exit_code(number), last_words)
 
 
-def _be_as_ever() -> None:
-    """Our thread does not outlast this: nobody would hear a signal any more."""
+def _restore() -> None:
+    """The thread ends with the interpreter, after which nothing would read a signal."""
     _COMMAND.close()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python goes down, its own would show a traceback
@@ -294,10 +294,10 @@ _came = set[int]()  # inside the last as_ctrl_c
 
 @contextmanager
 def as_ctrl_c() -> Iterator[None]:
-    """Inside, each of these signals interrupts what is done as Ctrl-C does, by Python's own handler of it: for commands
-    that keep what they have found by then. `terminated` says afterwards, and inside, whether it was another one.
+    """Inside, each of these signals interrupts the command as Ctrl-C does, by Python's own handler: for commands that
+    return what they have found so far. `terminated` says, inside and afterwards, whether it was another signal.
 
-    Nothing happens in another thread than the main one, and to signals that somebody else has.
+    It does nothing outside the main thread, and nothing to signals that have another handler.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -34,8 +34,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from bench import peer_arms, peer_environments, peers
-from data.pictures import jpeg, write
 from hasten.measure.paired_timing import Window
+from support.data.image_cases import jpeg, write
 
 SAMPLES, BATCH = 22, 4
 

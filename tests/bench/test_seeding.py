@@ -7,7 +7,7 @@ import pytest
 from bench.seeding import BASELINE, OURS, judged
 from bench.seeding_arms import BATCH, Numbers, SteadyNumbers, loader_of, seeded, unseeded
 
-from hasten.data.sources.known_steady import steady_reason
+from hasten.data.sources.augmented import steady_reason
 from hasten.measure.paired_timing import Window, compare, interleaved
 
 

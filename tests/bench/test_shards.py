@@ -7,7 +7,7 @@ from bench.shards import BASELINE, LEAST, READERS, judged
 from bench.shards_arms import LOADERS, Files, bytes_and_labels
 
 from bench import shards_arms
-from hasten.data.shards.shard_writer import PicturesInFolders, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, pack
 from hasten.measure.paired_timing import Window, interleaved
 
 pytestmark = [
@@ -24,7 +24,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
         path = folder / "pictures" / f"class-{number % 3}" / f"{number:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\xff\xd8\xff" + bytes([number]) * 100)
-    pack(PicturesInFolders(folder / "pictures"), folder / "shards", shard_bytes=40_000)
+    pack(ImagesInFolders(folder / "pictures"), folder / "shards", shard_bytes=40_000)
     return folder / "pictures", folder / "shards"
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,20 +57,21 @@ def test_checkpoints_are_listed_newest_first_and_the_one_that_is_resumed_from_is
     found = rows(shown)
     assert [row.split()[:2] for row in found] == [["→", "10"], ["8", "1"], ["6", "1"]]
     assert re.search(r" 10 +1 +\d+ s +1\d\.\d KiB  as planned +verified$", found[0])
-    assert "resumes   at step 10, in runs/job-1/checkpoints/step-10\n" in shown
+    assert "resumes   at step 10, from runs/job-1/checkpoints/step-10\n" in shown
 
 
 def test_the_list_ends_with_the_command_that_resumes_the_run_by_the_name_of_its_job(here: Path):
     last = "next      hasten train {} --resume --run-dir runs/job-1"
     assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
-    (here / ASKED).unlink()  # as an older hasten has left it: then the log tells
-    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
-    named = [f'{{"event": "started", "job": "{name}"}}' for name in ("", "--help", "my experiment", ":job")]
-    for log in (None, "", "no JSON", "[1]", *named):
-        (here / "metrics.jsonl").unlink(missing_ok=True)
-        if log is not None:
-            (here / "metrics.jsonl").write_text(log)
-        assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("JOB")
+    (here / ASKED).unlink()
+    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("JOB")
+
+
+@pytest.mark.fault("clock jump")
+def test_an_age_that_cannot_be_right_is_not_shown(here: Path):
+    path = checkpoints_of(here)[0].path
+    sealed_again(path, lambda manifest: replace(manifest, saved_at=time.time() + 3600))
+    assert " – " in rows(ran("checkpoints runs/job-1")[1])[0]
 
 
 HARMS = {
@@ -81,8 +83,15 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize("file", ["manifest.json", TENSORS, "state.json"])
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize(
+    ("file", "harm"),
+    [
+        ("manifest.json", "flipped"),
+        ("state.json", "gone"),
+        ("state.json", "a folder"),
+        *((TENSORS, harm) for harm in ("flipped", "cut", "of another step")),
+    ],
+)
 def test_a_damaged_checkpoint_says_what_is_wrong_and_an_older_one_is_marked(here: Path, file: str, harm: str):
     newest, before, _ = checkpoints_of(here)
     path = newest.path / file
@@ -173,7 +182,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
     for each in checkpoints_of(here):
         flip(each.path / TENSORS)
     _, shown, _ = ran("checkpoints runs/job-1")
-    assert "resumes   nowhere, as none of them is whole; it can only begin anew\n" in shown
+    assert "resumes   never: all of them are damaged; start a new run\n" in shown
     anew = "hasten train jobs_of_tests.py:job --save-every 2 --keep-last 3"
     assert shown.splitlines()[-1].strip() == f"next      {anew}"
     assert json.loads(ran("checkpoints runs/job-1 --json")[1])["next"] == anew
@@ -189,28 +198,6 @@ def test_a_folder_that_is_no_run_is_refused(here: Path, folder: str, says: str, 
     assert (code, shown) == (2, "")
     assert says in error
     assert not Path("model.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("times", "age", "says"),
-    [
-        ({10: 2e9 * 2}, "in the future", "one was saved at a time that is still to come by this clock"),
-        ({10: 0.0}, "–", "a clock was not set when one was saved"),
-        ({10: 1_750_000_000.0, 8: 1_760_000_000.0, 6: 1_740_000_000.0}, " d ", "so a clock was set back"),
-    ],
-)
-def test_an_age_that_cannot_be_right_is_said(here: Path, times: dict[int, float], age: str, says: str):
-    for step, time in times.items():
-        path = here / "checkpoints" / f"step-{step}"
-        sealed_again(path, lambda manifest, time=time: replace(manifest, saved_at=time))
-    shown = ran("checkpoints runs/job-1")[1]
-    assert age in rows(shown)[0]
-    assert "ages may be wrong: " in shown
-    assert says in shown
-
-
-def test_ages_that_can_be_right_are_not_doubted(here: Path):
-    assert "may be wrong" not in ran("checkpoints runs/job-1")[1]
 
 
 def test_how_far_the_verifying_has_come_is_told_up_to_its_end(here: Path):

@@ -270,7 +270,8 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_job_is_loaded(here:
 
 def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What Python has come to with these arguments, in a process that signals can end."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 

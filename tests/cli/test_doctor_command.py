@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hasten.cli import app
-from hasten.cli.doctor_job import look_at_job
+from hasten.cli.doctor_job import profile_job
 from hasten.errors import HastenError
 from support.cli.commands import ran
 
@@ -106,7 +106,7 @@ def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here
     assert (result.exit_code, "add --diff to see them" in result.stderr) == (2, True)
     assert (here / "wrong.py").read_text() == WRONG
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--fix", "--unsafe-fixes"])
-    assert (result.exit_code, "wrong.py: 1 mended" in result.stderr) == (0, True)
+    assert (result.exit_code, "wrong.py: 1 fixed" in result.stderr) == (0, True)
     assert (here / "wrong.py").read_text() == "optimizer.zero_grad()\n"
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--diff", "--unsafe-fixes"]).stdout == ""
 
@@ -121,7 +121,7 @@ def test_what_a_project_excludes_is_not_looked_at_and_said_to_be(here, target):
     (here / "pyproject.toml").write_text('[tool.hasten]\nexclude = ["wrong.py"]\n')
     told = CliRunner().invoke(app, ["doctor", target])
     assert told.exit_code == 0
-    assert "not looked at: 1 file that [tool.hasten] in pyproject.toml excludes" in told.stderr
+    assert "skipped 1 file that [tool.hasten] in pyproject.toml excludes" in told.stderr
 
 
 def test_each_project_chooses_for_its_own_files(here):
@@ -220,9 +220,9 @@ def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, 
     (here / "broken.py").write_text("job = 1 / 0\n")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None)
+        profile_job("broken.py:job", None)
     told = capsys.readouterr().err
-    assert "looking at the model" in told
+    assert "profiling the model" in told
     assert told.endswith("\r\033[K")
 
 
@@ -236,7 +236,7 @@ def test_what_other_processes_and_c_code_print_for_a_job_is_no_part_of_what_is_f
         "job = 1 / 0\n"
     )
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None)
+        profile_job("broken.py:job", None)
     os.write(1, b"afterwards\n")
     told, errors = capfd.readouterr()
     assert told == "afterwards\n"
@@ -250,17 +250,17 @@ def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
     (here / "broken.py").write_text("job = 1 / 0\n")
     monkeypatch.setattr(os, "dup", refused)
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None)
+        profile_job("broken.py:job", None)
 
 
 @pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])
 def test_what_a_job_of_no_file_known_is_to_be_mended_in_is_asked_for(here, options):
     code, told, errors = ran(f"doctor somewhere.else:job {options}")
-    assert (code, told, "is for files" in errors) == (2, "", True)
+    assert (code, told, "needs a file" in errors) == (2, "", True)
 
 
 @pytest.mark.parametrize("targets", ["wrong.py:job", "right.py wrong.py:job"])
 def test_a_difference_is_of_a_jobs_file_and_the_job_is_said_not_to_be_looked_at(here, targets):
     code, told, errors = ran(f"doctor {targets} --diff --unsafe-fixes")
     assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
-    assert "wrong.py:job was not looked at" in errors
+    assert "wrong.py:job was not run" in errors

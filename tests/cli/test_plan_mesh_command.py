@@ -108,7 +108,7 @@ def test_a_microbatch_that_somebody_chose_is_taken():
 def test_what_a_plan_says_of_meshes_plays_no_part_and_that_is_said(here: Path):
     (here / "own.toml").write_text('[[choice]]\ntechnique = "tensor"\nvalue = 2\n')
     _, shown, _ = ran(f"plan-mesh jobs_of_meshes.py:job --devices 2 --plan own.toml {CLUSTER}")
-    assert "what own.toml says of tensor plays no part" in shown
+    assert "the entries tensor of own.toml are ignored" in shown
     assert last_line(shown) == "next hasten train jobs_of_meshes.py:job --plan own.toml --nproc 2"
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hasten.cli.answers import fragments
+from hasten.cli.profile_command import fragments
 
 
 @pytest.mark.parametrize(
     ("share", "says"),
     [
-        (None, "nothing to measure: torch keeps no cache of memory on a processor"),
-        (0.0, "0 % of the memory that torch holds lies free between pieces in use"),
-        (0.31, "31 % of the memory that torch holds lies free between pieces in use (hasten explain allocator)"),
+        (None, "not measured: torch caches no memory on a CPU"),
+        (0.0, "0 % of the memory that torch has reserved is free, between blocks in use"),
+        (0.31, "31 % of the memory that torch has reserved is free, between blocks in use (hasten explain allocator)"),
     ],
 )
 def test_fragmentation_is_told_and_many_fragments_with_their_remedy(share: float | None, says: str):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hasten
-from hasten.cli.run_of_job import newest_run_of, same_job
+from hasten.cli.run_history import newest_run_of, same_job
 from hasten.training.run_folder.folder_names import ASKED
 from hasten.training.run_folder.run_request import Asked, asked_in
 from support import small_job
@@ -134,7 +134,7 @@ def test_the_command_that_checkpoints_tells_goes_on_as_the_run_was_asked_for(her
     code, shown, _ = ran(next_command(shown))
     assert code == 0
     taken = "--epochs 3 --seed 5 --save-every 1 --keep-last 3 --keep-every 2 --grace 7.0"
-    assert f"as the run was asked for before: {taken}\n" in shown
+    assert f"options taken from the run: {taken}\n" in shown
     assert kept("run")[0] == 15
     assert remembered("run").changes == {"epochs": 3, "seed": 5}
 
@@ -144,7 +144,7 @@ def test_what_is_given_again_holds_and_is_remembered(here: Path):
     line = "train going_a.py:job --run-dir run --resume --keep-every 0 --keep-last 4 --no-tensorboard --save-every 90s"
     code, shown, _ = ran(line)
     assert code == 0
-    assert "as the run was asked for before: --batch-size 4\n" in shown
+    assert "options taken from the run: --batch-size 4\n" in shown
     asked = remembered("run")
     assert (asked.tensorboard, asked.changes) == (False, {"batch_size": 4})
     saving = asked.saving
@@ -215,7 +215,6 @@ def test_resume_without_a_folder_goes_on_with_the_newest_run_of_this_very_job(he
     (here / "runs" / "job-9").write_text("")
     assert ran("train going_a.py:job --resume")[0] == 0
     assert [kept(f"runs/job-{number}")[0] for number in (1, 2, 3)] == [6, 10, 6]
-    (here / "runs" / "job-3" / ASKED).unlink()  # as an older hasten has left it: then the log tells
     assert newest_run_of("./going_b.py:job") == Path("runs/job-3")
 
 
@@ -229,7 +228,7 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     broken_off("train going_a.py:job --run-dir run")
     code, shown, _ = ran("train going_b.py:job --run-dir run --resume")
     assert code == 0
-    assert "note: the run was begun by going_a.py:job, and goes on by going_b.py:job\n" in shown
+    assert "note: the run was begun by going_a.py:job and is resumed by going_b.py:job\n" in shown
     assert remembered("run").name == "going_b.py:job"
 
 
@@ -259,7 +258,7 @@ def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same:
         ("--resume --run-dir new --keep-last 1", 2, "--keep-last: is 1", "only while a newer one stands beside it"),
         ("--resume --run-dir new --plan a.toml", 2, "a.toml: there is no such file", "check"),
         ("--run-dir other", 2, "other: the run folder is not empty: other things than a run", "name an empty folder"),
-        ("--allow-change epochs", 2, "--allow-change: only a run that goes on can have changed", "add --resume"),
+        ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),
         ("--keep-last 1", 2, "--keep-last: is 1", "an older one is removed only while a newer one stands beside it"),
     ],
 )
@@ -280,7 +279,7 @@ def test_a_run_with_a_checkpoint_needs_the_weights_no_more_that_it_began_with(he
     broken_off("train going_a.py:job --run-dir run")
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume --weights gone.pt")
     assert code == 0
-    assert "gone.pt was not read: the run goes on with weights of its own" in shown
+    assert "gone.pt was not read: the run resumes with its own weights" in shown
 
 
 def test_the_answer_to_a_program_is_pasted_as_well(here: Path):

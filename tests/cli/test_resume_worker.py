@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import socket
 from collections.abc import Iterator
+from multiprocessing import Pipe
 
 import pytest
 
-from hasten.cli.prove.resume_worker import Teller
+from hasten.cli.prove.resume_worker import ProgressSender
 from hasten.facts.events import Noticed, Resumed, Started, Trained
+from hasten.tune.trials.messages import Messages
 
 
 class Telling:
-    """A Teller whose words and whose wish to end are kept."""
+    """A ProgressSender, and what it sends and asks for."""
 
     def __init__(self, steps: int) -> None:
-        self._reading, line = socket.socketpair()
-        self._line, self.asked = line, 0
-        self.teller = Teller(line, steps)
+        self._reading, self._line = Pipe(duplex=False)
+        self.asked = 0
+        self.sender = ProgressSender(Messages(self._line), steps)
 
     def asks(self, number: int, frame: object) -> None:
         self.asked += 1
 
     @property
     def told(self) -> list[dict[str, object]]:
-        self._line.shutdown(socket.SHUT_WR)
-        return [json.loads(line) for line in self._reading.makefile("rb")]
+        self._line.close()
+        return [*iter(Messages(self._reading).wait, None)]
 
     def close(self) -> None:
         self._line.close()
@@ -62,13 +62,13 @@ def trained(step: int) -> Trained:
 
 
 def test_every_step_is_told_and_the_end_is_asked_for_once_after_the_last_one(telling: Telling):
-    telling.teller.log(started(20))
-    telling.teller.log(Noticed(text="something"))
+    telling.sender.log(started(20))
+    telling.sender.log(Noticed(text="something"))
     for step in range(1, 5):
-        telling.teller.log(trained(step))
+        telling.sender.log(trained(step))
     assert telling.asked == 0
-    telling.teller.log(trained(5))
-    telling.teller.log(trained(6))
+    telling.sender.log(trained(5))
+    telling.sender.log(trained(6))
     assert telling.asked == 1
     assert telling.told == [
         {"told": "going", "step": 0, "total_steps": 20},
@@ -79,15 +79,15 @@ def test_every_step_is_told_and_the_end_is_asked_for_once_after_the_last_one(tel
 
 @pytest.mark.parametrize("planned", [5, 3])
 def test_a_run_whose_planned_end_is_not_later_comes_to_it_by_itself(telling: Telling, planned: int):
-    telling.teller.log(started(planned))
+    telling.sender.log(started(planned))
     for step in range(1, 6):
-        telling.teller.log(trained(step))
+        telling.sender.log(trained(step))
     assert telling.asked == 0
 
 
 @pytest.mark.parametrize(("step", "asked"), [(4, 0), (5, 1)])
 def test_a_run_that_goes_on_where_it_was_to_end_is_asked_at_once(telling: Telling, step: int, asked: int):
     """It was killed between the checkpoint of that step and its end."""
-    telling.teller.log(resumed(step, None))
+    telling.sender.log(resumed(step, None))
     assert telling.asked == asked
     assert telling.told == [{"told": "going", "step": step, "total_steps": None}]

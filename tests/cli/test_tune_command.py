@@ -107,7 +107,7 @@ def test_of_two_searches_that_would_write_one_plan_the_second_is_refused(here: P
         ("missing/plan.toml", 15, "make the folder first"),
         (".", 15, "is a folder, and a plan is a file"),
         ("busy.toml", 15, "busy.trials.jsonl: cannot be read: Is a directory"),
-        ("taken.toml", 2, "taken.trials.jsonl: is there already, and is no file of trials"),
+        ("taken.toml", 2, "taken.trials.jsonl: exists, and is not a file of trials"),
     ],
 )
 def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path, output: str, code: int, says: str):
@@ -176,8 +176,8 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
 def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_goes_on(ending):
     late = [Choice(technique=name, value=True) for name in ("cache", "channels_last")]
     _, out = ending("--seconds", "30", late=late)
-    assert "not tried  for want of time: cache, channels_last" in out
-    assert "go on      hasten tune job.py:job --output plan.toml --allow statistics --seconds 120" in out
+    assert "not tried  no time left: cache, channels_last" in out
+    assert "continue   hasten tune job.py:job --output plan.toml --allow statistics --seconds 120" in out
     assert json.loads(ending("--json", late=late)[1])["not_reached"] == ["cache", "channels_last"]
     assert "not tried" not in ending()[1]
 
@@ -197,7 +197,7 @@ def test_an_interrupted_search_names_the_command_that_goes_on_as_it_was_given(en
     code, out = ending("--seconds", "300", "--allow", "bits", interrupt=KeyboardInterrupt())
     assert code == 130
     told, command = out.strip().splitlines()
-    assert told.strip() == "interrupted before a plan was proven; the same command goes on where it was"
+    assert told.strip() == "interrupted before a plan was proven; run the same command to continue"
     assert command.split(None, 1)[1] == "hasten tune job.py:job --output plan.toml --allow bits --seconds 300"
     assert "--seconds 90.5" in ending("--seconds", "90.5", interrupt=KeyboardInterrupt())[1]
     assert "--seconds" not in ending(interrupt=KeyboardInterrupt())[1]

@@ -1,4 +1,4 @@
-"""What LayerNorm does with what may be absent, narrow, mixed or huge."""
+"""LayerNorm with absent parameters, 16-bit and mixed dtypes, and huge numbers."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_weight_and_bias_may_be_absent(form, dtype, weighted, biased):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_weights_may_be_in_float32_alone(form, dtype):
+def test_only_the_parameters_may_be_float32(form, dtype):
     torch.manual_seed(0)
     weight, bias = drawn(40, dtype=torch.float32), drawn(40, dtype=torch.float32)
     check_near((drawn(70, 40, dtype=dtype), drawn(70, 40, dtype=dtype), weight, bias), dtype)
 
 
 @pytest.mark.parametrize("other", [torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_a_sum_is_in_the_format_that_torch_gives_it(form, other):
+def test_a_sum_has_the_dtype_that_torch_gives_it(form, other):
     torch.manual_seed(0)
     wide = torch.promote_types(torch.float32, other)
     for formats in ((torch.float32, other), (other, torch.float32)):
@@ -80,7 +80,7 @@ def test_a_sum_is_in_the_format_that_torch_gives_it(form, other):
         check_near((*given, drawn(40, dtype=wide), drawn(40, dtype=wide)), wide)
 
 
-def test_a_format_of_weights_that_torch_refuses_is_refused(form):
+def test_a_dtype_of_weights_that_torch_refuses_is_refused(form):
     x, weight = torch.randn(4, 8), torch.ones(8, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="mixed dtype"):
         layer_norm(x, weight)
@@ -134,18 +134,7 @@ def test_rows_whose_squares_are_no_floats_are_exact(scale):
     assert_close(found / largest, right / largest, rtol=1e-4, atol=2e-4)
 
 
-def test_a_row_of_one_huge_number_has_the_gradient_of_any_other_number():
-    if why := module.CPP.why_plain():
-        pytest.skip(why)
-    torch.manual_seed(0)
-    x, upstream = torch.full((2, 70), 3e38), torch.randn(2, 70)
-    x[1] = 1.0
-    x.requires_grad_()
-    found = torch.autograd.grad(layer_norm(x), x, upstream)[0]
-    assert_close(found, (upstream - upstream.mean(dim=1, keepdim=True)) / 1e-5**0.5, rtol=1e-4, atol=1e-3)
-
-
-def test_what_is_not_finite_stays_in_its_row(form):
+def test_nan_and_infinity_stay_in_their_row(form):
     x = torch.randn(4, 40)
     x[1, 3], x[2, 7] = torch.nan, torch.inf
     assert layer_norm(x).isnan().all(dim=1).tolist() == [False, True, True, False]

@@ -29,8 +29,7 @@ def seed_of(number):
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("seed", [0, 1, 2**40 + 3, 2**63 - 1, -(2**63)])
-@pytest.mark.parametrize("p", [1e-3, 0.1, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize(("seed", "p"), [(0, 1e-3), (1, 0.1), (2**40 + 3, 0.5), (2**63 - 1, 0.77), (-(2**63), 0.999)])
 def test_the_fast_form_drops_what_the_plain_one_drops(seed, p):
     assert CPP.why_plain() is None
     for rows, width in ((1, 1), (9, 63), (3, 64), (33, 1000)):
@@ -57,22 +56,9 @@ def test_the_share_that_is_dropped_is_p(p, dtype):
     assert abs(dropped - count * p) < 5 * (count * p * (1 - p)) ** 0.5
 
 
-@pytest.mark.parametrize("shift", [(0, 1), (0, 16), (0, 64), (1, 0), (3, 5), "another seed"], ids=str)
-def test_one_place_says_nothing_of_another(shift):
-    """Their correlation is 0 ± 5 / √n."""
-    first = kept(500, 640, p=0.5, seed=seed_of(3)).double()
-    if shift == "another seed":
-        second = kept(500, 640, p=0.5, seed=seed_of(4)).double()
-    else:
-        down, right = shift
-        first, second = first[: 500 - down, : 640 - right], first[down:, right:]
-    correlation = torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1]
-    assert correlation.abs() < 5 / first.numel() ** 0.5
-
-
 @needs_a_compiler
 @every_format
-def test_torchs_seed_decides_it_and_each_call_is_another(dtype):
+def test_torchs_seed_decides_the_mask_and_each_call_draws_another(dtype):
     torch.manual_seed(5)
     first, second = kept(dtype=dtype), kept(dtype=dtype)
     torch.manual_seed(5)
@@ -83,18 +69,8 @@ def test_torchs_seed_decides_it_and_each_call_is_another(dtype):
     assert not torch.equal(kept(dtype=dtype), first)
 
 
-def test_a_generator_whose_state_is_put_back_goes_on_the_same():
-    torch.manual_seed(5)
-    kept()
-    state = torch.get_rng_state()
-    wanted = kept()
-    torch.manual_seed(77)
-    torch.set_rng_state(state)
-    assert torch.equal(kept(), wanted)
-
-
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_a_checkpoint_that_is_computed_again_drops_the_same(use_reentrant):
+def test_a_recomputed_checkpoint_drops_the_same(use_reentrant):
     x, bias = torch.randn(20, 90), torch.randn(90)
     found = []
     for through in (lambda f, *given: f(*given), lambda f, *given: checkpoint(f, *given, use_reentrant=use_reentrant)):
@@ -110,7 +86,7 @@ def test_a_checkpoint_that_is_computed_again_drops_the_same(use_reentrant):
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 @pytest.mark.parametrize("options", [{"p": 0}, {"p": 0.9, "training": False}], ids=str)
 @every_format
-def test_where_nothing_is_dropped_it_is_gelu_and_nothing_is_drawn(options, approximate, dtype):
+def test_without_dropout_it_is_gelu_and_draws_nothing(options, approximate, dtype):
     # Multiples of 1/16: their sums are exact in bfloat16, in which the plain form adds.
     x, bias = ((torch.randn(each) * 16).round().to(dtype) / 16 for each in ((7, 50), (50,)))
     before = torch.get_rng_state()
@@ -121,7 +97,7 @@ def test_where_nothing_is_dropped_it_is_gelu_and_nothing_is_drawn(options, appro
 
 
 @every_format
-def test_where_all_is_dropped_all_is_zero(dtype):
+def test_with_p_1_the_result_is_zero(dtype):
     x, bias = (torch.randn(each).to(dtype).requires_grad_() for each in ((6, 70), (70,)))
     before = torch.get_rng_state()
     y = bias_gelu_dropout(x, bias, 1)
@@ -131,7 +107,7 @@ def test_where_all_is_dropped_all_is_zero(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_more_axes_are_rows_and_a_bias_may_be_in_another_format(dtype):
+def test_more_dimensions_are_rows_and_a_bias_may_have_another_dtype(dtype):
     """As under autocast, where a parameter stays in float32."""
     x, bias = torch.randn(3, 4, 5, 40).to(dtype).requires_grad_(), torch.randn(40, requires_grad=True)
     y = bias_gelu_dropout(x, bias, 0.1, seed=seed_of(2))
@@ -142,37 +118,7 @@ def test_more_axes_are_rows_and_a_bias_may_be_in_another_format(dtype):
     assert_close(bias.grad, x.grad.float().sum((0, 1, 2)), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_without_a_bias_it_is_one_of_zeros(dtype):
-    x = torch.randn(5, 33, dtype=dtype, requires_grad=True)
-    found = bias_gelu_dropout(x, None, 0.2, seed=seed_of(2))
-    wanted = bias_gelu_dropout(x, x.new_zeros(33), 0.2, seed=seed_of(2))
-    assert torch.equal(found, wanted)
-    assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (found, wanted)))
-
-
-def test_a_compiler_of_torch_draws_as_torch_does():
-    x, bias = torch.randn(5, 70), torch.randn(70)
-    compiled = torch.compile(bias_gelu_dropout, backend="aot_eager", fullgraph=True)
-    found = []
-    for function in (bias_gelu_dropout, compiled):
-        torch.manual_seed(3)
-        found.append([function(x, bias, 0.3), function(x, bias, 0.3)])
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])
-    assert not torch.equal(*found[1])
-
-
-def test_the_default_device_does_not_move_the_seed():
-    x = torch.ones(3, 400)
-    torch.manual_seed(2)
-    wanted = bias_gelu_dropout(x, None, 0.5)
-    with torch.device("meta"):
-        torch.manual_seed(2)
-        assert torch.equal(bias_gelu_dropout(x, None, 0.5), wanted)
-
-
-def test_without_a_compiler_it_is_the_same(monkeypatch):
+def test_without_a_compiler_the_result_is_the_same(monkeypatch):
     x, bias = torch.randn(9, 100), torch.randn(100)
     wanted = bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1))
     monkeypatch.setattr(CPP, "library", "there is no compiler here")
@@ -191,6 +137,6 @@ def test_without_a_compiler_it_is_the_same(monkeypatch):
         ((), {}, r"the bias is \[4\] and x is \[\]"),
     ],
 )
-def test_what_cannot_be_is_refused(given, options, reason):
+def test_arguments_out_of_range_are_refused(given, options, reason):
     with pytest.raises(ValueError, match=reason):
         bias_gelu_dropout(torch.ones(given), torch.ones(4), **options)

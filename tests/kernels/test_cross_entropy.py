@@ -1,4 +1,4 @@
-"""Cross-entropy that keeps one number of each row: what is ignored, masked, out of range, and at the edges."""
+"""Cross-entropy with ignored rows, masked classes, targets out of range, and extreme scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_row_that_is_ignored_has_no_loss_and_no_gradient_whatever_its_scores(d
 @formats
 @pytest.mark.parametrize("rows", [0, 3])
 @pytest.mark.parametrize(("reduction", "wanted"), [("mean", nan), ("sum", 0.0)])
-def test_where_no_row_counts_a_mean_is_nan_a_sum_0_and_no_gradient_is(dtype, rows, reduction, wanted):
+def test_where_no_row_counts_a_mean_is_nan_a_sum_is_0_and_there_is_no_gradient(dtype, rows, reduction, wanted):
     value, gradient = value_and_gradient(
         cross_entropy, torch.randn(rows, 7).to(dtype), torch.full((rows,), -100), reduction=reduction
     )
@@ -79,7 +79,7 @@ def test_classes_may_be_masked_by_minus_infinity(dtype):
 
 
 @formats
-def test_infinite_scores_and_nan_are_as_torch_takes_them(dtype):
+def test_infinite_scores_and_nan_give_what_torch_gives(dtype):
     rows = [[-INF] * 3, [INF, 0, 1], [1, INF, INF], [0, -INF, 1], [0, nan, -INF], [nan] * 3, [-INF, nan, -INF]]
     scores, target = torch.tensor(rows).to(dtype).repeat_interleave(3, 0), torch.arange(3).repeat(len(rows))
     found = value_and_gradient(cross_entropy, scores, target, reduction="none")
@@ -87,7 +87,7 @@ def test_infinite_scores_and_nan_are_as_torch_takes_them(dtype):
 
 
 @pytest.mark.parametrize("offset", [-1e4, 1e4])
-def test_scores_far_from_0_lose_no_digits_but_their_own(offset):
+def test_scores_far_from_0_lose_no_digits(offset):
     torch.manual_seed(0)
     scores, target = scores_and_targets(8, 1500)
     scores = (scores + offset).float()
@@ -96,28 +96,14 @@ def test_scores_far_from_0_lose_no_digits_but_their_own(offset):
 
 
 @formats
-def test_of_one_class_nothing_is_surprising(dtype):
-    value, gradient = value_and_gradient(cross_entropy, torch.randn(4, 1).to(dtype), torch.zeros(4).long())
-    assert value == 0
-    assert not gradient.any()
-
-
-@formats
 @pytest.mark.parametrize("classes", [2, 17, 63, 1024, 1025, 50257])
-def test_any_number_of_classes_goes(dtype, classes):
+def test_any_number_of_classes_is_computed(dtype, classes):
     torch.manual_seed(0)
     scores, target = scores_and_targets(3, classes)
     target[0], target[1] = classes - 1, 0
     scores = scores.sort()[0].to(dtype)  # every block has a greater one than all before
     found = value_and_gradient(cross_entropy, scores, target)
     assert_close(found, torchs(scores, target))
-
-
-def test_the_compiled_form_and_the_plain_one_agree():
-    torch.manual_seed(0)
-    scores, target = scores_and_targets(40, 333)
-    compiled = value_and_gradient(cross_entropy, scores.float(), target, reduction="none")
-    assert_close(compiled, value_and_gradient(cross_entropy, scores, target, reduction="none"), check_dtype=False)
 
 
 @pytest.mark.parametrize(
@@ -136,14 +122,9 @@ def test_the_compiled_form_and_the_plain_one_agree():
         ),
     ],
 )
-def test_what_it_does_not_know_is_refused(scores, target, options, told):
+def test_other_shapes_dtypes_and_reductions_are_refused(scores, target, options, told):
     with pytest.raises(ValueError, match=told):
         cross_entropy(scores, target, **options)
-
-
-def test_the_operator_itself_checks_what_it_is_given():
-    with pytest.raises(ValueError, match="target must be int64"):
-        torch.ops.hasten.cross_entropy(torch.zeros(3, 2), torch.zeros(2).long(), -100)
 
 
 class Made(TorchDispatchMode):
@@ -159,7 +140,7 @@ class Made(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_forward_makes_nothing_as_large_as_the_scores_and_backward_their_gradient_alone(reduction):
+def test_forward_allocates_nothing_as_large_as_the_scores_and_backward_only_their_gradient(reduction):
     scores, target = torch.randn(30, 200, requires_grad=True), torch.arange(30)
     with Made() as forward:
         value = cross_entropy(scores, target, reduction=reduction)

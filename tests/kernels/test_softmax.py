@@ -34,20 +34,20 @@ def check(x, dim):
     ("shape", "dim"),
     [((), 0), ((), -1), ((5,), 0), ((4, 7), 0), ((2, 3, 5, 7), 1), ((2, 3, 5, 7), -2), ((2, 8, 33), 2)],
 )
-def test_any_dimension_goes(dtype, shape, dim):
+def test_any_dimension_is_computed(dtype, shape, dim):
     torch.manual_seed(0)
     check(torch.randn(shape).to(dtype), dim)
 
 
 @formats
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,)])
-def test_of_nothing_comes_nothing(dtype, shape):
+def test_empty_tensors_give_empty_tensors(dtype, shape):
     check(torch.zeros(shape, dtype=dtype), -1)
 
 
 @formats
 @pytest.mark.parametrize("width", [1, 15, 17, 64, 1025, 5000])
-def test_any_width_goes(dtype, width):
+def test_any_width_is_computed(dtype, width):
     torch.manual_seed(0)
     check(3 * torch.randn(3, width).sort()[0].to(dtype), -1)  # every block has a greater one than all before
 
@@ -58,7 +58,7 @@ def test_numbers_far_apart_and_far_from_0_do_not_overflow(dtype):
 
 
 @formats
-def test_what_is_masked_has_no_share_and_no_gradient(dtype):
+def test_masked_elements_get_0_and_no_gradient(dtype):
     torch.manual_seed(0)
     x = torch.randn(4, 3000).to(dtype)
     x[0, :2500], x[1, 1:], x[2, ::2] = -INF, -INF, -INF  # more than a block, before and behind what is there
@@ -68,11 +68,11 @@ def test_what_is_masked_has_no_share_and_no_gradient(dtype):
 
 
 @formats
-def test_infinite_numbers_and_nan_are_as_torch_takes_them(dtype):
+def test_infinite_numbers_and_nan_give_what_torch_gives(dtype):
     rows = [[-INF] * 3, [INF, 0, 1], [1, INF, INF], [0, nan, -INF], [nan] * 3, [-INF, nan, -INF]]
     check(torch.tensor(rows).to(dtype), -1)
 
 
-def test_a_dimension_that_is_not_there_is_refused():
+def test_a_missing_dimension_is_refused():
     with pytest.raises(IndexError):
         softmax(torch.zeros(3, 4), 2)

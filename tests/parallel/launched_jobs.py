@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hasten
 from hasten.checkpoint.sharded import collective_save
-from hasten.cli import resume_line
+from hasten.cli import run_history
 from support import small_job
 from support.checkpoint import file_faults
 
@@ -75,13 +75,13 @@ def raises() -> hasten.Job:
 
 def raises_and_the_other_is_asked_to_end() -> hasten.Job:
     """By SIGTERM while it says why, as whoever launched both does."""
-    say = resume_line.what_is_left
+    say = run_history.what_is_left
 
     def asked_to_end(*told: Any) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         return say(*told)
 
-    resume_line.what_is_left = asked_to_end
+    run_history.what_is_left = asked_to_end
     return raises()
 
 

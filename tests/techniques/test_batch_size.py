@@ -1,4 +1,4 @@
-"""Another batch: what is cut elsewhere, what follows from it, and what stays the job's."""
+"""Another batch size: what follows from it, and what stays as the job says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 import hasten
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import make_plan
 from hasten.techniques.batch_size import TECHNIQUE
 from hasten.techniques.contract import No
@@ -49,7 +47,7 @@ def test_one_batch_of_one_sample_has_no_neighbours():
     assert TECHNIQUE.applies(setup, setup.machine) == No("an epoch is one batch of one sample")
 
 
-def test_the_samples_come_in_the_same_order_and_are_cut_elsewhere():
+def test_the_order_of_samples_stays_the_same():
     assert [len(batch) for batch in batches(16)] == [16, 16, 8]
     assert torch.cat(batches(16)).equal(torch.cat(batches()))
 
@@ -72,29 +70,14 @@ def test_the_planned_steps_and_a_schedule_made_for_them_follow():
     assert (totals, trained.steps) == ([6], 6)
 
 
-def test_it_is_the_job_of_that_batch_to_the_last_bit():
+def test_it_equals_a_job_with_that_batch_bit_for_bit():
     planned, written = hasten.train(small_job(), make_plan(batch_size=16)), hasten.train(small_job(batch_size=16))
     assert planned.weights["weight"].equal(written.weights["weight"])
 
 
-def test_parts_are_those_of_the_new_batch():
+def test_parts_and_samples_are_of_the_new_batch():
     with Run(small_job(), make_plan(batch_size=16, accumulation=2)) as run:
+        assert (run.built.fingerprint.batch_size, run.built.batch_size) == (8, 16)
+        assert len(run.setup.sample[1]) == 16
         sizes = [len(labels) for _, labels in run.epoch_batches()]
     assert sizes == [8, 8, 8, 8, 8]
-
-
-def test_a_plan_with_it_is_still_a_plan_for_the_same_job():
-    with Run(small_job(), make_plan(batch_size=16)) as run:
-        assert (run.built.fingerprint.batch_size, run.built.batch_size) == (8, 16)
-
-
-def test_what_techniques_look_at_is_a_batch_of_the_new_size():
-    with Run(small_job(), make_plan(batch_size=16)) as run:
-        assert len(run.setup.sample[1]) == 16
-
-
-@pytest.mark.parametrize("value", [0, -8, True, 16.0, "double"])
-def test_what_is_no_count_of_samples_is_refused(value: Any):
-    setup = setup_of(nn.Linear(6, 3), ROWS, laptop())
-    with pytest.raises(PlanError, match="batch_size"):
-        TECHNIQUE.apply(setup, Choice(technique="batch_size", value=value, preserves=Preserves.TRAINING))

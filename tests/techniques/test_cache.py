@@ -40,7 +40,7 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     "train", [hasten.Augmented(Grey(), jittered), Subset(hasten.Augmented(Grey(), jittered), [1, 2])]
 )
-def test_it_applies_where_the_steady_part_is_known(train):
+def test_it_applies_where_the_deterministic_part_is_known(train):
     assert answer(train) == Yes()
 
 
@@ -61,24 +61,16 @@ def test_it_refuses_with_the_reason(train, reason):
     assert reason in found.reason
 
 
-def test_it_has_nothing_to_propose_twice():
-    setup = setup_for(hasten.Augmented(Grey(), jittered))
-    TECHNIQUE.apply(setup, Choice(technique="cache", value=True))
-    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No)
-
-
-@pytest.mark.parametrize(("value", "cache"), [(True, True), ("/fast/disk", Path("/fast/disk"))])
-def test_it_writes_where_the_cache_lies(value, cache):
+@pytest.mark.parametrize(
+    ("value", "cache"),
+    [(True, True), ("/fast/disk", Path("/fast/disk")), ("~/caches", Path("/home/someone/caches"))],
+)
+def test_the_value_is_where_the_cache_is_written(value, cache, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
     setup = setup_for(hasten.Augmented(Grey(), jittered))
     TECHNIQUE.apply(setup, Choice(technique="cache", value=value))
     assert setup.loader.cache == cache
-
-
-def test_a_folder_can_be_below_the_user_s_own(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
-    setup = setup_for(hasten.Augmented(Grey(), jittered))
-    TECHNIQUE.apply(setup, Choice(technique="cache", value="~/caches"))
-    assert setup.loader.cache == Path("/home/someone/caches")
+    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No), "it is chosen already"
 
 
 @pytest.mark.parametrize("choice", [False, 1, "", "relative", "./here", "~nobody-of-this-name/caches"])
@@ -129,14 +121,14 @@ def test_a_run_reads_from_the_cache_and_says_that_it_built_it(tmp_path):
         assert not [text for text in run.notices if "building" in text]
 
 
-def test_a_plan_that_asks_in_vain_is_obeyed_as_far_as_it_goes_and_says_so(tmp_path):
+def test_data_that_cannot_be_cached_runs_uncached_with_a_notice(tmp_path):
     with Run(small_job(), make_plan(cache=str(tmp_path / "c"))) as run:
         assert [text for text in run.notices if "train is not cached: its samples are columns" in text]
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.trap(41)
-def test_a_run_over_a_steady_part_that_is_not_steady_ends_before_it_begins(tmp_path):
+def test_a_run_whose_deterministic_part_is_random_ends_before_the_first_step(tmp_path):
     class Drawing(Grey):
         def __getitem__(self, index):
             return torch.rand(2), index
@@ -146,7 +138,7 @@ def test_a_run_over_a_steady_part_that_is_not_steady_ends_before_it_begins(tmp_p
         Run(job, make_plan(cache=str(tmp_path / "c")))
 
 
-def test_while_a_cache_is_built_who_receives_the_run_s_events_is_told(tmp_path):
+def test_receivers_get_events_while_a_cache_is_built(tmp_path):
     watching = Collected()
     job = small_job(
         model=Model, loss=lambda model, batch: model(batch), train=hasten.Augmented(Grey(20), jittered), max_steps=1
@@ -158,7 +150,7 @@ def test_while_a_cache_is_built_who_receives_the_run_s_events_is_told(tmp_path):
     assert "building a cache of 20 samples" in watching.events[0].text
 
 
-def test_when_a_build_fails_who_receives_the_run_s_events_is_closed(tmp_path):
+def test_receivers_are_closed_when_a_build_fails(tmp_path):
     class Bar(Collected):
         closed = False
 

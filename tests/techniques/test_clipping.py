@@ -1,3 +1,5 @@
+"""A plan's clipping replaces the job's."""
+
 from __future__ import annotations
 
 import math
@@ -19,7 +21,7 @@ def applied(value, target=None, **options):
     return target.step.clip_norm, target.step.clip_norm_type, target.step.clip_value
 
 
-def test_a_number_bounds_the_euclidean_norm():
+def test_a_number_limits_the_euclidean_norm():
     assert applied(1) == (1.0, 2.0, None)
 
 
@@ -28,14 +30,8 @@ def test_the_norm_can_be_another():
     assert applied(0.5, kind="norm", norm_type=1) == (0.5, 1.0, None)
 
 
-def test_components_can_be_bounded_instead():
+def test_elements_can_be_limited_instead():
     assert applied(0.5, kind="value") == (None, 2.0, 0.5)
-
-
-def test_the_jobs_own_clipping_is_replaced():
-    target = setup_of(nn.Linear(6, 3), None)
-    target.step.clip_norm, target.step.clip_value = 3.0, 0.1
-    assert applied(1.0, target) == (1.0, 2.0, None)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +49,7 @@ def test_the_jobs_own_clipping_is_replaced():
         (1.0, {"norm": 2.0}, 'has no option "norm"'),
     ],
 )
-def test_what_bounds_nothing_is_refused(value, options, what):
+def test_values_that_limit_nothing_are_refused(value, options, what):
     with pytest.raises(PlanError, match=what):
         applied(value, **options)
 

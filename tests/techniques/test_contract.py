@@ -1,7 +1,7 @@
-"""What every technique promises, asked of each one that is enrolled.
+"""What every technique in ALL promises, checked at the places where it applies.
 
-A new technique enrols itself by its line in ALL. If it applies at none of the PLACES below, the first test says so, and
-a place where it does belongs here.
+A new technique is checked as soon as ALL lists it. If it applies at none of the PLACES below, the first test fails: add
+a place where it applies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import tomlkit
 import torch
 from torch import nn
 
-from data.pictures import photos
 from hasten.data.images.crops import RandomResizedCrop
 from hasten.data.images.image_folder import ImageFolder
 from hasten.data.sources.augmented import Augmented
@@ -39,6 +38,7 @@ from hasten.techniques import ALL
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 from support import laptop, setup_of
+from support.data.image_cases import photos
 
 HEADINGS = ("What it does: ", "Why it is faster: ", "When it loses: ", "What it gave up: ")
 PROMISE = re.compile(r"\d\s*(×|x\b|%|percent\b|times\b|-?fold\b)", re.IGNORECASE)
@@ -155,30 +155,25 @@ PLACES = {
     "rows through wide layers, on two processes": Place(laptop(), Wide, ROWS, ranks=Ranks(0, 2)),
     "rows through repeated blocks, on two processes": Place(laptop(), Deep, ROWS, ranks=Ranks(0, 2)),
 }
-ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device itself: the record of a card is not enough
+ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device, so the record of a card is not enough
 
-PROPOSES_NOTHING = {"stop_at"}  # only who has seen the job at its end knows what to propose
-
-
-def case(technique: Technique, name: str) -> Any:
-    place = PLACES[name]
-    unanswered = technique.name in ASKS_THE_DEVICE and place.machine.accelerator and not torch.cuda.is_available()
-    marks = [pytest.mark.skip(reason="asks the device itself, and there is none")] if unanswered else []
-    return pytest.param(technique, place, id=f"{technique.name}, {name}", marks=marks)
+PROPOSES_NOTHING = {"stop_at"}  # the right value is known only after a full run
 
 
 on_every_technique = pytest.mark.parametrize("technique", ALL, ids=attrgetter("name"))
-at_every_place = pytest.mark.parametrize(
-    ("technique", "place"), [case(technique, name) for technique in ALL for name in PLACES]
-)
 
 
-def choices_at(technique, place) -> list[Choice]:
-    """All that the technique proposes there; none where it does not apply."""
-    setup = place.setup()
-    if isinstance(technique.applies(setup, place.machine), No):
-        return []
-    return list(technique.candidates(setup, place.machine))
+@cache
+def places_of(technique: Technique) -> dict[str, Place]:
+    """Where it applies."""
+    found = PLACES.items()
+    if technique.name in ASKS_THE_DEVICE and not torch.cuda.is_available():
+        found = [(name, place) for name, place in found if not place.machine.accelerator]
+    return {name: place for name, place in found if isinstance(technique.applies(place.setup(), place.machine), Yes)}
+
+
+def choices_at(technique: Technique, place: Place) -> list[Choice]:
+    return list(technique.candidates(place.setup(), place.machine))
 
 
 def shapes(weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -213,115 +208,104 @@ def global_state() -> dict[str, Any]:
 
 
 @on_every_technique
-def test_it_applies_at_one_of_the_places(technique):
-    assert any(isinstance(technique.applies(place.setup(), place.machine), Yes) for place in PLACES.values())
-    proposes = any(choices_at(technique, place) for place in PLACES.values())
-    assert proposes is (technique.name not in PROPOSES_NOTHING)
+def test_it_applies_at_one_of_the_places_and_proposes_choices(technique):
+    assert places_of(technique)
+    for name, place in places_of(technique).items():
+        choices = choices_at(technique, place)
+        assert bool(choices) is (technique.name not in PROPOSES_NOTHING), name
+        assert {choice.technique for choice in choices} <= {technique.name}
+        assert all(isinstance(choice.preserves, Preserves) for choice in choices)
+        assert len({str(choice) for choice in choices}) == len(choices), name
 
 
 @on_every_technique
-def test_it_is_named_after_its_file_and_says_what_it_is(technique):
+def test_elsewhere_it_gives_a_reason(technique):
+    for name in PLACES.keys() - places_of(technique).keys():
+        place = PLACES[name]
+        if technique.name in ASKS_THE_DEVICE and place.machine.accelerator and not torch.cuda.is_available():
+            continue
+        verdict = technique.applies(place.setup(), place.machine)
+        assert isinstance(verdict, No)
+        assert verdict.reason.strip(), name
+
+
+@on_every_technique
+def test_it_is_named_after_its_file_and_has_a_stage_a_symptom_a_source_and_costs(technique):
     module: ModuleType = importlib.import_module(f"hasten.techniques.{technique.name}")
     assert module.TECHNIQUE is technique
     assert isinstance(technique.stage, Stage)
     assert isinstance(technique.treats, Symptom)
     assert technique.source.startswith("https://")
-
-
-@on_every_technique
-def test_its_costs_are_named(technique):
-    assert isinstance(technique.costs, tuple)
     assert technique.costs
     assert all(isinstance(cost, str) and cost for cost in technique.costs)
 
 
-@at_every_place
-def test_every_value_that_it_proposes_is_among_those_it_names(technique, place):
+@on_every_technique
+def test_every_value_that_it_proposes_is_among_those_it_names(technique):
     assert technique.values
-    for choice in choices_at(technique, place):
-        if isinstance(choice.value, bool | str):
-            assert tomlkit.item(choice.value).as_string() in technique.values
-        elif isinstance(choice.value, int):
-            assert "a whole number" in technique.values
-        else:
-            assert "a number" in technique.values
+    for place in places_of(technique).values():
+        for choice in choices_at(technique, place):
+            if isinstance(choice.value, bool | str):
+                assert tomlkit.item(choice.value).as_string() in technique.values
+            elif isinstance(choice.value, int):
+                assert "a whole number" in technique.values
+            else:
+                assert "a number" in technique.values
 
 
 @on_every_technique
-def test_its_manual_has_a_headline_and_every_heading_in_order(technique):
+def test_its_manual_has_a_headline_and_every_heading_in_order_and_promises_no_speed(technique):
     assert technique.headline.endswith(".")
     found = [line.partition(": ")[0] + ": " for line in technique.manual.splitlines() if line.startswith(HEADINGS)]
     assert found == list(HEADINGS)
-
-
-@on_every_technique
-def test_its_manual_promises_no_speed(technique):
     assert PROMISE.search(technique.manual) is None
 
 
-@pytest.mark.parametrize("claim", ["about 2x faster", "1.5× an epoch", "saves 30 % of", "10 times", "a 3-fold gain"])
-def test_a_promise_of_speed_is_recognised(claim):
-    assert PROMISE.search(claim)
-
-
-@at_every_place
-def test_it_proposes_something_or_refuses_with_a_reason(technique, place):
-    setup = place.setup()
-    verdict = technique.applies(setup, place.machine)
-    if isinstance(verdict, No):
-        assert verdict.reason.strip()
-        return
-    assert isinstance(verdict, Yes)
-    choices = technique.candidates(setup, place.machine)
-    assert choices or technique.name in PROPOSES_NOTHING
-    for choice in choices:
-        assert choice.technique == technique.name
-        assert isinstance(choice.preserves, Preserves)
-    assert len({str(choice) for choice in choices}) == len(choices)
-
-
-@at_every_place
-def test_it_touches_nothing_but_the_setup(technique, place):
-    for choice in choices_at(technique, place) or [None]:
-        setup = place.setup()
-        before = global_state()
-        technique.applies(setup, place.machine)
-        if choice is not None:
+@on_every_technique
+def test_it_changes_nothing_but_the_setup(technique):
+    for name, place in places_of(technique).items():
+        for choice in choices_at(technique, place):
+            setup = place.setup()
+            before = global_state()
+            technique.applies(setup, place.machine)
             technique.candidates(setup, place.machine)
             technique.apply(setup, choice)
-        assert global_state() == before
+            assert global_state() == before, name
 
 
-@at_every_place
-def test_to_ask_changes_not_even_the_setup(technique, place):
-    setup, untouched = place.setup(), place.setup()
-    if isinstance(technique.applies(setup, place.machine), Yes):
-        technique.candidates(setup, place.machine)
-    for name in ("process", "loader", "optimizer", "schedule", "step", "compile", "evaluation", "notices"):
-        assert getattr(setup, name) == getattr(untouched, name)
-    assert setup.to_job_weights == []
-    weights = setup.model.state_dict()
-    assert all(weights[name].equal(weight) for name, weight in untouched.model.state_dict().items())
-
-
-@at_every_place
-def test_the_weights_go_back_into_the_job_s_own_form_and_evaluate_alike(technique, place):
-    for choice in choices_at(technique, place):
+@on_every_technique
+def test_applies_and_candidates_do_not_change_the_setup(technique):
+    for place in places_of(technique).values():
         setup, untouched = place.setup(), place.setup()
-        technique.apply(setup, choice)
-        weights = dict(setup.model.state_dict())
-        for to_job in reversed(setup.to_job_weights):
-            weights = to_job(weights)
-        assert shapes(weights) == shapes(untouched.model.state_dict())
-        untouched.model.load_state_dict(weights)
-        torch.testing.assert_close(evaluated(setup), evaluated(untouched))
+        technique.applies(setup, place.machine)
+        technique.candidates(setup, place.machine)
+        for name in ("process", "loader", "optimizer", "schedule", "step", "compile", "evaluation", "notices"):
+            assert getattr(setup, name) == getattr(untouched, name)
+        assert setup.to_job_weights == []
+        weights = setup.model.state_dict()
+        assert all(weights[name].equal(weight) for name, weight in untouched.model.state_dict().items())
 
 
-@at_every_place
-def test_a_value_that_makes_no_sense_is_refused(technique, place):
-    for value in NONSENSE:
-        choice = Choice(technique=technique.name, value=value, preserves=Preserves.TRAINING)
-        with pytest.raises(PlanError) as caught:
-            technique.apply(place.setup(), choice)
-        assert caught.value.what
-        assert caught.value.fix
+@on_every_technique
+def test_the_weights_map_to_the_jobs_own_form_and_evaluate_alike(technique):
+    for place in places_of(technique).values():
+        for choice in choices_at(technique, place):
+            setup, untouched = place.setup(), place.setup()
+            technique.apply(setup, choice)
+            weights = dict(setup.model.state_dict())
+            for to_job in reversed(setup.to_job_weights):
+                weights = to_job(weights)
+            assert shapes(weights) == shapes(untouched.model.state_dict())
+            untouched.model.load_state_dict(weights)
+            torch.testing.assert_close(evaluated(setup), evaluated(untouched))
+
+
+@on_every_technique
+def test_a_value_that_makes_no_sense_is_refused(technique):
+    for place in places_of(technique).values():
+        for value in NONSENSE:
+            choice = Choice(technique=technique.name, value=value, preserves=Preserves.TRAINING)
+            with pytest.raises(PlanError) as caught:
+                technique.apply(place.setup(), choice)
+            assert caught.value.what
+            assert caught.value.fix

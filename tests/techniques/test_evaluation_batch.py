@@ -1,12 +1,9 @@
 """Evaluation's batch grows; training's stays."""
 
-import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.contract import No
 from hasten.techniques.evaluation_batch import TECHNIQUE
 from support import laptop, setup_of
@@ -24,11 +21,6 @@ def offered(setup):
 
 def test_multiples_of_the_training_batch_are_tried():
     assert offered(setup_with(valid=ROWS, batch_size=12)) == [24, 48, 96]
-
-
-def test_the_batch_size_of_a_loader_is_taken_over():
-    loader = DataLoader(TensorDataset(*ROWS), batch_size=4)
-    assert offered(setup_with(train=loader, valid=ROWS, batch_size=None)) == [8, 16, 32]
 
 
 def test_a_job_without_valid_data_has_nothing_to_evaluate():
@@ -50,10 +42,3 @@ def test_only_evaluation_changes():
     assert setup.evaluation.batch_size == 16
     assert setup.job.batch_size == 8
     assert setup.step.microbatch_size is None
-
-
-@pytest.mark.parametrize("value", [0, -8, True, 16.0, "double"])
-def test_what_is_no_count_of_samples_is_refused(value):
-    choice = Choice(technique="evaluation_batch", value=value, preserves=Preserves.ROUNDING)
-    with pytest.raises(PlanError, match="whole number of samples"):
-        TECHNIQUE.apply(setup_with(valid=ROWS), choice)

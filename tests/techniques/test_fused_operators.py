@@ -42,7 +42,7 @@ def operations(model):
     return {event.key for event in profile.key_averages()}
 
 
-def test_layers_of_a_kind_are_found_and_subclasses_left_alone():
+def test_layers_of_a_kind_are_found_and_subclasses_skipped():
     model = perceptron()
     assert find(model) == {"gelu": [model[1], model[3]]}
 
@@ -107,16 +107,11 @@ def test_a_copy_of_a_replaced_layer_computes_by_itself():
     model = nn.Sequential(nn.GELU())
     replace_forward(find(model))
     copied = copy.deepcopy(model)
+    assert find(model) == {}, "a layer is replaced once"
     copied[0].approximate = "tanh"  # pyright: ignore[reportAttributeAccessIssue]
     rows = torch.randn(4, 4)
     assert_close(copied(rows), nn.functional.gelu(rows, approximate="tanh"))
     assert_close(model(rows), nn.functional.gelu(rows))
-
-
-def test_a_layer_is_replaced_once():
-    model = perceptron()
-    replace_forward(find(model))
-    assert find(model) == {}
 
 
 def test_without_a_compiler_it_does_not_apply_and_a_plan_that_names_it_runs_with_a_notice(monkeypatch):
@@ -177,12 +172,6 @@ def test_a_model_that_calls_functions_is_proposed_to_be_traced():
     assert proposed == [("traced", {}, Preserves.ROUNDING), ("traced", {"dropout": True}, Preserves.STATISTICS)]
 
 
-def test_layers_are_proposed_first_and_dropout_where_there_is_one():
-    setup = setup_of(perceptron(), torch.randn(5, 6))
-    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup, laptop())]
-    assert proposed == [(True, {}), ("traced", {})]
-
-
 @pytest.mark.parametrize(("options", "name"), [({}, "bias_gelu"), ({"dropout": True}, "bias_gelu_dropout")])
 def test_the_log_of_a_traced_model_counts_its_operators_and_state_dict_keys_stay(options, name):
     setup = setup_of(CallsFunctions(), torch.randn(5, 6))
@@ -197,14 +186,17 @@ def test_the_log_of_a_traced_model_counts_its_operators_and_state_dict_keys_stay
     assert [*setup.model.state_dict()] == names
 
 
-def test_options_of_a_trace_are_for_a_trace():
+def test_options_of_a_trace_are_refused_without_one():
     for choice in (replace(plan(True), options={"dropout": True}), replace(plan("traced"), options={"dropout": 1})):
         with pytest.raises(PlanError, match="asks for"):
             TECHNIQUE.apply(setup_of(perceptron(), torch.randn(5, 6)), choice)
 
 
-def test_it_applies_where_a_layer_is_there_and_not_where_none_is():
-    assert isinstance(TECHNIQUE.applies(setup_of(perceptron(), torch.randn(5, 6)), laptop()), Yes)
+def test_it_applies_where_a_layer_exists_and_not_elsewhere():
+    setup = setup_of(perceptron(), torch.randn(5, 6))
+    assert isinstance(TECHNIQUE.applies(setup, laptop()), Yes)
+    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup, laptop())]
+    assert proposed == [(True, {}), ("traced", {})], "there is no dropout"
     verdict = TECHNIQUE.applies(setup_of(nn.Linear(6, 3), torch.randn(5, 6)), laptop())
     assert isinstance(verdict, No)
     assert all(each.kind in verdict.reason for each in FUSED_LAYERS.values())

@@ -75,22 +75,6 @@ def test_samples_become_columns_on_the_host_where_they_take_half_of_its_memory_o
     assert values(laptop(memory_bytes=memory), Steady(9)) == proposed
 
 
-@pytest.mark.parametrize(("memory", "proposed"), [(9 * (12 + 8) * 2 * 4, ["host"]), (9 * (12 + 8) * 2 * 4 - 1, [])])
-def test_each_of_four_ranks_holds_its_own_columns_on_the_host(memory, proposed):
-    assert values(laptop(memory_bytes=memory, ranks=4), Steady(9)) == proposed
-
-
-def test_a_refusal_for_their_size_says_that_ranks_share():
-    machine = laptop(memory_bytes=4 << 30, ranks=4)
-
-    class Big(Steady):
-        def __len__(self):
-            return 10**8
-
-    found = reason(machine, Big())
-    assert "the share of the host's memory for each of 4 ranks that they may take is 0.5 × 1.00 GiB" in found
-
-
 def test_with_an_accelerator_its_memory_comes_first():
     assert values(laptop(**CARD, accelerator_memory_bytes=1 << 30), Steady()) == ["device", "host"]
 
@@ -101,7 +85,7 @@ def test_with_an_accelerator_its_memory_comes_first():
         (ROWS, "columns in memory already, and this job computes on the processor"),
         (Grey(), "its samples may be other ones each time"),
         (hasten.Augmented(Grey(), jittered), "its samples may be other ones each time"),
-        (Words(), "not made of tensors alone"),
+        (Words(), "contain other objects than tensors"),
     ],
     ids=["columns", "unsaid", "Augmented", "words"],
 )
@@ -109,7 +93,7 @@ def test_on_a_laptop_it_refuses_with_the_reason(train, words):
     assert words in reason(laptop(), train)
 
 
-def test_it_writes_where_and_how_much():
+def test_it_sets_the_place_and_the_share():
     setup = setup_on(laptop(), Steady())
     TECHNIQUE.apply(setup, Choice(technique="in_memory", value="host", options={"share": 0.75}))
     assert (setup.loader.in_memory, setup.loader.in_memory_share) == ("host", 0.75)
@@ -133,14 +117,6 @@ def test_a_training_from_memory_ends_with_the_same_weights_bit_for_bit():
 
     wanted, found = weights(None), weights(make_plan(in_memory="host"))
     assert all(found[name].equal(weight) for name, weight in wanted.items())
-
-
-def test_a_run_gathers_its_batches():
-    job = small_job(train=Steady(20), valid=Steady(7))
-    with Run(job, make_plan(in_memory="host")) as run:
-        assert run.built.train.gathers
-        assert run.built.valid is not None
-        assert run.built.valid.gathers
 
 
 def test_evaluation_data_that_does_not_fit_stays_where_it_is_with_a_notice():

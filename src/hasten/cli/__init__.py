@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hasten.cli.application import app, be_alone
+from hasten.cli.application import app, own_process
 from hasten.stop_signals import end_at_once
 
 from hasten.cli import doctor_command, tune_command  # isort: skip
@@ -42,7 +42,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line
-    be_alone()
+    own_process()
     app()
 
 

@@ -1,6 +1,6 @@
-"""What every command shares: the application, its arguments, how a failure ends, and the next command.
+"""What every command shares: the application, its arguments, how a failure ends, and the command to run next.
 
-Help must answer at once, so nothing heavy is imported up here: each command imports what it needs when it runs.
+Help must answer at once, so this file imports nothing heavy: each command imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
-_alone = False
+_owns_process = False
 
 app = typer.Typer(
     name="hasten",
@@ -39,14 +39,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-
 prove = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(prove, name="prove")
 
 
 @prove.callback()
 def proofs() -> None:
-    """Prove on the job that no harm is done and nothing lost.
+    """Prove that a plan does no harm, or that resuming is exact.
 
     \b
     Examples:
@@ -56,18 +55,18 @@ def proofs() -> None:
 
 
 JobName = Annotated[
-    str, typer.Argument(metavar="JOB", help="Where the job is: path/file.py:function or package.module:function.")
+    str, typer.Argument(metavar="JOB", help="The job: path/file.py:function or package.module:function.")
 ]
 PlanPath = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to obey; without one, the job as it is.")
+    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to train by; without one, the baseline.")
 ]
 
 
-def ending_in_one_block(
+def ends_with_exit_code(
     command: Callable[Arguments, Answer], signals: Callable[[], AbstractContextManager[None]] = as_ctrl_c
 ) -> Callable[Arguments, Answer]:
-    """The command, with every failure that is not its own fault told in one block, and ended by its exit code. signals:
-    what those do that ask it to end; they interrupt it as Ctrl-C does."""
+    """The command; a failure prints one block and ends it with the error's exit code. signals: what the signals do that
+    ask a process to end; by default they interrupt the command as Ctrl-C does."""
 
     @wraps(command)
     def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
@@ -76,36 +75,36 @@ def ending_in_one_block(
                 return command(*arguments, **options)
         except (typer.Exit, BrokenPipeError):
             raise
-        except Ended as ended:
-            raise typer.Exit(_exit_code_told(ended.cause, ended.last_line)) from ended.cause
+        except RunEnded as ended:
+            raise typer.Exit(_report(ended.cause, ended.last_line)) from ended.cause
         except BaseException as error:  # also SystemExit, which the job's code may raise
-            raise typer.Exit(_exit_code_told(error)) from error
+            raise typer.Exit(_report(error)) from error
 
     return guarded
 
 
-class Ended(Exception):
-    """What was begun ended too soon. last_line: is told after the cause, and says how to go on."""
+class RunEnded(Exception):
+    """A run ended too soon. last_line: printed after the cause; it says how to resume."""
 
     def __init__(self, cause: BaseException, last_line: str) -> None:
         self.cause, self.last_line = cause, last_line
         super().__init__(last_line)
 
 
-def _exit_code_told(error: BaseException, last_line: str = "") -> int:
-    """The exit code that an error ends a command with, once it is told. Raises what is hasten's own fault."""
+def _report(error: BaseException, last_line: str = "") -> int:
+    """Print the error and return its exit code. Raises it again where it is a bug of hasten."""
     if isinstance(error, KeyboardInterrupt):
         if leads():
             typer.echo("\ninterrupted", err=True)
         code = exit_code_of(error)
     elif isinstance(error, RankFailed) and not leads():
-        return error.exit_code  # which that rank, and the leader, say
+        return error.exit_code  # that rank and the leader print it
     else:
         failure = _failure_of(error)
         if failure is None:
-            typer.echo("This is a fault of hasten itself. Please report it with the lines below.", err=True)
+            typer.echo("This is a bug in hasten. Please report it with the lines below.", err=True)
             raise error
-        _tell(failure, error)
+        _print_failure(failure, error)
         code = failure.exit_code
     if last_line:
         typer.echo(last_line, err=True)
@@ -120,14 +119,27 @@ def _failure_of(error: BaseException) -> HastenError | None:
     return as_failure(error)
 
 
+def _print_failure(failure: HastenError, error: BaseException) -> None:
+    """On standard error. The traceback of the user's own code comes first, so that the block stays in sight."""
+    from hasten.facts.formatting import printable
+    from hasten.report.terminal.output import failure_block, show
+    from hasten.training.failures.user_code import other_notes, users_traceback
+
+    if isinstance(failure, UserCodeFailed):
+        trace = failure.trace or users_traceback(error.__cause__ or error)
+        typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
+    rank = [] if leads() else [("rank", os.environ["RANK"])]
+    show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)
+
+
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(interrupt, Terminated) or terminated() else INTERRUPTED
 
 
-def be_alone() -> None:
-    """This process is a command's own: nothing else lives in it, and it ends with the command."""
-    global _alone
-    _alone = True
+def own_process() -> None:
+    """Nothing but the command runs in this process, which ends with it."""
+    global _owns_process
+    _owns_process = True
 
 
 def load(name: str, **changes: object) -> Job:
@@ -136,16 +148,16 @@ def load(name: str, **changes: object) -> Job:
 
     from hasten.training.setup.load_job import load_job
 
-    if _alone:
-        _set_libraries_apart()
+    if _owns_process:
+        _freeze_libraries()
     given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
-    seed = given.get("seed", 0) % 2**63  # one that is out of this range is refused with the job's other fields
+    seed = given.get("seed", 0) % 2**63  # one out of this range is refused with the job's other fields
     return replace(load_job(name, seed), **given)
 
 
-def _set_libraries_apart() -> None:
-    """What is imported by now stays as long as the process does. A collector that looks at none of it has less to do
-    while a job trains, and when the process ends."""
+def _freeze_libraries() -> None:
+    """Exempt from garbage collection what is imported by now: it lives as long as the process. Collections during
+    training, and the end of the process, then take less time."""
     import gc
 
     from hasten import entry  # noqa: F401  # with all that it imports
@@ -165,19 +177,12 @@ def command(verb: str, job: str, plan: Path | None) -> str:
 
 
 def offer(command: str) -> None:
+    """Print the command to run next."""
     from hasten.report.terminal.output import show
 
     show("", [("next", command)])
 
 
-def _tell(failure: HastenError, error: BaseException) -> None:
-    """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
-    from hasten.facts.formatting import printable
-    from hasten.report.terminal.output import failure_block, show
-    from hasten.training.failures.user_code import other_notes, users_traceback
-
-    if isinstance(failure, UserCodeFailed):
-        trace = failure.trace or users_traceback(error.__cause__ or error)
-        typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
-    rank = [] if leads() else [("rank", os.environ["RANK"])]
-    show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)
+def echo_indented(lines: Iterable[str]) -> None:
+    """Print a table or a chart below an empty line."""
+    typer.echo("\n" + "\n".join(f"  {line}".rstrip() for line in lines))

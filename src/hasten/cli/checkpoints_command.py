@@ -1,4 +1,4 @@
-"""What a run has kept: `hasten checkpoints` and `hasten export`."""
+"""The checkpoints of a run: `hasten checkpoints` and `hasten export`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ import math
 import shlex
 import time
 from collections.abc import Sequence
-from itertools import pairwise
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import app, ending_in_one_block, offer
-from hasten.cli.resume_line import resuming
-from hasten.cli.run_of_job import job_of
+from hasten.cli.application import app, echo_indented, ends_with_exit_code, offer
+from hasten.cli.run_history import job_of, resume_command
 from hasten.errors import StorageFailed
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
 
-_EARLIEST = 1_735_689_600.0  # 2025, in seconds since 1970: hasten is no older
 _LONGEST_WORDS = 100
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/job-1.")]
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def checkpoints(
     run: RunPath,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """List the checkpoints of a run. Every byte of them is read, so that a damaged one is known.
+    """List the checkpoints of a run. It reads every byte, so it finds damaged ones.
 
     \b
     Examples:
@@ -42,11 +40,8 @@ def checkpoints(
     from hasten.checkpoint.listing import listed
     from hasten.report.terminal.progress_bar import Waiting
 
-    waiting = Waiting("verifying")
-    try:
+    with closing(Waiting("verifying")) as waiting:
         found = listed(run, waiting)
-    finally:
-        waiting.close()
     newest = next((each for each in found if each.damage is None), None)
     following = _next(run, found, newest)
     now = time.time()
@@ -57,18 +52,18 @@ def checkpoints(
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def export(
     run: RunPath,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The new file: NAME.safetensors.")],
     step: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Of this checkpoint; of the newest whole one if not given.")
+        int | None, typer.Option(metavar="N", min=0, help="Of this checkpoint; default: the newest verified one.")
     ] = None,
 ) -> None:
-    """Write the weights of a run as one safetensors file. It needs nothing of the job's code.
+    """Write the weights of a run as one safetensors file. It does not need the job's code.
 
-    They are those that the run would keep if it ended at that checkpoint, under the names of the job's own model. A
-    file that is there already is never replaced.
+    They are the weights that the run would save if it ended at that checkpoint, under the names of the job's own model.
+    It never replaces an existing file.
 
     \b
     Examples:
@@ -100,21 +95,21 @@ def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float,
     from hasten.report.terminal.output import show
 
     if found:
-        typer.echo(printable(f"Checkpoints of {run}") + "\n")
-        typer.echo("\n".join(f"  {line}" for line in _lines(found, newest, now)))
+        typer.echo(printable(f"Checkpoints of {run}"))
+        echo_indented(_lines(found, newest, now))
     if newest is not None:
-        goes_on = f"at step {newest.step:,}, in {newest.path}"
+        resumes = f"at step {newest.step:,}, from {newest.path}"
     else:
-        goes_on = "nowhere, as none of them is whole; it can only begin anew" if found else "at its beginning"
-    show("" if found else f"{run} has no checkpoint yet", [*_notes(found, now), ("resumes", goes_on)])
+        resumes = "never: all of them are damaged; start a new run" if found else "at its beginning"
+    show("" if found else f"{run} has no checkpoint yet", [("resumes", resumes)])
     offer(following)
 
 
 def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
-    """What goes on with the run, as it was asked for; or begins it anew, in another folder, where nothing can."""
+    """The command that resumes the run, or begins it again in a new folder where no checkpoint is whole."""
     job = job_of(run) or "JOB"
     if newest is not None or not found:
-        return resuming(job, run)
+        return resume_command(job, run)
     return shlex.join(["hasten", "train", job, *_options(run)])
 
 
@@ -164,26 +159,9 @@ def _step(each: Listed) -> str:
 def _age(saved_at: float, now: float) -> str:
     from hasten.report.display import UNKNOWN, time_left
 
-    if not _is_possible(saved_at):
+    if not math.isfinite(saved_at) or saved_at > now + 1:  # by a clock that was wrong, or another machine's
         return UNKNOWN
-    return time_left(max(now - saved_at, 0.0)) if saved_at <= now + 1 else "in the future"
-
-
-def _is_possible(saved_at: float) -> bool:
-    return math.isfinite(saved_at) and _EARLIEST < saved_at < 1e11
-
-
-def _notes(found: Sequence[Listed], now: float) -> list[tuple[str, str]]:
-    """Where the clocks that wrote the times cannot have been right, an age is no age."""
-    times = [each.manifest.saved_at for each in found if each.manifest is not None]
-    odd = list[str]()
-    if not all(map(_is_possible, times)):
-        odd.append("a clock was not set when one was saved")
-    if any(_is_possible(each) and each > now + 1 for each in times):
-        odd.append("one was saved at a time that is still to come by this clock")
-    if any(newer < older for newer, older in pairwise(times)):
-        odd.append("a later step has an earlier time, so a clock was set back")
-    return [("note", f"ages may be wrong: {'; '.join(odd)}")] if odd else []
+    return time_left(max(now - saved_at, 0.0))
 
 
 def _answer(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> dict[str, Any]:

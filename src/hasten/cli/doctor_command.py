@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from hasten.cli.application import PlanPath, app, command, ending_in_one_block, offer
-from hasten.cli.doctor_job import found_in_job, is_job, look_at_job, show_look, source_of
+from hasten.cli.application import PlanPath, app, command, ends_with_exit_code, offer
+from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.errors import Misconfigured, Unreadable
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from hasten.facts.finding import Finding
 
 FOUND = 1
-_QUIET_SECONDS = 2.0
 _Item = TypeVar("_Item")
 
 
@@ -37,27 +35,27 @@ class Format(StrEnum):
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def doctor(
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Source files, notebooks, folders of them; or a job: digits.py:job."),
+        typer.Argument(metavar="PATH...", help="Python files, notebooks or folders of them; or a job: digits.py:job."),
     ],
     plan: PlanPath = None,
     select: Annotated[str, typer.Option(metavar="CODES", help="Only these rules: H201,H3.")] = "",
-    ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules but these.")] = "",
-    output: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.TEXT,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely.")] = False,
+    ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules except these.")] = "",
+    output: Annotated[Format, typer.Option("--format", help="Format of the findings.")] = Format.TEXT,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed safely.")] = False,
     unsafe_fixes: Annotated[
         bool,
-        typer.Option("--unsafe-fixes", help="With --fix or --diff: also what may change the outcome."),
+        typer.Option("--unsafe-fixes", help="With --fix or --diff: include fixes that may change results."),
     ] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show what would be mended, and write nothing.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
 ) -> None:
-    """Find what slows training, in source files or in a job. Nothing of a file is executed; of a job, some steps are.
+    """Find what slows training, in source files or in a job. It executes no source file; of a job it runs some steps.
 
-    The exit code is 0 where nothing was found or all of it was mended, 1 where something was found, and 2 where a file
-    cannot be read. A project's own choice stands in its pyproject.toml, under [tool.hasten].
+    The exit code is 0 if nothing was found or everything was fixed, 1 if something was found, and 2 if a file cannot be
+    read. A project may choose rules in its pyproject.toml, under [tool.hasten].
 
     \b
     Examples:
@@ -72,47 +70,50 @@ def doctor(
     from hasten.facts.finding import ranked, told_once
 
     jobs = [each for each in targets if is_job(each)]
-    if unsafe_fixes and not (fix or diff):
-        raise _mends_nothing()
-    paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
-    if (fix or diff) and not paths:
-        raise _of_no_file("--diff" if diff else "--fix")
+    files_of_jobs = [path for each in jobs for path in file_of(each)]
+    paths = [*(Path(each) for each in targets if each not in jobs), *files_of_jobs]
+    _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff)
     files, unreadable = files_in(paths)
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
     projects = _projects(files, chosen)
     if diff or fix:
-        mending = _mending(projects, unsafe_fixes)
+        mended, failed = _mend(projects, unsafe_fixes)
         if diff:
-            _end_after_diff(mending, unreadable, jobs)
-        _write(mending.mended)
-    looked = [each for project in projects for each in _told_meanwhile(lint(project.files, project.of_sources))]
-    findings = [finding for each in looked for finding in each.findings]
-    _tell([note for each in looked for note in each.notes])
+            _show_diff(mended, jobs)
+            _end([*unreadable, *failed], bool(mended))
+            return
+        _write(mended)
+    linted = [
+        each for project in projects for each in _with_progress(lint(project.files, project.of_sources), len(files))
+    ]
+    findings = [finding for each in linted for finding in each.findings]
+    _warn([note for each in linted for note in each.notes])
     for job in jobs:
-        projects.append(own := chosen.by(settings_for(next(iter(source_of(job)), Path())), []))
-        look = look_at_job(job, plan)
+        projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
+        found = profile_job(job, plan)
         if output is Format.TEXT:
-            show_look(look)
-        findings += found_in_job(look, own.rules)
-    unreadable += [each.unreadable for each in looked if each.unreadable is not None]
-    found = ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)]))
-    _show(found, len(looked), output, projects, next(iter(jobs), None))
+            show_profile(found)
+        findings += findings_of(found, own.rules)
+    unreadable += [each.unreadable for each in linted if each.unreadable is not None]
+    _show(
+        ranked(told_once(findings, [*map(str, files_of_jobs)])), len(linted), output, projects, next(iter(jobs), None)
+    )
     _end(unreadable, bool(findings))
 
 
-def _mends_nothing() -> Misconfigured:
-    what = "--unsafe-fixes says which changes are meant, and not what to do with them"
-    return Misconfigured(what, fix="add --diff to see them, or --fix to make them")
-
-
-def _of_no_file(option: str) -> Misconfigured:
-    what = f"{option} is for files, and a job that is named by its module tells of none"
-    return Misconfigured(what, fix=f"name its file: hasten doctor train.py {option}")
+def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool) -> None:
+    if unsafe_fixes and not (fix or diff):
+        what = "--unsafe-fixes only chooses which fixes are included"
+        raise Misconfigured(what, fix="add --diff to see them, or --fix to make them")
+    if (fix or diff) and not paths:
+        option = "--diff" if diff else "--fix"
+        what = f"{option} needs a file, and the job is named by its module"
+        raise Misconfigured(what, fix=f"name its file: hasten doctor train.py {option}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Project:
-    """files: whose nearest pyproject.toml asks for these rules."""
+    """files: whose nearest pyproject.toml chooses these rules."""
 
     files: Sequence[Path]
     rules: Sequence[AnyRule]
@@ -126,12 +127,12 @@ class _Project:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Chosen:
-    """In the command, which no project's own choice takes back."""
+    """On the command line, which overrides a project's choice."""
 
     select: tuple[str, ...]
     ignore: tuple[str, ...]
 
-    def by(self, settings: Settings, files: Sequence[Path]) -> _Project:
+    def project(self, settings: Settings, files: Sequence[Path]) -> _Project:
         """Raises Misconfigured for a code that no rule has."""
         from hasten.doctor.registry import selected
 
@@ -142,61 +143,51 @@ class _Chosen:
 def _projects(files: Sequence[Path], chosen: _Chosen) -> list[_Project]:
     from hasten.doctor.lint.project_settings import by_project
 
-    projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
+    projects = [chosen.project(settings, of) for settings, of in by_project(files).items()]
     excluded = len(files) - sum(len(project.files) for project in projects)
     if excluded:
         many = "1 file" if excluded == 1 else f"{excluded:,} files"
-        _tell([f"not looked at: {many} that [tool.hasten] in pyproject.toml excludes"])
+        _warn([f"skipped {many} that [tool.hasten] in pyproject.toml excludes"])
     return projects
 
 
 def _codes(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.replace(",", " ").split()))
+    return tuple(text.replace(",", " ").split())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Mending:
-    mended: list[Mended]
-    unreadable: list[Unreadable]
-
-
-def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
-    """Nothing is written yet. Files that could be mended and are left alone are told."""
+def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], list[Unreadable]]:
+    """The files with their fixes, not yet written. It warns of files that could be fixed and are not."""
     from hasten.doctor.lint.fixes import mend, why_left_alone
     from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     files = [(path, project) for project in projects for path in project.files]
     mended: list[Mended] = []
-    left_alone, unreadable = list[str](), list[Unreadable]()
-    for path, project in _told_meanwhile(files):
+    unreadable: list[Unreadable] = []
+    for path, project in _with_progress(files, len(files)):
         rules = [rule for rule in project.of_sources if rule.safety in allowed]
         try:
             if (found := mend(path, rules)) is not None:
                 mended.append(found)
             elif why := why_left_alone(path, rules):
-                left_alone.append(f"{path} is left alone: {why}")
+                _warn([f"{path} is unchanged: {why}"])
         except Unreadable as error:
             unreadable.append(error)
-    _tell(left_alone)
-    return _Mending(mended=mended, unreadable=unreadable)
+    return mended, unreadable
 
 
-def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: Sequence[str]) -> None:
+def _show_diff(mended: Sequence[Mended], jobs: Sequence[str]) -> None:
     from hasten.report.finding_formats import as_diff
 
-    mended = mending.mended
     for each in mended:
         before, after = each.before.encode(each.encoding), each.after.encode(each.encoding)
         typer.echo(as_diff(str(each.path), before, after), nl=False)
     count = sum(each.count for each in mended)
-    typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
-    _tell(f"{job} was not looked at: --diff is for files" for job in jobs)
-    _end([*unreadable, *mending.unreadable], bool(mended))
-    raise typer.Exit
+    typer.echo(f"{count:,} can be fixed in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
+    _warn(f"{job} was not run: --diff is for files" for job in jobs)
 
 
-def _tell(notes: Iterable[str]) -> None:
+def _warn(notes: Iterable[str]) -> None:
     from hasten.facts.formatting import printable
 
     for each in notes:
@@ -208,20 +199,18 @@ def _write(mended: Sequence[Mended]) -> None:
 
     for each in mended:
         write(each)
-        typer.echo(f"{each.path}: {each.count:,} mended", err=True)
+        typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
 
 
 def _show(
     findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], job: str | None
 ) -> None:
-    from hasten.report.finding_formats import as_github, as_json, as_text, summary
+    from hasten.report.finding_formats import as_github, as_json, as_sarif, as_text, summary
 
     if output is Format.JSON:
         typer.echo(as_json(findings))
     elif output is Format.SARIF:
         from importlib.metadata import version
-
-        from hasten.report.finding_formats import as_sarif
 
         rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
         typer.echo(as_sarif(findings, list(rules), version("hasten")))
@@ -236,13 +225,13 @@ def _show(
 
 
 def _next(findings: Sequence[Finding], job: str | None) -> str:
-    if job is not None:
-        return command("tune", job, None)
     from hasten.facts.finding import Safety
 
-    mended = next((each for each in findings if each.safety is Safety.SAFE), None)
-    if mended is not None:
-        return shlex.join(["hasten", "doctor", mended.path, "--diff"])
+    if job is not None:
+        return command("tune", job, None)
+    fixable = next((each for each in findings if each.safety is Safety.SAFE), None)
+    if fixable is not None:
+        return shlex.join(["hasten", "doctor", fixable.path, "--diff"])
     return f"hasten explain {findings[0].code}" if findings else "hasten techniques"
 
 
@@ -255,15 +244,10 @@ def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
         raise typer.Exit(FOUND)
 
 
-def _told_meanwhile(items: Iterable[_Item]) -> Iterator[_Item]:
-    """The items, and how many there were so far where a person waits for them."""
-    begun, told = time.monotonic(), False
-    try:
+def _with_progress(items: Iterable[_Item], count: int) -> Iterator[_Item]:
+    from hasten.report.terminal.progress_bar import Waiting
+
+    with closing(Waiting("reading files")) as waiting:
         for number, each in enumerate(items, start=1):
             yield each
-            if sys.stderr.isatty() and time.monotonic() - begun > _QUIET_SECONDS:
-                told = True
-                typer.echo(f"\r{number:,} files looked at", nl=False, err=True)
-    finally:
-        if told:
-            typer.echo("\r\033[K", nl=False, err=True)
+            waiting(number, count)

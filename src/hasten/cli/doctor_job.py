@@ -1,8 +1,7 @@
-"""What `hasten doctor` does with a job: its model is looked at, and some of its steps."""
+"""What `hasten doctor` does with a job: it profiles the model, and some steps of a run."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hasten.cli.application import load, read
+from hasten.cli.application import echo_indented, load, read
 from hasten.facts.finding import Finding
 
 if TYPE_CHECKING:
@@ -22,84 +21,74 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobLook:
+class JobProfiles:
     name: str
     model: ModelProfile
     run: RunProfile
 
 
 def is_job(argument: str) -> bool:
-    """`digits.py:job`, and no path."""
+    """Whether it is `digits.py:job` and no path."""
     return ":" in argument and not Path(argument).exists()
 
 
-def source_of(job: str) -> list[Path]:
-    """The file that the job lies in, where its name says so."""
+def file_of(job: str) -> list[Path]:
+    """The job's file, if its name says it."""
     file = Path(job.rpartition(":")[0])
     return [file] if file.is_file() else []
 
 
-def look_at_job(name: str, plan: Path | None) -> JobLook:
-    """What the job prints goes where errors go: a machine may read what is found."""
+def profile_job(name: str, plan: Path | None) -> JobProfiles:
+    """What the job prints goes to standard error: a program may read the findings."""
     planned = read(plan)
-    from hasten.doctor.profiling.profile_model import inspect_job
-    from hasten.doctor.profiling.profile_run import observe_job
+    from hasten.doctor.profiling.model_profiler import profile_model
+    from hasten.doctor.profiling.run_profiler import profile_run
 
-    with output_among_errors():
+    with stdout_to_stderr():
         try:
-            _tell("the model")
-            model = inspect_job(load(name), planned, name=name)
-            run = observe_job(load(name), planned, name=name, tell=_tell)  # anew: a job may make its model only once
+            _show_progress("the model")
+            model = profile_model(load(name), planned, name=name)
+            # The job is loaded again: it may be able to build its model only once.
+            run = profile_run(load(name), planned, name=name, report=_show_progress)
         finally:
-            _tell("")
-    return JobLook(name=name, model=model, run=run)
+            _show_progress("")
+    return JobProfiles(name=name, model=model, run=run)
 
 
 @contextmanager
-def output_among_errors() -> Iterator[None]:
-    """Also that of C code and of other processes, which know descriptors alone."""
+def stdout_to_stderr() -> Iterator[None]:
+    """Also for other processes, which share the descriptors."""
     with ExitStack() as restored:
-        with suppress(OSError):  # whoever began this process may have closed one of them
-            _flush()
+        with suppress(OSError, AttributeError):  # one of them is closed
+            sys.__stdout__.flush()  # type: ignore[union-attr]
             output = os.dup(1)
             restored.callback(os.close, output)
             restored.callback(os.dup2, output, 1)
-            restored.callback(_flush)
             os.dup2(2, 1)
         with redirect_stdout(sys.stderr):
             yield
 
 
-def _flush() -> None:
-    """What Python and C hold back for descriptor 1."""
-    if sys.__stdout__ is not None:
-        sys.__stdout__.flush()
-    if os.name == "posix":  # elsewhere there is more than one C library
-        ctypes.CDLL(None).fflush(None)
-
-
-def show_look(look: JobLook) -> None:
-    """What was seen, to a person."""
+def show_profile(found: JobProfiles) -> None:
     from hasten.report.terminal.output import show
     from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
-    show(f"{look.name} on {look.run.device}", run_lines(look.run))
-    typer.echo("\n" + "\n".join(f"  {line}" for line in budget_rows(look.run)))
-    show("", model_lines(look.model))
-    typer.echo("\n" + "\n".join(f"  {line}" for line in layer_rows(look.model)) + "\n")
+    show(f"{found.name} on {found.run.device}", run_lines(found.run))
+    echo_indented(budget_rows(found.run))
+    show("", model_lines(found.model))
+    echo_indented(layer_rows(found.model))
+    typer.echo()
 
 
-def found_in_job(look: JobLook, rules: Sequence[AnyRule]) -> list[Finding]:
-    """By those of the rules that are about models and runs."""
+def findings_of(found: JobProfiles, rules: Sequence[AnyRule]) -> list[Finding]:
+    """By the rules that are about models and runs."""
     from hasten.doctor.lint.suppression import not_silenced
-    from hasten.doctor.profiling.profile_model import found_in as found_in_model
-    from hasten.doctor.profiling.profile_run import found_in as found_in_run
-    from hasten.doctor.registry import of_models, of_runs
+    from hasten.doctor.registry import found_in_model, found_in_run, of_models, of_runs
 
-    return not_silenced([*found_in_model(look.model, of_models(rules)), *found_in_run(look.run, of_runs(rules))])
+    return not_silenced([*found_in_model(found.model, of_models(rules)), *found_in_run(found.run, of_runs(rules))])
 
 
-def _tell(what: str) -> None:
-    """In place, where a person watches."""
+def _show_progress(what: str) -> None:
+    """In place, on a terminal."""
     if sys.stderr.isatty():
-        typer.echo(f"\r\033[Klooking at {what}" if what else "\r\033[K", nl=False, err=True)
+        typer.echo(f"\r\033[Kprofiling {what}" if what else "\r\033[K", nl=False, err=True)

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import app, ending_in_one_block, offer
+from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from hasten.data.shards.shard_writer import Packable
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def pack(
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A folder of class folders of pictures, or path/file.py:function.")
+        str, typer.Argument(metavar="SRC", help="A folder of class folders of images, or path/file.py:function.")
     ],
     folder: Annotated[Path | None, typer.Argument(metavar="DST", help="The new folder for the shards.")] = None,
-    shard_size: Annotated[int, typer.Option(metavar="MB", min=1, help="Of one shard, about.")] = 256,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the order that the samples are written in.")] = 0,
-    keep_order: Annotated[bool, typer.Option("--keep-order", help="Write the samples in their own order.")] = False,
+    shard_size: Annotated[int, typer.Option(metavar="MB", min=1, help="Approximate size of a shard.")] = 256,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the order of the samples.")] = 0,
+    keep_order: Annotated[bool, typer.Option("--keep-order", help="Keep the samples in their order.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Instead, compare the shards in SRC with their checksums.")
+        bool, typer.Option("--verify", help="Compare the shards in SRC with their checksums instead.")
     ] = False,
 ) -> None:
-    """Pack a data set into tar shards. A function gives any map-style data set.
+    """Pack a data set into tar shards. A function may return any map-style data set.
 
     \b
     Examples:
@@ -33,16 +38,68 @@ def pack(
       hasten pack data.py:train_data shards --shard-size 100
       hasten pack photos-shards --verify
     """
-    from hasten.cli.answers import show_packing, show_verified
-    from hasten.errors import Misconfigured
-
     if verify and folder is not None:
         raise Misconfigured("--verify takes one folder", fix=shlex.join(["hasten", "pack", str(folder), "--verify"]))
     if verify:
-        show_verified(Path(source))
+        _show_verified(Path(source))
         offer("hasten train digits.py:job")
     elif folder is None:
         raise Misconfigured("DST is missing", fix=shlex.join(["hasten", "pack", source, "a-new-folder"]))
     else:
-        show_packing(source, folder, shard_size * 1_000_000, None if keep_order else seed)
+        _show_packing(source, folder, shard_size * 1_000_000, None if keep_order else seed)
         offer(shlex.join(["hasten", "pack", str(folder), "--verify"]))
+
+
+def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
+    """Pack the data set, showing its estimated size first and then the progress."""
+    from hasten.data.shards.shard_writer import estimated, pack
+    from hasten.facts.formatting import byte_size
+    from hasten.report.display import count
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.progress_bar import Waiting
+
+    data = _to_pack(source)
+    guess = estimated(data, folder)
+    size = f"{count(guess.samples)} samples, {byte_size(guess.bytes)}; {byte_size(guess.free_bytes)} are free"
+    show(f"Packing {source}", [("estimate", size)])
+    with closing(Waiting("packing")) as waiting:
+        done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
+    if data.classes is not None:
+        use = f'hasten.ImageFolder("{folder}", hasten.RandomResizedCrop(224))'
+    else:
+        form = "" if done.form is None else f", form={done.form}".replace("'", '"')
+        use = f'hasten.Shards("{folder}"{form})'
+    show(
+        f"Packed into {folder}",
+        [
+            ("samples", f"{count(done.samples)}, {'in their order' if seed is None else f'shuffled with seed {seed}'}"),
+            ("shards", f"{count(done.shards)} of {byte_size(done.bytes)} in all, with an index and checksums"),
+            ("use", f"train={use}"),
+        ],
+    )
+
+
+def _show_verified(folder: Path) -> None:
+    """Read all shards again and compare them with what was packed."""
+    from hasten.data.shards.shard_check import verify
+    from hasten.facts.formatting import byte_size
+    from hasten.report.display import count
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.progress_bar import Waiting
+
+    with closing(Waiting("verifying")) as waiting:
+        found = verify(folder, waiting)
+    size = f"{count(found.samples)} samples in {count(found.shards)} shards, {byte_size(found.bytes)}"
+    show(f"{folder}", [("verified", f"{size}: every byte is as it was packed")])
+
+
+def _to_pack(source: str) -> Packable:
+    from hasten.data.shards.shard_writer import ImagesInFolders, Samples
+    from hasten.training.setup.load_job import load_returned
+
+    if Path(source).is_dir():
+        return ImagesInFolders(Path(source))
+    if ":" not in source:
+        fix = "name a folder of class folders, or a function that returns a data set: data.py:train_data"
+        raise Misconfigured("there is no such folder", where=source, fix=fix)
+    return Samples(load_returned(source))

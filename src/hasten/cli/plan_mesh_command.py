@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import JobName, PlanPath, app, command, ending_in_one_block, load, offer, read
+from hasten.cli.application import (
+    JobName,
+    PlanPath,
+    app,
+    command,
+    echo_indented,
+    ends_with_exit_code,
+    load,
+    offer,
+    read,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hasten.facts.mesh import Meshes
 
-PLAN = "plan.toml"  # that the entries are to be written into where no plan was given
+PLAN = "plan.toml"  # where the entries belong if no plan was given
 
 
 class Format(StrEnum):
@@ -24,31 +34,31 @@ class Format(StrEnum):
 
 
 @app.command("plan-mesh")
-@ending_in_one_block
+@ends_with_exit_code
 def plan_mesh(
     job: JobName,
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Of the whole cluster.")],
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Of one device: 80GB, 80GiB.")],
-    bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="That one device sends in a second: 50GB.")],
-    per_machine: Annotated[int, typer.Option(metavar="N", min=1, help="Devices of one machine.")] = 8,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices in the whole cluster.")],
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of one device: 80GB, 80GiB.")],
+    bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="Bytes that one device sends in a second: 50GB.")],
+    per_machine: Annotated[int, typer.Option(metavar="N", min=1, help="Devices in one machine.")] = 8,
     microbatch: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Samples in one pass of a device; without it, what is best.")
+        int | None, typer.Option(metavar="N", min=1, help="Samples in one pass of a device; default: the best.")
     ] = None,
-    flops: Annotated[str, typer.Option(metavar="RATE", help="That one device reaches in a second.")] = "100T",
+    flops: Annotated[str, typer.Option(metavar="RATE", help="FLOPs that one device reaches in a second.")] = "100T",
     plan: PlanPath = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every legal mesh, and why the others are none.")] = False,
-    output: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TEXT,
+    everything: Annotated[bool, typer.Option("--all", help="Show every mesh, and why some are illegal.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="Format of the answer.")] = Format.TEXT,
 ) -> None:
-    """Estimate how a cluster could hold a job. What devices hold and send, by each mesh of data × tensor × pipeline.
+    """Estimate the memory and traffic of a job on a cluster. For each mesh of data × tensor × pipeline.
 
-    Nothing is trained. The model is looked at as shapes, so it may be larger than this machine.
+    It trains nothing. It reads the model as shapes, so the model may be larger than this machine.
 
     \b
     Examples:
       hasten plan-mesh text.py:job --devices 64 --memory 80GB --bandwidth 50GB
       hasten plan-mesh text.py:job --devices 8 --memory 24GiB --bandwidth 12GB --all
     """
-    from hasten.cli.doctor_job import output_among_errors
+    from hasten.cli.doctor_job import stdout_to_stderr
     from hasten.facts.formatting import read_bytes, read_rate
     from hasten.facts.mesh import Cluster
 
@@ -66,7 +76,7 @@ def plan_mesh(
     from hasten.tune.mesh.mesh_needs import OF_A_MESH, needs_of
 
     check_cluster(cluster)  # before the job is loaded
-    with output_among_errors():
+    with stdout_to_stderr():
         needs = needs_of(load(job), planned, name=job)
     chosen = [] if planned is None else [item.choice for item in planned.choices]
     beside = [each for each in chosen if each.technique not in OF_A_MESH]
@@ -89,13 +99,10 @@ def _show(job: str, found: Meshes, everything: bool) -> None:
     from hasten.report.terminal.mesh_text import cost_lines, illegal_rows, job_lines, mesh_rows
     from hasten.report.terminal.output import show
 
-    def lay(lines: list[str]) -> None:
-        typer.echo("\n" + "\n".join(f"  {line}".rstrip() for line in lines))
-
     show(f"{job} on {found.cluster.devices:,} devices, estimated", job_lines(found))
-    lay(mesh_rows(found, everything=everything))
+    echo_indented(mesh_rows(found, everything=everything))
     if found.illegal and (everything or not found.legal):
-        lay(illegal_rows(found))
+        echo_indented(illegal_rows(found))
     if lines := cost_lines(found):
         show("", lines)
 
@@ -106,9 +113,9 @@ def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
     from hasten.report.terminal.output import show
 
     if replaced:
-        show("", [("note", f"what {plan} says of {', '.join(replaced)} plays no part: a mesh says it")])
+        show("", [("note", f"the entries {', '.join(replaced)} of {plan} are ignored: the mesh replaces them")])
     if found.choices:
-        show("", [("plan", f"these entries, to be written into {plan or PLAN}:")])
+        show("", [("plan", f"add these entries to {plan or PLAN}:")])
         whole = plan_to_toml(Plan(choices=tuple(PlannedChoice(choice=each) for each in found.choices)))
         _, entry, entries = whole.partition("\n[[choice]]\n")
         typer.echo((entry + entries).rstrip())

@@ -1,21 +1,40 @@
-"""Looking at a job without training it to its end: `hasten schedule` and `hasten profile`."""
+"""A job before it is trained to its end: `hasten schedule` and `hasten profile`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, PlanPath, app, command, ending_in_one_block, load, offer, read
+from hasten.cli.application import (
+    JobName,
+    PlanPath,
+    app,
+    command,
+    echo_indented,
+    ends_with_exit_code,
+    load,
+    offer,
+    read,
+)
+
+if TYPE_CHECKING:
+    from hasten.facts.job import Job
+    from hasten.facts.plan import Plan
+    from hasten.tune.job_profile import JobProfile
+    from hasten.tune.microbatch_search import MicrobatchTrial
+
+LARGEST_MODULES = 5  # that a profile lists
+MANY_FRAGMENTS = 0.1  # share of the allocated memory, from which a profile names the remedy
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def schedule(
     job: JobName,
     plan: PlanPath = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a picture.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an image of the curve.")] = None,
     range_test: Annotated[
         bool, typer.Option("--range-test", help="Train briefly with a rising rate instead, and suggest one.")
     ] = False,
@@ -28,38 +47,159 @@ def schedule(
       hasten schedule digits.py:job --range-test
     """
     loaded, planned = load(job), read(plan)
-    from hasten.cli.answers import show_range_test, show_schedule
-
     if range_test:
-        show_range_test(loaded, planned, png)
+        _show_range_test(loaded, planned, png)
     else:
-        show_schedule(job, loaded, planned, png)
+        _show_schedule(job, loaded, planned, png)
     offer("hasten explain learning_rate" if range_test else command("train", job, plan))
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def profile(
     job: JobName,
     plan: PlanPath = None,
     microbatch: Annotated[
-        bool, typer.Option("--microbatch", help="Instead, find the fastest microbatch that fits.")
+        bool, typer.Option("--microbatch", help="Find the fastest microbatch that fits instead.")
     ] = False,
 ) -> None:
-    """Show where seconds and memory go. A few dozen steps are trained and thrown away.
+    """Show where time and memory go. It trains a few dozen steps and discards them.
 
     \b
     Examples:
       hasten profile digits.py:job --plan plan.toml
       hasten profile digits.py:job --microbatch
     """
-    from hasten.cli.answers import show_microbatches, show_profile
-
     loaded, planned = load(job), read(plan)
     if microbatch:
-        show_microbatches(loaded, planned)
+        _show_microbatches(loaded, planned)
     else:
         from hasten.tune.job_profile import profile_job
 
-        show_profile(job, profile_job(loaded, planned, name=job))
+        _show_profile(job, profile_job(loaded, planned, name=job))
     offer("hasten explain microbatch" if microbatch else "hasten techniques")
+
+
+def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> None:
+    from hasten.entry import prepare
+    from hasten.report.display import decimal
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.text_chart import chart
+    from hasten.training.schedule.schedule_trace import trace_schedule
+
+    with prepare(job, plan, name=name) as run:
+        total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
+    assert total is not None  # data without a length needs max_steps, or was refused
+    traces = trace_schedule(
+        job, total_steps=total, steps_per_epoch=per_epoch, optimizer=setup.optimizer, schedule=setup.schedule
+    )
+    for trace in traces:
+        momenta = [momentum for momentum in trace.momenta if momentum is not None]
+        span = f"{decimal(trace.rates[0])} → {decimal(max(trace.rates))} → {decimal(trace.rates[-1])}"
+        lines = [("rate", f"{span} (first, highest, last)"), ("steps", f"{total:,}")]
+        if momenta:
+            lines.append(("momentum", f"{decimal(min(momenta))} to {decimal(max(momenta))}"))
+        if trace.note:
+            lines.append(("note", trace.note))
+        show(f"{name}: {trace.optimizer}", lines)
+        echo_indented(chart(trace.rates))
+    if png is not None:
+        from hasten.report.plots import draw_schedule
+
+        _write_image(png, draw_schedule(traces[0].steps, traces[0].rates, traces[0].momenta, note=traces[0].note))
+
+
+def _show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
+    from hasten.report.display import decimal
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.text_chart import chart
+    from hasten.tune.range_test import range_test
+
+    found = range_test(job, plan)
+    rate, reason = found.suggestion.rate, found.suggestion.reason
+    show(
+        "Range test",
+        [
+            ("tried", f"{len(found.rates)} steps, rates from {decimal(found.rates[0])} to {decimal(found.rates[-1])}"),
+            ("suggests", f"no rate: {reason}" if rate is None else f"{decimal(rate)}: {reason}"),
+        ],
+    )
+    typer.echo("\nloss, over the logarithm of the rate:", nl=False)
+    echo_indented(chart(found.losses))
+    if png is not None:
+        from hasten.report.plots import draw_range_test
+
+        _write_image(png, draw_range_test(found.rates, found.losses, rate))
+
+
+def _show_profile(name: str, found: JobProfile) -> None:
+    from hasten.facts.formatting import byte_size
+    from hasten.report.display import count, duration, per_second, percent, scaled, table
+    from hasten.report.terminal.output import show
+
+    times, memory, rate = found.times, found.memory, found.rate
+    half, wait = f"half took {duration(times.low)} to {duration(times.high)}", percent(times.data_wait_share)
+    spread = f"{scaled(rate.slowest, 'FLOP/s')} to {scaled(rate.fastest, 'FLOP/s')}, {rate.stretches} times"
+    matrix = f"{scaled(rate.flops_per_second, 'FLOP/s')} ({spread}) of a {rate.dtype} matrix product here"
+    lines = [
+        ("model", f"{count(found.parameters)} parameters"),
+        ("step", f"{duration(times.median_seconds)}: the median of {times.steps} with their data; {half}"),
+        ("speed", f"{per_second(times.samples_per_second)} samples/s, {wait} of the time waiting for data"),
+        ("work", f"{scaled(found.flops.flops_per_sample, 'FLOP')} a sample, forward and backward"),
+    ]
+    if found.utilization is not None:
+        lines.append(("reached", f"{percent(found.utilization)} of the {matrix}"))
+    # torch marks an optimizer's update for its own profiler; that is no work.
+    unknown = [operator for operator in found.flops.uncounted if not operator.startswith("profiler::")]
+    if unknown:
+        lines.append(("note", f"not counted, because no formula is known: {', '.join(unknown)}"))
+    lines.append(("memory", f"{byte_size(memory.peak_bytes)} of tensors at the peak of a step, at least"))
+    lines.append(("fragments", fragments(found.fragmentation)))
+    show(f"{name} on {found.device}", lines)
+    peak = max(memory.peak_bytes, 1)
+    kinds = sorted(((size, kind.value) for kind, size in memory.by_kind.items() if size), reverse=True)
+    layers = [(item.bytes, item.module or "outside any module") for item in memory.by_module[:LARGEST_MODULES]]
+    for header, rows in (("at the peak", kinds), ("activations of", layers)):
+        echo_indented(
+            table([header, "memory", "share"], [[what, byte_size(size), percent(size / peak)] for size, what in rows])
+        )
+
+
+def fragments(share: float | None) -> str:
+    """The line of a profile about fragmentation. share: 0 to 1; None where torch has no caching allocator."""
+    from hasten.report.display import percent
+
+    if share is None:
+        return "not measured: torch caches no memory on a CPU"
+    advice = "" if share < MANY_FRAGMENTS else " (hasten explain allocator)"
+    return f"{percent(share)} of the memory that torch has reserved is free, between blocks in use{advice}"
+
+
+def _show_microbatches(job: Job, plan: Plan | None) -> None:
+    """Search, and show every trial and the seconds of each size."""
+    from hasten.report.display import duration, table
+    from hasten.report.terminal.output import show
+    from hasten.tune.microbatch_search import fastest_microbatch
+
+    def report(trial: MicrobatchTrial) -> None:
+        took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"
+        typer.echo(f"  tried {trial.size} samples at a time: {took}")
+
+    typer.echo("")
+    found = fastest_microbatch(job, plan, watch=report)
+    rows = [
+        [f"{trial.size}", duration(trial.median_seconds), duration(min(took)), duration(max(took)), str(len(took))]
+        for trial in found.trials
+        if (took := trial.step_seconds)
+    ]
+    show("Microbatch", [("batch", f"{found.batch_size}, in one optimizer step whatever the size")])
+    echo_indented(table(["samples at a time", "median step", "fastest", "slowest", "steps"], rows))
+    show("", [("fastest", f"{found.fastest.size} samples at a time")])
+
+
+def _write_image(path: Path, figure: Any) -> None:
+    from hasten.checkpoint.files import write_atomically
+    from hasten.report.plots import as_png
+
+    write_atomically(path, as_png(figure))
+    typer.echo(f"\n  written to {path}")

@@ -8,18 +8,19 @@ from typing import Annotated
 
 import typer
 
-from hasten.cli.application import app, ending_in_one_block, offer
+from hasten.cli.application import app, ends_with_exit_code, offer
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def report(
     source: Annotated[Path, typer.Argument(metavar="PLAN|RUN", help="A plan's file, or the folder of a run.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; without it, report.html beside it.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The page; default: report.html beside it."),
     ] = None,
 ) -> None:
-    """Write a page that shows what was found, or how a run went. One file of HTML, which loads nothing.
+    """Write a page about a plan's evidence or about a run. It is one HTML file that loads nothing else.
 
     \b
     Examples:
@@ -33,7 +34,7 @@ def report(
     page = output or (source if source.is_dir() else source.parent) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
         fix = shlex.join(["hasten", "report", str(source), "-o", str(page.with_suffix(".html"))])
-        raise Misconfigured(f"a report is a page of HTML, and {page.name} is not named so", where="-o", fix=fix)
+        raise Misconfigured(f"a report is an HTML file: {page.name}", where="-o", fix=fix)
     if source.is_dir():
         from hasten.report.page import run_page
         from hasten.report.page.run_log import read_run

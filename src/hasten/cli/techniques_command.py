@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from hasten.cli.application import app, ending_in_one_block, offer
+from hasten.cli.application import app, ends_with_exit_code, offer
 
 _CODE = re.compile(r"H\d+")  # of a rule of `hasten doctor`
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def techniques() -> None:
     """List what a plan can switch on, stage by stage.
 
@@ -38,13 +38,13 @@ def techniques() -> None:
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def explain(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A technique, as `hasten techniques` lists them, or a finding's code.")
     ],
 ) -> None:
-    """Tell what a technique does, or what a finding means. Also when it loses, what it costs, and where it comes from.
+    """Explain a technique or a finding. What it does, when it loses, what it costs, and its source.
 
     \b
     Examples:

@@ -7,13 +7,13 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, app, command, ending_in_one_block, exit_code_of
+from hasten.cli.application import JobName, app, command, ends_with_exit_code, exit_code_of
 
 if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from hasten.tune.trials.other_programs import OtherPrograms
 
 ALLOW = (
-    "What a choice may change at most: bits, rounding, statistics, training. "
-    "What changes training is judged by whole runs, which come on top of --seconds."
+    "The most that a choice may change: bits, rounding, statistics, training. "
+    "Choices that change training are judged by whole runs, which take time beyond --seconds."
 )
 BUSY = (
-    "Measure although other programs use the processor: the result then holds for a machine that is as busy. "
+    "Measure while other programs use the CPU; the result is then valid for a machine that is as busy. "
     "Without it, disturbed measurements are repeated, for up to --seconds more."
 )
 ALLOWED = ("bits", "rounding", "statistics", "training")
-MUCH_ELSE = 0.05  # of the processor, that others took
-SECONDS = 60.0  # where nothing else is said
-INTERRUPTED_EARLY = "interrupted before a plan was proven; the same command goes on where it was"
+MUCH_ELSE = 0.05  # share of the CPU used by other programs
+SECONDS = 60.0
+INTERRUPTED_EARLY = "interrupted before a plan was proven; run the same command to continue"
 
 
 @app.command()
-@ending_in_one_block
+@ends_with_exit_code
 def tune(
     job: JobName,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
         "plan.toml"
     ),
     allow: Annotated[
@@ -48,12 +48,13 @@ def tune(
         typer.Option(metavar="CLASS", help=ALLOW),
     ] = "statistics",
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=1, help="About how long to look. Trials of compiling come on top.")
+        float,
+        typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile come on top."),
     ] = SECONDS,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """Try every technique, and write what is proven as a plan. Interrupted, it goes on where it was.
+    """Try every technique, and write what is proven as a plan. Run it again to continue after an interruption.
 
     \b
     Examples:
@@ -88,23 +89,28 @@ def tune(
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, output)
-    told = _sentence(found, others.share) if written else INTERRUPTED_EARLY
+    result = _sentence(found, others.share) if written else INTERRUPTED_EARLY
     if as_json:
-        typer.echo(json.dumps(_answer(found, plan, output if written else None, told)))
+        typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
         where = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
-        asked = _Asked(job=job, output=output, allow=allow, seconds=seconds, busy=busy)
-        show("", [("", told), *where, *_not_reached(found, asked), ("next", _next(found, asked))])
+        again = partial(_again, job, output, allow=allow, busy=busy)
+        following = again(seconds)
+        if found.has_plan or not found.interrupted:
+            following = command("train", job, output if found.has_plan else None)
+        names = [] if found.interrupted else found.ledger.not_reached
+        if names:
+            where += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
+        show("", [("", result), *where, ("next", following)])
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 
 
 class Trials:
-    """The file of trials beside a plan whose place is held: made, or gone on with, once the job is known."""
+    """The file of trials beside a plan. It is created, or continued, once the job's key is known."""
 
     def __init__(self, plan: Path) -> None:
-        """Raises StorageFailed where a search could not write what it finds, Misconfigured where what is there is not
-        its own: before it begins."""
+        """Raises StorageFailed if it cannot be written, Misconfigured if it is another file; before the search."""
         from hasten.checkpoint.files import open_for_append
         from hasten.errors import Misconfigured
         from hasten.facts.trials import Surveyed, read_trials, trials_beside
@@ -116,15 +122,12 @@ class Trials:
             return
         self._records = read_trials(self._path)
         if self._path.stat().st_size and not any(isinstance(record, Surveyed) for record in self._records):
-            what, fix = (
-                "is there already, and is no file of trials",
-                "choose another name with --output, or move it away",
-            )
-            raise Misconfigured(what, where=str(self._path), fix=fix)
+            fix = "choose another name with --output, or move the file"
+            raise Misconfigured("exists, and is not a file of trials", where=str(self._path), fix=fix)
         open_for_append(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
-        """What a search of the same key has found out; a file of another one is begun anew."""
+        """The records of an earlier search with the same key; a file of another search is emptied."""
         from hasten.checkpoint.files import open_for_append, write_atomically
         from hasten.facts.trials import Surveyed
 
@@ -184,57 +187,30 @@ def _plan(found: Found) -> Plan:
 
 
 def _sentence(found: Found, others: float) -> str:
-    """others: share of the processor that other programs took."""
+    """others: share of the CPU that other programs used."""
     from hasten.report.terminal.search_progress import sentence
 
     gained = found.gained.reached if found.gained else ()
     plain, stops_early = found.look.costs, found.look.surveyed.stops_early
     seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
-    told = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
-    took = f"; meanwhile other programs took {100 * others:.0f} % of the processor"
-    return f"{told}{took if others > MUCH_ELSE else ''}"
+    result = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    took = f"; other programs used {100 * others:.0f} % of the CPU"
+    return f"{result}{took if others > MUCH_ELSE else ''}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """The command as it was given."""
-
-    job: str
-    output: Path
-    allow: str
-    seconds: float
-    busy: bool
-
-    def again(self, seconds: float) -> str:
-        """The command that continues the search, for so long."""
-        longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
-        busy = ["--busy"] if self.busy else []
-        return shlex.join(
-            ["hasten", "tune", self.job, "--output", str(self.output), "--allow", self.allow, *longer, *busy]
-        )
+def _again(job: str, output: Path, seconds: float, *, allow: str, busy: bool) -> str:
+    """The command that continues the search, for so many seconds."""
+    longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
+    options = ["--output", str(output), "--allow", allow, *longer, *(["--busy"] if busy else [])]
+    return shlex.join(["hasten", "tune", job, *options])
 
 
-def _next(found: Found, asked: _Asked) -> str:
-    """To train, by the plan if there is one; after an interruption without a plan, to continue."""
-    if found.has_plan or not found.interrupted:
-        return command("train", asked.job, asked.output if found.has_plan else None)
-    return asked.again(asked.seconds)
-
-
-def _not_reached(found: Found, asked: _Asked) -> list[tuple[str, str]]:
-    """Lines that name the techniques there was no time for, and the command that tries them."""
-    names = [] if found.interrupted else found.ledger.not_reached
-    if not names:
-        return []
-    return [("not tried", f"for want of time: {', '.join(names)}"), ("go on", asked.again(4 * asked.seconds))]
-
-
-def _answer(found: Found, plan: Plan, written: Path | None, told: str) -> dict[str, Any]:
+def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> dict[str, Any]:
     """written: where the plan is; None where none was written."""
     from dataclasses import asdict
 
     return {
-        "sentence": told,
+        "sentence": sentence,
         "interrupted": found.interrupted,
         "job": found.look.surveyed.job,
         "machine": found.look.surveyed.machine,

@@ -1,15 +1,18 @@
-"""All rules: of source files, of models and of runs."""
+"""All rules: of source files, of models and of runs; and what they find in the profile of a model or a run."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from hasten.doctor.model_rules import ALL as MODEL_RULES
-from hasten.doctor.rule import ModelRule, RunRule, SourceRule
+from hasten.doctor.rule import FoundInModel, FoundInRun, ModelRule, RunRule, SourceRule
 from hasten.doctor.rules import ALL as SOURCE_RULES
 from hasten.doctor.run_rules import ALL as RUN_RULES
+from hasten.doctor.run_rules.step_costs import price_of
 from hasten.errors import Misconfigured
+from hasten.facts.finding import Finding
 from hasten.facts.formatting import did_you_mean
+from hasten.facts.profiles import ModelProfile, RunProfile
 
 AnyRule = SourceRule | ModelRule | RunRule
 EVERY: tuple[AnyRule, ...] = (*SOURCE_RULES, *MODEL_RULES, *RUN_RULES)
@@ -35,3 +38,41 @@ def of_models(rules: Collection[AnyRule]) -> list[ModelRule]:
 
 def of_runs(rules: Collection[AnyRule]) -> list[RunRule]:
     return [rule for rule in RUN_RULES if rule in rules]
+
+
+def found_in_model(profile: ModelProfile, rules: Collection[ModelRule] = MODEL_RULES) -> list[Finding]:
+    return [_of_model(rule, found) for rule in rules for found in rule.check(profile)]
+
+
+def _of_model(rule: ModelRule, found: FoundInModel) -> Finding:
+    layer = found.layer
+    return Finding(
+        code=rule.code,
+        rule=rule.name,
+        severity=rule.severity,
+        message=found.message,
+        fix=found.fix or rule.fix,
+        path=layer.path if layer is not None else "",
+        line=layer.line if layer is not None else 0,
+        part=f"model.{layer.name}".rstrip(".") if layer is not None else "model",
+        technique=rule.technique,
+    )
+
+
+def found_in_run(profile: RunProfile, rules: Collection[RunRule] = RUN_RULES) -> list[Finding]:
+    return [_of_run(rule, found, profile) for rule in rules for found in rule.check(profile)]
+
+
+def _of_run(rule: RunRule, found: FoundInRun, profile: RunProfile) -> Finding:
+    return Finding(
+        code=rule.code,
+        rule=rule.name,
+        severity=rule.severity,
+        message=found.message,
+        fix=found.fix or rule.fix,
+        path=found.line.path if found.line is not None else "",
+        line=found.line.line if found.line is not None else 0,
+        part="" if found.line is not None else "run",
+        price=price_of(profile, found),
+        technique=rule.technique,
+    )

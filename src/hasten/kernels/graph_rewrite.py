@@ -3,7 +3,7 @@
     model.compile(backend=FusedOperators())      # traced at its first call
 
 The front end of torch.compile traces a model into graphs of torch's functions, with a guard for each Python value that
-the trace relied on; another value traces again. Here such a graph is called as it is, one function after the other,
+the trace relied on; another value traces again. Here such a graph is called function by function,
 except for these replacements:
 
 * gelu, softmax and layer_norm, each by its operator;
@@ -53,17 +53,6 @@ Given = Mapping[str, Any]
 
 _GELU = {"input": None, "approximate": "none"}
 _SOFTMAX = {"input": None, "dim": None, "dtype": None}
-_LAYER_NORM = {"input": None, "normalized_shape": (), "weight": None, "bias": None, "eps": 1e-5}
-_CROSS_ENTROPY = {
-    "input": None,
-    "target": None,
-    "weight": None,
-    "size_average": None,
-    "ignore_index": -100,
-    "reduce": None,
-    "reduction": "mean",
-    "label_smoothing": 0.0,
-}
 _ATTENTION = {
     "query": None,
     "key": None,
@@ -75,21 +64,27 @@ _ATTENTION = {
     "enable_gqa": False,
 }
 _LINEAR = {"input": None, "weight": None, "bias": None}
-_DROPOUT = {"input": None, "p": 0.5, "training": True, "inplace": False}
 _ADD = {"input": None, "other": None, "alpha": 1}
+
+
+def _parameters(function: Callable[..., Any]) -> Given:
+    """The parameters of a function in Python, in order with their defaults."""
+    found = inspect.signature(function).parameters.values()
+    return {each.name: None if each.default is each.empty else each.default for each in found}
+
 
 # function -> its name here, and its parameters in order with their defaults
 _FUNCTIONS: Mapping[Any, tuple[str, Given]] = {
     functional.gelu: ("gelu", _GELU),
-    functional.softmax: ("softmax", {"input": None, "dim": None, "_stacklevel": 3, "dtype": None}),
+    functional.softmax: ("softmax", _parameters(functional.softmax)),
     torch.softmax: ("softmax", _SOFTMAX),
     "softmax": ("softmax", _SOFTMAX),
-    functional.layer_norm: ("layer_norm", _LAYER_NORM),
-    torch.layer_norm: ("layer_norm", {**_LAYER_NORM, "cudnn_enable": True}),
-    functional.cross_entropy: ("cross_entropy", _CROSS_ENTROPY),
+    functional.layer_norm: ("layer_norm", _parameters(functional.layer_norm)),
+    torch.layer_norm: ("layer_norm", {**_parameters(functional.layer_norm), "cudnn_enable": True}),
+    functional.cross_entropy: ("cross_entropy", _parameters(functional.cross_entropy)),
     functional.scaled_dot_product_attention: ("attention", _ATTENTION),
     functional.linear: ("linear", _LINEAR),
-    functional.dropout: ("dropout", _DROPOUT),
+    functional.dropout: ("dropout", _parameters(functional.dropout)),
     operator.add: ("add", _ADD),
     torch.add: ("add", _ADD),
     "add": ("add", _ADD),

@@ -1,7 +1,7 @@
-// A vector of numbers at a time, in float32 whatever they are stored in, over all threads of torch's own pool.
+// Computes vectors of numbers in float32, whatever their storage type, on all threads of torch's pool.
 //
-// Written in the compiler's vector types (gcc, clang), which become whatever instructions the processor has; and with
-// OpenMP, whose library torch has loaded already. A thread is asked for where a thread's work is worth its wake-up.
+// It uses the vector types of gcc and clang, which become the processor's instructions, and OpenMP, whose library torch has
+// loaded already. More threads are used only where their work takes longer than waking them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace hasten {
 
-// A vector is one register: gcc keeps what is wider in memory, and is four times as slow.
+// A vector is one register: gcc keeps wider vectors in memory, and is four times slower.
 #if defined(__AVX512F__)
 constexpr int64_t WIDTH = 16;
 #elif defined(__AVX__)
@@ -20,7 +20,7 @@ constexpr int64_t WIDTH = 8;
 #else
 constexpr int64_t WIDTH = 4;
 #endif
-constexpr int64_t UNROLLED = 4 * WIDTH;     // hides the latency of one behind the others
+constexpr int64_t UNROLLED = 4 * WIDTH;     // hides the latency of one vector behind the others
 constexpr int64_t WORTH_A_THREAD = 1 << 15; // numbers
 
 typedef float floats __attribute__((vector_size(4 * WIDTH)));
@@ -43,7 +43,7 @@ inline floats load(const float *from) {
 inline floats load(const bfloat16 *from) {
     halves found;
     memcpy(&found, from, sizeof found);
-#ifdef __AVX512F__ // gcc widens by halves of a register
+#ifdef __AVX512F__ // gcc would widen half a register at a time
     return (floats)((words)_mm512_cvtepu16_epi32((__m256i)found) << 16);
 #else
     return (floats)(__builtin_convertvector(found, words) << 16);
@@ -52,8 +52,7 @@ inline floats load(const bfloat16 *from) {
 
 inline void store(float *to, floats numbers) { memcpy(to, &numbers, sizeof numbers); }
 
-// To the nearest, and to the even one of two that are as near; NaN stays NaN. The processor's own instruction takes what is
-// no normal number for 0.
+// Rounds to nearest, ties to even; NaN stays NaN. The processor's own instruction rounds denormal numbers to 0.
 inline void store(bfloat16 *to, floats numbers) {
 #ifdef __AVX512BF16__
     __m256bh found = _mm512_cvtneps_pbh((__m512)numbers);
@@ -66,7 +65,7 @@ inline void store(bfloat16 *to, floats numbers) {
     memcpy(to, &found, sizeof found);
 }
 
-// The first of them; the others are zeros.
+// The first `count` numbers, and zeros.
 template <class Number> inline floats load_some(const Number *from, int64_t count) {
     Number held[WIDTH] = {};
     memcpy(held, from, count * sizeof(Number));
@@ -95,7 +94,7 @@ inline floats looked_up(const float *table, ints index) {
 #endif
 }
 
-// Of half a log 2 at most. Coefficients: Cephes, expf.
+// For |rest| up to ½ log 2. Coefficients: Cephes, expf.
 inline floats exp_near_0(floats rest) {
     floats sum = all(1.9875691500e-4f);
     sum = sum * rest + 1.3981999507e-3f;
@@ -106,28 +105,10 @@ inline floats exp_near_0(floats rest) {
     return sum * (rest * rest) + rest + 1.0f;
 }
 
-// e^x within 1.1 units in the last place; what is smaller than a normal number is 0.
-inline floats exp(floats x) {
-    floats clipped = x < 88.72283f ? x : all(88.72283f);
-    clipped = clipped > -87.33654f ? clipped : all(-87.33654f);
-    floats shifted = clipped * 1.44269504f + 12582912.0f; // rounds: its last bits are the whole number of halvings
-    floats n = shifted - 12582912.0f;
-    floats rest = clipped - n * 0.693359375f;
-    rest = rest + n * 2.12194440e-4f;
-    floats sum = exp_near_0(rest);
-    // By two factors, as 2^128 is no float.
-    ints whole = (ints)shifted - 0x4b400000;
-    ints half = whole >> 1;
-    floats found = sum * (floats)((half + 127) << 23) * (floats)((whole - half + 127) << 23);
-    found = x < -87.33654f ? floats{} : found;
-    found = x > 88.72283f ? all(__builtin_inff()) : found;
-    return x == x ? found : x;
-}
-
-// e^x as above, in fewer steps, of numbers that are no greater than 88; NaN stays NaN.
+// e^x within 1.1 units in the last place, for x up to 88. NaN stays NaN; results below the smallest normal number are 0.
 inline floats exp_below_88(floats x) {
     floats clipped = x < -87.33654f ? all(-87.33654f) : x;
-    floats shifted = clipped * 1.44269504f + 12582912.0f;
+    floats shifted = clipped * 1.44269504f + 12582912.0f; // rounds: the last bits are the whole exponent of 2
     floats n = shifted - 12582912.0f;
     floats rest = clipped - n * 0.693359375f;
     rest = rest + n * 2.12194440e-4f;
@@ -135,7 +116,7 @@ inline floats exp_below_88(floats x) {
     return x < -87.33654f ? floats{} : found;
 }
 
-// out[i] = compute(in[i], ...), by vectors. Inputs and output may be the same memory.
+// out[i] = compute(in[i], ...), on all threads. Inputs and output may be the same memory.
 template <class Out, class Compute, class... In> void each(int64_t count, Out *out, Compute compute, const In *...in) {
     int64_t blocks = count / UNROLLED;
 #pragma omp parallel for schedule(static) if (count > WORTH_A_THREAD)
@@ -148,9 +129,9 @@ template <class Out, class Compute, class... In> void each(int64_t count, Out *o
     }
 }
 
-typedef uint64_t longs __attribute__((vector_size(4 * WIDTH))); // half as many numbers of 64 bits
+typedef uint64_t longs __attribute__((vector_size(4 * WIDTH))); // half as many 64-bit numbers
 
-// The first of them, all sixteen or fewer.
+// The first `count` numbers, at most a whole vector.
 template <class Number> inline floats load_up_to(const Number *from, int64_t count) {
     return count < WIDTH ? load_some(from, count) : load(from);
 }
@@ -159,16 +140,16 @@ template <class Number> inline void store_up_to(Number *to, floats numbers, int6
     count < WIDTH ? store_some(to, numbers, count) : store(to, numbers);
 }
 
-// ---- Rows: a matrix by its rows, each of them by one thread.
+// ---- Rows of a matrix; each is computed by one thread.
 
-// row(i) for each of them.
+// row(i) for each row.
 template <class Row> void each_row(int64_t rows, int64_t width, Row row) {
 #pragma omp parallel for schedule(static) if (rows * width > WORTH_A_THREAD)
     for (int64_t i = 0; i < rows; i++)
         row(i);
 }
 
-// out[i] = compute(in[i], ...), by this thread alone.
+// out[i] = compute(in[i], ...), on this thread.
 template <class Out, class Compute, class... In> void map(int64_t count, Out *out, Compute compute, const In *...in) {
     int64_t at = 0;
     for (; at + WIDTH <= count; at += WIDTH)
@@ -177,7 +158,7 @@ template <class Out, class Compute, class... In> void map(int64_t count, Out *ou
         store_some(out + at, compute(load_some(in + at, count - at)...), count - at);
 }
 
-// The number of each place.
+// 0, 1, 2, ...
 inline ints lanes() {
     ints found;
     for (int32_t at = 0; at < WIDTH; at++)
@@ -185,9 +166,9 @@ inline ints lanes() {
     return found;
 }
 
-// One of all of them.
+// Joins the lanes of a vector.
 template <class Join> inline float across(floats numbers, Join join) {
-#ifdef __clang__ // makes the same steps of it, and has no shuffle by that name
+#ifdef __clang__ // compiles this to the same steps, and has no __builtin_shuffle
     for (int64_t left = WIDTH / 2; left > 0; left /= 2)
         for (int64_t lane = 0; lane < left; lane++)
             numbers[lane] = join(numbers[lane], numbers[lane + left]);
@@ -199,7 +180,7 @@ template <class Join> inline float across(floats numbers, Join join) {
 }
 
 // join(... join(start, compute(in[0], ...)) ..., compute(in[n], ...)), in an order that keeps the processor busy.
-// neutral: what compute is given behind the last, to make what changes nothing.
+// neutral: the input behind the last number, which does not change the result.
 template <class Join, class Compute, class... In>
 inline float fold(int64_t count, float start, Join join, Compute compute, float neutral, const In *...in) {
     floats found[4] = {all(start), all(start), all(start), all(start)};
@@ -222,7 +203,7 @@ template <class Compute, class... In> inline float sum(int64_t count, Compute co
     return fold(count, 0.0f, add, compute, neutral, in...);
 }
 
-// -∞ for none; NaN is passed over.
+// -∞ for no numbers; NaN is ignored.
 template <class Number> inline float greatest(int64_t count, const Number *in) {
     auto greater = [](auto a, auto b) { return b > a ? b : a; };
     return fold(count, -__builtin_inff(), greater, [](floats x) { return x; }, -__builtin_inff(), in);
@@ -232,7 +213,7 @@ inline float sum(floats numbers) {
     return across(numbers, [](auto a, auto b) { return a + b; });
 }
 
-// A vector of a row, and what is left at its end. kept: zeros in the place of what lies behind the end.
+// A whole vector of a row, and the rest at its end. kept: zeros behind the end.
 struct Whole {
     template <class Number> floats load(const Number *from) const { return hasten::load(from); }
     template <class Number> void store(Number *to, floats numbers) const { hasten::store(to, numbers); }
@@ -257,7 +238,7 @@ template <class Compute> inline void along(int64_t width, Compute compute) {
         compute(whole, Rest{(int32_t)(width - whole)});
 }
 
-// The sum of rows, in their order.
+// The sum of rows, in order.
 inline void sum_of_rows(const float *from, int64_t rows, int64_t width, float *to) {
     memset(to, 0, width * sizeof *to);
     for (int64_t row = 0; row < rows; row++, from += width)

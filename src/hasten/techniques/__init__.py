@@ -1,4 +1,4 @@
-"""What might help: one technique a file, all of them enrolled here."""
+"""Techniques that might speed up a job or save memory: one a file, and ALL, which lists them."""
 
 from hasten.techniques import (
     accumulation,
@@ -37,39 +37,17 @@ from hasten.techniques import (
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
-ALL: tuple[Technique, ...] = (
-    allocator.TECHNIQUE,
-    cudnn_autotune.TECHNIQUE,
-    flush_denormals.TECHNIQUE,
-    threads.TECHNIQUE,
-    batch_size.TECHNIQUE,
-    cache.TECHNIQUE,
-    in_memory.TECHNIQUE,
-    loader_workers.TECHNIQUE,
-    prefetch.TECHNIQUE,
-    persistent_workers.TECHNIQUE,
-    pin_memory.TECHNIQUE,
-    device_transform.TECHNIQUE,
-    device_prefetch.TECHNIQUE,
-    conv_bn_bias.TECHNIQUE,
-    channels_last.TECHNIQUE,
-    fused_operators.TECHNIQUE,
-    activation_checkpointing.TECHNIQUE,
-    compile.TECHNIQUE,
-    tensor.TECHNIQUE,
-    pipeline.TECHNIQUE,
-    shard.TECHNIQUE,
-    communication.TECHNIQUE,
-    fused_optimizer.TECHNIQUE,
-    learning_rate.TECHNIQUE,
-    schedule.TECHNIQUE,
-    precision.TECHNIQUE,
-    microbatch.TECHNIQUE,
-    accumulation.TECHNIQUE,
-    clipping.TECHNIQUE,
-    device_metrics.TECHNIQUE,
-    evaluation_batch.TECHNIQUE,
-    stop_at.TECHNIQUE,
+# In the order in which they are applied, a stage a line or two.
+_MODULES = (
+    *(allocator, cudnn_autotune, flush_denormals, threads),
+    *(batch_size, cache, in_memory, loader_workers, prefetch, persistent_workers, pin_memory),
+    *(device_transform, device_prefetch),
+    *(conv_bn_bias, channels_last, fused_operators, activation_checkpointing, compile),
+    *(tensor, pipeline, shard, communication),
+    *(fused_optimizer, learning_rate, schedule),
+    *(precision, microbatch, accumulation, clipping, device_metrics),
+    *(evaluation_batch, stop_at),
 )
+ALL: tuple[Technique, ...] = tuple(module.TECHNIQUE for module in _MODULES)
 
 __all__ = ["ALL", "No", "Setup", "Stage", "Symptom", "Technique", "Yes"]

@@ -1,25 +1,25 @@
-"""Forget what blocks of the model computed, and compute it again when the backward needs it.
+"""Free the activations of blocks after the forward pass, and recompute them in the backward pass.
 
-What it does: while training, a chosen block keeps its inputs and none of the tensors inside it. Its backward first runs
-its forward again, with the same random numbers, the same autocast and the buffers as they were. "blocks" chooses every
-repeated block (in a model that repeats none, its direct children that hold layers), "alternate" every second of these,
-and a list of module names those modules. "measured" runs the job's forward on one batch, on the host before the model
-moves to its device, so it must be able to run there. It chooses the blocks that free the share `free_share` (an option;
-half where it is left out) of the bytes that all blocks keep, in the fewest seconds; a notice says which.
+What it does: in training, a chosen block saves its inputs and none of its inner tensors. Its backward pass first runs
+the forward again, with the same random numbers, autocast state and buffers. "blocks" chooses every repeated block (in a
+model that repeats none, its direct children that hold layers), "alternate" every second one, and a list of module names
+those modules. "measured" runs the job's forward on one batch, on the host before the model moves to its device, so it
+must be able to run there. It chooses the blocks that free the share `free_share` (an option, half by default) of the
+bytes that all blocks save, in the fewest seconds; a notice lists them.
 
-With the option `keep = "products"` a chosen block keeps what its matrix products, convolutions and attentions gave as
-well, and computes the rest again: norms, activations, sums. That frees less, and costs little.
+With the option `keep = "products"` a chosen block also saves the results of matrix products, convolutions and
+attention, and recomputes the rest: norms, activations, sums. That frees less memory and costs little time.
 
 Why it is faster: it is not. It frees memory, so that a larger microbatch fits, and that can be faster.
 
-When it loses: where memory is not short. It costs up to one more forward of each chosen block in every step, and copies
-the block's buffers twice.
+When it loses: where memory is sufficient. Every step costs up to one more forward of each chosen block, and copies the
+block's buffers twice.
 
-What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes, as
-a batch norm does its running statistics, is written once, since the second forward works on copies. What a block counts
-in plain Python attributes is counted twice, and a generator draws anew, unless it is an attribute of a module in the
-block, or in a list or a dictionary of one. "measured" may choose other blocks each time, since seconds differ. Kept
-products are differentiated once, so they do not go together with a `Loss.auxiliary`.
+What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes,
+for example a batch norm's running statistics, is written once, because the second forward works on copies. A counter in
+plain Python attributes counts twice. A torch.Generator draws again, unless it is an attribute of a module in the block,
+or in a list or dictionary of one. "measured" may choose other blocks each time, since seconds differ. Saved products
+are differentiated once, so they cannot be combined with a `Loss.auxiliary`.
 """
 
 from __future__ import annotations
@@ -37,36 +37,37 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
 from hasten.techniques.common.block_costs import measure_segments
-from hasten.techniques.common.recomputed_forward import Found, LaterForwards, first_forward
+from hasten.techniques.common.plan_values import is_number, refused
 from hasten.techniques.common.repeated_blocks import BlockCost, blocks_of, cheapest_segments, segments
-from hasten.techniques.common.saved_products import Context, keeping_nothing, keeping_products, products_in_a_compiler
+from hasten.techniques.common.restored_state import LaterForwards, StateBefore, first_forward
+from hasten.techniques.common.saved_products import Context, products_in_a_compiler, saving_nothing, saving_products
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 Contexts = Callable[[Context, Context], tuple[Context, Context]]  # of a first forward pass, and of a later one
-FREE_SHARE = 0.5  # of the bytes that all blocks keep
+FREE_SHARE = 0.5  # of the bytes that all blocks save
 
 
 def recompute_in_backward(block: nn.Module) -> None:
-    """Make `block` keep only its inputs while it trains. A second time changes nothing.
+    """Make the block save only its inputs in training. A second call changes nothing.
 
-    Its `forward` is wrapped on the instance, so the module, its names and its class stay as they are, and a deep copy
+    Its `forward` is wrapped on the instance, so the module, its names and its class do not change, and a deep copy
     recomputes itself rather than the original.
     """
-    _wrap(block, keeping_nothing)
+    _wrap(block, saving_nothing)
 
 
 def recompute_all_but_products(block: nn.Module) -> None:
-    """Make `block` keep its inputs and what its products give while it trains; otherwise as recompute_in_backward."""
-    _wrap(block, keeping_products)
+    """Make the block save its inputs and the results of its products in training; else like recompute_in_backward."""
+    _wrap(block, saving_products)
 
 
-def _wrap(block: nn.Module, kept: Contexts) -> None:
+def _wrap(block: nn.Module, saving: Contexts) -> None:
     if not isinstance(block.forward, partial) or block.forward.func is not _forward:
-        block.forward = partial(_forward, block, block.forward, kept)
+        block.forward = partial(_forward, block, block.forward, saving)
 
 
-def _forward(block: nn.Module, forward: Callable[..., Any], kept: Contexts, /, *args: Any, **kwargs: Any) -> Any:
+def _forward(block: nn.Module, forward: Callable[..., Any], saving: Contexts, /, *args: Any, **kwargs: Any) -> Any:
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
     names = tuple(kwargs)
@@ -75,16 +76,16 @@ def _forward(block: nn.Module, forward: Callable[..., Any], kept: Contexts, /, *
         positional, named = inputs[: len(args)], inputs[len(args) :]
         return forward(*positional, **dict(zip(names, named, strict=True)))
 
-    # torch keeps the random state of those devices that its direct arguments lie on. So keyword arguments are passed as
-    # direct ones, and an empty tensor stands for the block's own device.
+    # torch saves the random state of the devices that its positional arguments are on. So keyword arguments are passed
+    # as positional ones, and an empty tensor adds the block's own device.
     inputs = (torch.empty(0, device=_device(block)), *args, *kwargs.values())
     if torch.compiler.is_compiling():
-        # A compiled graph writes each buffer once, by its nature.
-        if kept is keeping_products:
+        # A compiled graph writes each buffer once anyway.
+        if saving is saving_products:
             return checkpoint(run, *inputs, use_reentrant=False, context_fn=products_in_a_compiler)
         return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True)
-    found = Found()
-    contexts = kept(first_forward(block, found), LaterForwards(block, found))
+    state = StateBefore()
+    contexts = saving(first_forward(block, state), LaterForwards(block, state))
     return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts)
 
 
@@ -93,7 +94,7 @@ def _device(block: nn.Module) -> torch.device | None:
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
-    return Yes() if blocks_of(setup.model) else No("the model is made of single layers, and has no block to recompute")
+    return Yes() if blocks_of(setup.model) else No("the model has only single layers, and no block to recompute")
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
@@ -106,8 +107,7 @@ def apply(setup: Setup, choice: Choice) -> None:
     options = dict(choice.options)
     keep = options.pop("keep", None)
     if keep not in (None, "products") or options.keys() - ({"free_share"} if choice.value == "measured" else set()):
-        fix = 'give no options but keep = "products", and free_share of "measured"; random numbers are always preserved'
-        raise PlanError(f"the plan asks for {choice}", fix=fix)
+        raise refused(choice, 'write no options but keep = "products", and free_share with "measured"')
     recompute = recompute_in_backward if keep is None else recompute_all_but_products
     names = _measured(setup, options) if choice.value == "measured" else segments(setup.model, choice.value)
     for name in names:
@@ -116,22 +116,23 @@ def apply(setup: Setup, choice: Choice) -> None:
 
 def _measured(setup: Setup, options: Mapping[str, Value]) -> list[str]:
     share = options.get("free_share", FREE_SHARE)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise PlanError(f"free_share is {share!r}", fix=f"write a number above 0, up to 1, such as {FREE_SHARE}")
+    if not is_number(share) or not 0 < share <= 1:
+        fix = f"write a number above 0, up to 1, for example {FREE_SHARE}"
+        raise PlanError(f"free_share is {share!r}", where="activation_checkpointing", fix=fix)
     blocks = measure_segments(setup)
     names = cheapest_segments(blocks, math.ceil(share * sum(block.saved_bytes for block in blocks)))
-    setup.notices.append(told(blocks, names))
+    setup.notices.append(summary(blocks, names))
     return names
 
 
-def told(blocks: Sequence[BlockCost], names: Sequence[str]) -> str:
-    """What was chosen among the measured blocks, as a sentence with bytes and seconds."""
+def summary(blocks: Sequence[BlockCost], names: Sequence[str]) -> str:
+    """The chosen blocks among the measured ones, in sentences with bytes and seconds."""
     chosen = [block for block in blocks if block.name in names]
-    freed, kept = (sum(block.saved_bytes for block in each) for each in (chosen, blocks))
+    freed, saved = (sum(block.saved_bytes for block in each) for each in (chosen, blocks))
     took, whole = (1e3 * sum(block.seconds for block in each) for each in (chosen, blocks))
     return (
         f"activation_checkpointing recomputes {len(chosen)} of {len(blocks)} blocks: {', '.join(names) or 'none'}. "
-        f"They keep {freed:,} of {kept:,} bytes, and their forward took {took:,.2f} of {whole:,.2f} ms on the host"
+        f"They save {freed:,} of {saved:,} bytes, and their forward took {took:,.2f} of {whole:,.2f} ms on the host"
     )
 
 

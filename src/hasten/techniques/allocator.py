@@ -1,18 +1,18 @@
-"""Change how memory is asked for, kept and cut into pieces.
+"""Change how memory is requested, cached and split.
 
 What it does: on CUDA it configures torch's caching allocator. "expandable_segments" reserves address space once and
-maps memory into it as it grows; "max_split_size" never cuts blocks above 256 MiB; "roundup_power2" rounds sizes up to
-eighths of a power of two, so that nearly equal requests share blocks. On a processor "keep_freed_memory" tells the GNU
-C library to keep large freed blocks in the process instead of giving them back to the kernel.
+maps memory into it as it grows. "max_split_size" never splits blocks above 256 MiB. "roundup_power2" rounds sizes up to
+eighths of a power of two, so that nearly equal requests share blocks. On a processor "keep_freed_memory" makes the GNU
+C library keep large freed blocks in the process instead of returning them to the kernel.
 
-Why it is faster: free memory that lies in pieces too small to use is as good as lost, and a request that finds none fit
-makes the allocator stop the device, return its cache and ask the driver again. On a processor a block that comes back
-from the kernel is filled with zeros page by page when it is first touched, in every step anew.
+Why it is faster: free memory in pieces that are too small is unusable. When no piece fits, the allocator stops the
+device, releases its cache and asks the driver again. On a processor, memory fresh from the kernel is filled with zeros
+page by page when it is first touched, again in every step.
 
-When it loses: jobs whose every step asks for the same sizes hardly fragment. Rounding up and unsplit blocks hold more
-memory than was asked for. Memory of expandable segments cannot be shared with other processes by every torch version.
+When it loses: jobs whose steps always request the same sizes hardly fragment. Rounding up and unsplit blocks hold more
+memory than was requested. Not every torch version can share memory of expandable segments between processes.
 
-What it gave up: memory, never bits. A process that keeps freed memory stays at its peak size until it ends, and where
+What it gave up: memory, never bits. A process that keeps freed memory stays at its peak size until it ends. Where
 another allocator is preloaded in place of the C library's, the setting does nothing.
 """
 
@@ -39,10 +39,10 @@ _CUDA_SETTINGS = {
 
 
 def fragmentation(stats: Mapping[str, int]) -> float:
-    """Share, 0 to 1, of the reserved CUDA memory that is neither in use nor able to be given back.
+    """The fraction, 0 to 1, of the reserved CUDA memory that is neither in use nor releasable.
 
-    stats: as torch.cuda.memory_stats() returns it; empty before CUDA is first used. What counts are the free pieces of
-    segments that are partly in use. A segment that is free as a whole is a cache, not a fragment: it can be released.
+    stats: from torch.cuda.memory_stats(); empty before CUDA is first used. Only the free pieces of segments that are
+    partly in use count. A segment that is entirely free is a cache, not a fragment: it can be released.
     Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html, "inactive_split".
     """
     reserved = stats.get("reserved_bytes.all.current", 0)
@@ -50,8 +50,8 @@ def fragmentation(stats: Mapping[str, int]) -> float:
 
 
 def values(device: str, system: str, c_library: str) -> list[str]:
-    """What can be set here, most promising first. device: a torch device type; system: as sys.platform; c_library: the
-    name that platform.libc_ver() gives, empty for one that it does not know."""
+    """The values for a device type of torch, the most promising first. system: sys.platform; c_library: the name that
+    platform.libc_ver() returns, empty for one that it does not know."""
     if device == "cuda":
         return [name for name in _CUDA_SETTINGS if name != "expandable_segments" or system == "linux"]
     return ["keep_freed_memory"] if (device, system, c_library) == ("cpu", "linux", "glibc") else []
@@ -75,7 +75,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     here = _values_here(setup)
     if choice.value not in here or choice.options:
-        known = f"write one of: {', '.join(here)}; no options" if here else "leave the choice out on this machine"
+        known = f"write one of: {', '.join(here)}; no options" if here else "remove the choice on this machine"
         raise PlanError(f"the plan asks for {choice} on {setup.device.type}", where="allocator", fix=known)
     if choice.value == "keep_freed_memory":
         setup.process.keep_freed_memory = True

@@ -1,19 +1,18 @@
-"""Take another number of samples into each optimizer step.
+"""Use another number of samples for each optimizer step.
 
-What it does: replaces the job's batch, over all microbatches and devices. The order of the samples stays and is cut
-elsewhere, and what follows from the number of batches follows: the steps of an epoch, the planned steps, and a schedule
-that is made for them. What the job states in steps (`max_steps`, `evaluate_every`, a scheduler's own milestones) stays
-in steps, and so covers other samples. The learning rate stays as it is. Evaluations take the new batch as well, unless
-they have one of their own.
+What it does: replaces the job's batch size, over all microbatches and devices. The order of samples stays. The number
+of steps in an epoch, the planned steps, and a schedule derived from them follow. What the job states in steps
+(`max_steps`, `evaluate_every`, a scheduler's own milestones) stays in steps, and so covers other samples. The learning
+rate does not change. Evaluations use the new batch size too, unless they have one of their own.
 
-Why it is faster: a larger batch uses a device better, and its gradient is less noisy, so fewer steps may do; a smaller
-one updates more often on the same samples, and may learn more from each pass over them.
+Why it is faster: a larger batch uses a device better and its gradient has less noise, so fewer steps may suffice. A
+smaller batch updates more often, and may learn more from each epoch.
 
 When it loses: beyond a size that depends on the job, a larger batch needs as many steps as before, and each takes
-longer; it may not fit into memory. A smaller one uses a device less well. The best learning rate moves with the batch,
-so either can look worse than it is.
+longer; it may not fit into memory. A smaller batch uses a device less well. The best learning rate depends on the batch
+size, so either can look worse than it is with the right one.
 
-What it gave up: the training is another one, to be judged by where it ends. To hold the batch and take it in parts, see
+What it gave up: training changes, so it is judged by its final result. To keep the batch and split it, see
 `microbatch`.
 """
 
@@ -21,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import whole_batch
+from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -36,7 +35,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
 
 
 def neighbours(setup: Setup) -> list[int]:
-    """Twice the batch, where an epoch has so many samples or does not say how many, and half of it, rounded up."""
+    """Twice the batch, where an epoch has enough samples or an unknown number, and half of it, rounded up."""
     size, samples = whole_batch(setup) or 1, None if setup.train is None else setup.train.count
     sizes = [2 * size] if samples is None or samples >= 2 * size else []
     return sizes + ([(size + 1) // 2] if size > 1 else [])
@@ -47,14 +46,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    size = choice.value
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1 or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="batch_size",
-            fix="write a whole number of samples, 1 or more, without options",
-        )
-    setup.batch_size = size
+    setup.batch_size = whole_number(choice, "the number of samples in a step")
 
 
 TECHNIQUE = Technique(

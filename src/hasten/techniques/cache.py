@@ -1,20 +1,20 @@
-"""Decode every sample once, and read it from a memory map ever after.
+"""Decode every sample once, and then read it from a memory map.
 
-What it does: reads the steady part of the data set, the one whose samples are always the same, writes it decoded to
-disk, and gives the data set's own code that instead of the files. Whatever is random is still done anew to each sample,
-with the same random numbers as before. The first run builds the cache; when the files, the code that reads them or a
-setting of it changes, the next run builds it anew.
+What it does: reads the deterministic part of the data set, writes it decoded to disk, and gives it to the data set's
+own code in place of the files. Random transforms still run for each sample, with the same random numbers as before. The
+first run builds the cache. When the files, the code that reads them or one of its settings changes, the next run
+rebuilds it.
 
-The data set must say which part is steady: hasten.ImageFolder does, hasten.Augmented(dataset, transform) says it for
-any other, and a data set of one's own may have the two members that Augmented has.
+The data set must say which part is deterministic. hasten.ImageFolder does, hasten.Augmented(dataset, transform) says it
+for any other, and a custom data set may define the two members that Augmented has.
 
-Why it is faster: decoding a compressed picture takes far longer than reading it decoded. The system keeps what is read
-often in memory, once for all workers and all processes on the machine.
+Why it is faster: decoding a compressed image takes far longer than reading it decoded. The system keeps frequently read
+pages in memory, once for all workers and processes on the machine.
 
-When it loses: the cache is many times larger than compressed files; once it does not fit into memory, a slow disk can
-take longer than decoding. The time to build it must be earned back by the epochs that are left.
+When it loses: the cache is many times larger than compressed files. Once it does not fit into memory, a slow disk can
+take longer than decoding. The remaining epochs must pay for the time to build it.
 
-What it gave up: disk space. No sample changes by a bit: samples carry a checksum, and a damaged one ends the run.
+What it gave up: disk space. No sample changes by a bit: each has a checksum, and a damaged sample ends the run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def apply(setup: Setup, choice: Choice) -> None:
     if choice.value is True and not choice.options:
         setup.loader.cache = True
         return
-    # Path.expanduser raises for a user that there is not; this one leaves the text as it is, which is then refused.
+    # Path.expanduser raises for an unknown user; this function returns the text unchanged, which is then refused.
     folder = Path(os.path.expanduser(choice.value)) if isinstance(choice.value, str) and not choice.options else None
     if folder is None or not folder.is_absolute():
         raise PlanError(

@@ -1,13 +1,13 @@
-"""Keep images and convolution weights with the channel as the fastest-moving dimension.
+"""Store images and convolution weights with channels as the innermost dimension.
 
-What it does: converts the weights of the model once to torch.channels_last, and every four-dimensional input batch when
-it is placed on the device. Values, shapes and the keys of the state_dict stay the same; only strides change.
+What it does: converts the model's weights to torch.channels_last once, and every four-dimensional input batch when it
+is moved to the device. Values, shapes and state_dict keys stay the same; only strides change.
 
 Why it is faster: convolution libraries (cuDNN on tensor cores, oneDNN with AMX or AVX-512) compute in this layout. With
-the channel-first default they transpose before and after each convolution, or choose a slower kernel.
+the default layout they transpose before and after each convolution, or choose a slower kernel.
 
-When it loses: models with few or narrow convolutions, operators without a channels-last kernel (they convert back and
-forth), and some float32 convolutions on CPUs.
+When it loses: models with few or narrow convolutions, operators without a channels-last kernel, which convert back and
+forth, and some float32 convolutions on CPUs.
 
 What it gave up: nothing but rounding. Another kernel adds the same products in another order.
 """
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -42,12 +42,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="channels_last",
-            fix="write true without options, or leave the choice out",
-        )
+    check_true(choice)
     setup.model = to_channels_last(setup.model)
     setup.step.memory_format = torch.channels_last
 

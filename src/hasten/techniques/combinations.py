@@ -1,7 +1,7 @@
-"""Which choices a plan cannot make together, and why: one table, and the function that reads it.
+"""Choices that a plan cannot make together, and why: one table, and the function that reads it.
 
-A row is here only if obeying both choices is impossible. Choices that merely gain nothing together are left to the
-tuner, which measures; a choice that its own technique cannot obey is refused by that technique.
+A row is here only if both choices together are impossible. Choices that only gain nothing together are for the tuner,
+which measures them. A choice that is impossible by itself is refused by its technique.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import combinations
 from hasten.facts.choice import Choice, Value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Illegal:
-    """Two techniques, by name, with the values for which they exclude each other; no values stand for every value."""
+    """Two techniques, by name, and the values for which they exclude each other; no values mean every value."""
 
     first: str
     second: str
@@ -38,89 +38,64 @@ class Illegal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """Choices that one plan cannot make together, and why, in a sentence."""
+    """Choices that one plan cannot make together, and the reason in a sentence."""
 
     choices: tuple[Choice, ...]
     reason: str
 
 
+_PARTS = "both say how many samples one forward and backward pass takes"
+_TRACED = {
+    "pipeline": "a traced model cannot be interrupted in the middle of its forward pass",
+    "tensor": "a traced graph does not communicate with other processes",
+    "shard": "a traced graph would read parameters that are not gathered yet",
+}
 TABLE = (
+    Illegal("accumulation", "microbatch", _PARTS),
+    Illegal("accumulation", "pipeline", _PARTS),
+    Illegal("microbatch", "pipeline", _PARTS),
+    Illegal("loader_workers", "prefetch", "batches are read ahead by workers", first_values=(0,)),
+    Illegal("loader_workers", "persistent_workers", "without workers there are none to keep", first_values=(0,)),
+    Illegal("communication", "shard", "ranks that hold a model in parts have no replicas"),
+    Illegal("communication", "pipeline", "the stages of several pipelines sum their gradients by themselves"),
     Illegal(
-        first="accumulation",
-        second="microbatch",
-        reason="both say how many samples one forward and backward pass takes",
-    ),
-    Illegal(
-        first="loader_workers",
-        first_values=(0,),
-        second="prefetch",
-        reason="it is the workers that keep batches ready",
-    ),
-    Illegal(
-        first="communication",
-        second="shard",
-        reason="ranks that hold a model in parts have no replicas",
-    ),
-    Illegal(
-        first="communication",
+        "communication",
+        "precision",
+        "the error of an approximation has the loss scale of its own step",
         first_values=("powersgd",),
-        second="precision",
         second_values=("fp16",),
-        reason="what an approximation left out is in the loss scale of its step",
-    ),
-    *(
-        Illegal(first=first, second="pipeline", reason="both say how many samples one forward and backward pass takes")
-        for first in ("accumulation", "microbatch")
     ),
     Illegal(
-        first="communication",
-        second="pipeline",
-        reason="the stages of several pipelines sum their gradients by themselves",
-    ),
-    *(
-        Illegal(first=first, first_values=values, second=second, reason=reason)
-        for first, values in (("compile", ()), ("fused_operators", ("traced",)))
-        for second, reason in (
-            ("pipeline", "what is traced as a whole cannot be left in the middle of its forward pass"),
-            ("tensor", "what is traced knows nothing of other processes"),
-            ("shard", "what is traced looks at parameters that are not gathered yet"),
-        )
+        "pipeline",
+        "precision",
+        "each process would find another loss scale from the overflows of its own stage",
+        second_values=("fp16",),
     ),
     Illegal(
-        first="fused_operators",
+        "tensor",
+        "precision",
+        "each process would find another loss scale for its own part",
+        second_values=("fp16",),
+    ),
+    *(Illegal("compile", second, reason) for second, reason in _TRACED.items()),
+    *(Illegal("fused_operators", second, reason, first_values=("traced",)) for second, reason in _TRACED.items()),
+    Illegal(
+        "fused_operators",
+        "compile",
+        "one calls the traced graph, and the other generates code from it",
         first_values=("traced",),
-        second="compile",
-        reason="a traced model is called as it stands, or code is generated from it",
     ),
     Illegal(
-        first="fused_operators",
+        "fused_operators",
+        "activation_checkpointing",
+        "a traced graph writes a block's buffers again when the block is recomputed",
         first_values=("traced",),
-        second="activation_checkpointing",
-        reason="what is traced and called as it stands writes a block's buffers again when that is recomputed",
-    ),
-    Illegal(
-        first="pipeline",
-        second="precision",
-        second_values=("fp16",),
-        reason="each process would find another loss scale by the overflows of its own stage",
-    ),
-    Illegal(
-        first="tensor",
-        second="precision",
-        second_values=("fp16",),
-        reason="each process would find a loss scale for its own share",
-    ),
-    Illegal(
-        first="loader_workers",
-        first_values=(0,),
-        second="persistent_workers",
-        reason="without workers, none can stay",
     ),
 )
 
 
 def conflicts(choices: Sequence[Choice], table: Sequence[Illegal] = TABLE) -> list[Conflict]:
-    """One for each technique that is chosen twice and each pair that a row forbids; empty when all is well."""
+    """One for each technique that is chosen twice and each pair that a row forbids; empty where there is none."""
     return [*_repeated(choices), *_forbidden(choices, table)]
 
 

@@ -1,20 +1,20 @@
 """Let torch.compile turn the model into fused code for this machine.
 
 What it does: the first step traces the model and generates code, C++ on a processor and Triton on a CUDA card. Later
-steps run that code while the shapes stay the same. The model's class, its module names and its state_dict keys stay.
-"default" fuses. "reduce-overhead" also records CUDA graphs, which replay all kernels of a step with one launch.
-"max-autotune" records them too and times several kernels for each product and convolution.
+steps run that code while the shapes stay the same. The model's class, module names and state_dict keys do not change.
+"default" fuses. "reduce-overhead" also records CUDA graphs, which launch all kernels of a step at once. "max-autotune"
+records them too, and measures several kernels for each product and convolution.
 
-Why it is faster: neighbouring element-wise operations and reductions become one kernel, so values stay in registers
-instead of going to memory and back, and Python no longer runs between them.
+Why it is faster: neighbouring element-wise operations and reductions become one kernel. So values stay in registers
+instead of going through memory, and Python no longer runs between them.
 
-When it loses: where a few large products take all the time; where the run is shorter than what compiling costs; where
-shapes change all the time. A batch of a new size compiles again, once or twice until torch makes the size a variable.
+When it loses: where a few large products take all the time; where the run is shorter than the compilation; where shapes
+change all the time. A batch of a new size compiles again, once or twice, until torch makes the size a variable.
 
-What it gave up: nothing but rounding, as sums are grouped in another way. The first step takes seconds to minutes.
+What it gave up: nothing but rounding, as sums are grouped differently. The first step takes seconds to minutes.
 
-On a processor there are no CUDA graphs, and the tuned products need constant weights, which training has not. So
-"reduce-overhead" is refused there, and "max-autotune" can be asked for but is not proposed.
+A processor has no CUDA graphs, and tuned products need constant weights, which training has not. So "reduce-overhead"
+is refused there, and "max-autotune" can be requested but is not proposed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
         return _for_processors()
     if setup.device.type == "cuda":
         return _for_cuda(machine)
-    return No(f"compiled training is known to be right on cuda and cpu only; this job runs on {setup.device.type}")
+    return No(f"compiled training was checked on cuda and cpu only; this job runs on {setup.device.type}")
 
 
 def _for_processors() -> Yes | No:
-    # torch asks for this one program and for no other.
+    # torch uses only this program.
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(compiler):
         return Yes()
@@ -81,7 +81,7 @@ def apply(setup: Setup, choice: Choice) -> None:
         )
     answer = applies(setup, setup.machine)
     if isinstance(answer, No):
-        raise PlanError(f"the plan asks for {choice}, and {answer.reason}", fix="leave compile out of the plan")
+        raise PlanError(f"the plan asks for {choice}, and {answer.reason}", fix="remove compile from the plan")
     dynamic = choice.options.get("dynamic")
     if choice.options.keys() - {"dynamic"} or not isinstance(dynamic, bool | None):
         raise PlanError(f"the plan asks for {choice}", fix="the one option is dynamic, true or false")

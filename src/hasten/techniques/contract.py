@@ -1,7 +1,7 @@
-"""What every technique file ends with: one frozen record.
+"""The record that ends every technique file.
 
 A technique is data, not a subclass. `applies` decides, `candidates` proposes, `apply` changes the Setup and nothing
-else. The module docstring of the file is the technique's manual page, so nothing is said twice.
+else. The module docstring of the file is the technique's manual page.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Stage(IntEnum):
 
 
 class Symptom(Enum):
-    """What a technique is a remedy for."""
+    """The problem that a technique treats."""
 
     SLOW_MATRIX_PRODUCT = "matrix products and convolutions take most of the step"
     SLOW_CONVOLUTION = "convolutions take most of the step"
     MANY_SMALL_OPERATIONS = "the step is many small operations"
     SLOW_OPTIMIZER = "the optimizer's update takes a visible share of the step"
-    MEMORY_FULL = "the wanted batch does not fit into memory"
+    MEMORY_FULL = "the batch does not fit into memory"
     SLOW_LOADING = "the training waits for its next batch"
     DEVICE_IDLE = "the device waits for work"
-    SLOW_ALLOCATION = "memory is asked for and given back all the time"
+    SLOW_ALLOCATION = "memory is allocated and freed all the time"
     SLOW_CONVERGENCE = "training needs many steps to its target"
     UNSTABLE_TRAINING = "loss or gradients jump"
     SLOW_COMMUNICATION = "processes wait for each other's gradients"
@@ -53,7 +53,8 @@ class Yes:
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """The technique cannot be tried here, and why. unless_named: but by its options a plan can name what it is for."""
+    """The technique cannot be tried here, and why. unless_named: a plan can still use it by naming layers in its
+    options."""
 
     reason: str
     unless_named: bool = False
@@ -61,11 +62,11 @@ class No:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Technique:
-    """What it is called, when it is applied, what a plan writes for it, and three functions.
+    """Its name, when it is applied, what a plan writes for it, and three functions.
 
-    values: the values and options that a plan can give it, as a person is told them.
+    values: the values and options that a plan can write, in words.
     applies(setup, machine) -> Yes | No; candidates(setup, machine) -> choices, the most promising first;
-    apply(setup, choice) -> None, raising PlanError when the choice's value or options make no sense.
+    apply(setup, choice) -> None, raising PlanError for a value or options that make no sense.
     """
 
     name: str

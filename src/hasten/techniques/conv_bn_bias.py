@@ -1,19 +1,19 @@
-"""Remove the bias of a convolution whose output goes straight into a batch norm.
+"""Remove the bias of a convolution that is followed directly by a batch norm.
 
-What it does: finds every convolution whose output is read by one batch norm and by nothing else, takes its bias away,
-and moves the batch norm's running mean down by that bias. Batch norm subtracts each channel's mean, so a constant added
-to a channel cancels: in training against the batch's mean, in evaluation against the running mean.
+What it does: finds every convolution whose output is read by one batch norm and by nothing else. It removes the bias
+and subtracts it from the batch norm's running mean. Batch norm subtracts each channel's mean, so a constant added to a
+channel cancels: in training with the batch's mean, in evaluation with the running mean.
 
-Why it is faster: an addition over the whole activation and, backward, a sum over it are not done.
+Why it is faster: it saves an addition over the whole activation and, backward, a sum over it.
 
-When it loses: never by much; it gains little where the convolution's kernel adds the bias itself.
+When it loses: never by much. It gains little where the convolution's kernel adds the bias itself.
 
 What it gave up: nothing but rounding. The bias had a gradient of rounding noise, which no longer enters the gradient
-norm, and weight decay moved it without any effect.
+norm, and weight decay changed it without effect.
 
-What it leaves alone: a batch norm that is frozen or in evaluation mode, which subtracts a constant of its own; an
-output that is also read elsewhere (a skip connection, a hook); a convolution or batch norm used twice; parametrized and
-subclassed layers; a model that torch.fx cannot trace. Inputs are taken to be batched.
+What it skips: a batch norm that is frozen or in evaluation mode, which subtracts a constant; an output that is read
+elsewhere too (a skip connection, a hook); a convolution or batch norm used twice; parametrized and subclassed layers; a
+model that torch.fx cannot trace. Inputs are assumed to be batched.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from hasten.errors import Misconfigured, PlanError
+from hasten.errors import Misconfigured
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.module_graph import Flow, trace
+from hasten.techniques.common.plan_values import check_true
+from hasten.techniques.common.torch_internals import has_forward_hooks, has_forward_pre_hooks
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -41,7 +43,7 @@ NORM_OF: dict[type[nn.Module], type[nn.Module]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """A convolution and the batch norm that alone reads its output, by their names in the model."""
+    """A convolution and the batch norm that is the only reader of its output, by their names in the model."""
 
     convolution: str
     batch_norm: str
@@ -63,7 +65,7 @@ def find_useless_biases(model: nn.Module) -> list[Pair]:
 
 
 def remove_biases(model: nn.Module, pairs: Sequence[Pair]) -> dict[str, nn.Parameter]:
-    """Take the biases of `pairs` away, in place, and hand them out by name. The state_dict loses their keys."""
+    """Remove the biases of `pairs` in place and return them by name. The state_dict loses their keys."""
     removed: dict[str, nn.Parameter] = {}
     for pair in pairs:
         convolution, mean = model.get_submodule(pair.convolution), model.get_submodule(pair.batch_norm).running_mean
@@ -75,7 +77,7 @@ def remove_biases(model: nn.Module, pairs: Sequence[Pair]) -> dict[str, nn.Param
 
 
 def with_biases(weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> dict[str, Tensor]:
-    """The state_dict of the model as it was before `remove_biases`; its biases are zero, so it evaluates the same."""
+    """The state_dict in the form before `remove_biases`; its biases are zero, so the model evaluates the same."""
     biases: dict[str, Tensor] = {}
     for pair in pairs:
         weight = next(tensor for name, tensor in weights.items() if name.startswith(f"{pair.convolution}.weight"))
@@ -84,21 +86,21 @@ def with_biases(weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> dict[st
 
 
 def _cancels(convolution: Convolution, norm: nn.Module) -> bool:
-    """Whether what the convolution adds to a channel the batch norm subtracts again in training."""
+    """Whether the batch norm subtracts in training what the bias adds to a channel."""
     matching = type(convolution) in NORM_OF and type(norm) in (NORM_OF[type(convolution)], nn.SyncBatchNorm)
     frozen = not norm.training or not all(parameter.requires_grad for parameter in norm.parameters())
-    watched = convolution._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks
-    return convolution.bias is not None and matching and not frozen and not watched
+    hooked = has_forward_hooks(convolution) or has_forward_pre_hooks(norm) or has_forward_hooks(norm)
+    return convolution.bias is not None and matching and not frozen and not hooked
 
 
 def _is_unshared(model: nn.Module, convolution: Convolution, norm: nn.Module) -> bool:
-    """Whether the bias and the running mean are known by one name each."""
+    """Whether the bias and the running mean have one name each in the model."""
     times = Counter(model.state_dict(keep_vars=True).values())
     return times[convolution.bias] == 1 and times[norm.running_mean] <= 1
 
 
 def _agrees(flow: Flow, convolution: Convolution, norm: nn.Module) -> bool:
-    """Whether one graph has the pair, or neither of it, and does not read the bias on its own."""
+    """Whether a graph contains both or neither of the pair, and does not read the bias by itself."""
     absent = convolution not in flow.called and norm not in flow.called
     return (absent or flow.sole_reader.get(convolution) is norm) and convolution.bias not in flow.parameters_read
 
@@ -116,17 +118,16 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(f"the plan asks for {choice}", fix="write true, without options, or leave it out")
+    check_true(choice)
     pairs = find_useless_biases(setup.model)
     setup.optimizer.removed |= remove_biases(setup.model, pairs)
     setup.to_job_weights.append(lambda weights: with_biases(weights, pairs))
     setup.notices.append(
         f"{len(pairs)} convolution biases that a batch norm cancels were removed: the model computes the same; weight "
-        "decay moved them without effect, and their gradients were rounding noise in the gradient norm"
+        "decay changed them without effect, and their gradients were rounding noise in the gradient norm"
     )
     if setup.job.parameters is not None:
-        setup.notices.append("Job.parameters is asked as if they were there, and its groups then go on without them")
+        setup.notices.append("Job.parameters is called with these biases in place; its groups then lose them")
 
 
 TECHNIQUE = Technique(

@@ -1,16 +1,16 @@
-"""Let cuDNN time its convolution algorithms and keep the fastest for each shape.
+"""Let cuDNN measure its convolution algorithms and use the fastest for each shape.
 
-What it does: sets torch.backends.cudnn.benchmark. The first time a convolution meets a new combination of shapes, types
-and layout, cuDNN runs every algorithm that it has for it and remembers the winner; without it, a heuristic chooses.
+What it does: sets torch.backends.cudnn.benchmark. When a convolution first meets a combination of shapes, dtypes and
+layout, cuDNN runs every algorithm that it has and remembers the fastest. Without it, a heuristic chooses.
 
-Why it is faster: the heuristic guesses from the shapes alone. The search looks at this card, with what it has to do.
+Why it is faster: the heuristic knows only the shapes. The measurement runs on this card.
 
-When it loses: shapes that change. Every new one is searched again, and a job whose images differ in size never stops
-searching; there the heuristic is better. A last batch that is smaller than the others costs one more search per
-convolution. A short run may end before the search has paid for itself.
+When it loses: with changing shapes. Every new shape is measured again, and a job whose images differ in size never
+stops measuring. A smaller last batch costs one more measurement for each convolution. A short run may end before the
+measurements have paid off.
 
 What it gave up: reproducibility of the last bits. Two algorithms add the same products in another order, and two runs
-may choose two algorithms. Some algorithms also ask for more workspace memory.
+may choose two algorithms. Some algorithms also need more workspace memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -44,12 +44,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="cudnn_autotune",
-            fix="write true without options, or leave the choice out",
-        )
+    check_true(choice)
     setup.process.cudnn_benchmark = True
 
 

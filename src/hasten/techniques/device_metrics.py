@@ -1,34 +1,33 @@
-"""Leave the loss of every step on the device until several lines of metrics are due, and read them at once.
+"""Leave losses on the device until several lines of metrics are due, and read them at once.
 
-What it does: sets how many steps lie between two reads of device metrics by the host. Every line of metrics that the
-job asks for is still written, with the same numbers, only later: up to that many steps after its own.
+What it does: sets the number of steps between two reads of device metrics by the host. Every line of metrics that the
+job requests is still written with the same numbers, up to that many steps later.
 
-Why it is faster: reading one number makes the host wait until the device has finished everything before it. Meanwhile
-the host prepares no further work, and the device idles afterwards. On a processor there is no such wait, and what is
-saved is the formatting and writing between steps.
+Why it is faster: to read a number, the host waits until the device has finished everything before it. Meanwhile the
+host prepares no work, and the device idles afterwards. A processor has no such wait; there it saves formatting and
+writing between steps.
 
-When it loses: never in speed. With a log interval that is long already there is nothing to win.
+When it loses: never in speed. With a long log interval there is nothing to gain.
 
-What it gave up: promptness. A loss that has gone wrong is seen that many steps later, and a run that is killed loses
-the lines that were not yet read.
+What it gave up: promptness. A bad loss is seen that many steps later, and a killed run loses the lines not yet read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
-SELDOM = 50  # steps; a read that far apart no longer shows in the time of a step
+SELDOM = 50  # steps; reads this rare no longer show in the time of a step
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.job.log_every >= SELDOM:
-        return No(f"the job logs every {setup.job.log_every} steps, so the device is read seldom already")
+        return No(f"the job logs every {setup.job.log_every} steps, so the device is rarely read already")
     return Yes()
 
 
@@ -37,14 +36,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    steps = choice.value
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1 or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="device_metrics",
-            fix="write a whole number of steps, 1 or more, without options",
-        )
-    setup.step.read_every = steps
+    setup.step.read_every = whole_number(choice, "the number of steps between two reads")
 
 
 TECHNIQUE = Technique(

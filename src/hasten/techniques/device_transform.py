@@ -1,15 +1,15 @@
-"""Crop, resize and mirror pictures on the device, a batch at once, from the bytes that were decoded.
+"""Crop, resize and mirror images on the device, a batch at once.
 
-What it does: loader workers only decode; what a crop shows goes to the device as it is, on a canvas as large as the
-largest of the batch, and two batched matrix products there bring all of them to their size.
+What it does: loader workers only decode. The visible part of each image goes to the device as bytes, on a canvas as
+large as the largest part in the batch. Two batched matrix products there resize all of them.
 
-Why it is faster: the host decodes and cuts out, and resizing, mirroring and normalising are left to the device.
-An accelerator resizes a whole batch at once, while the host decodes the next one.
+Why it is faster: the host only decodes and crops. An accelerator resizes, mirrors and normalizes a whole batch at once,
+while the host decodes the next one.
 
-When it loses: the canvas is several times larger than what is shown of it, so more is copied; and the device does work
-that it did not do before. Where the loader keeps up anyway, nothing is won.
+When it loses: the canvas is several times larger than its image, so more bytes are copied, and the device does extra
+work. Where the loader already keeps up, there is no gain.
 
-What it gave up: the host rounds the resized picture to whole bytes, the device does not. A pixel differs by up to one
+What it gave up: the host rounds the resized image to whole bytes and the device does not. A pixel differs by up to one
 level of 255.
 """
 
@@ -17,18 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.train is None or not setup.train.has_device_form:
-        return No("the training data is no hasten.ImageFolder")
+        return No("the training data is not a hasten.ImageFolder")
     if setup.device.type == "cpu":
-        return No("the device is the processor itself, which resizes pictures best while they are in its cache")
+        return No("the device is the processor, which resizes images best while they are in its cache")
     return Yes()
 
 
@@ -37,12 +37,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="device_transform",
-            fix="write true without options, or leave the choice out",
-        )
+    check_true(choice)
     setup.loader.device_transform = True
 
 

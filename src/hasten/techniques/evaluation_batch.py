@@ -1,25 +1,25 @@
 """Evaluate with a larger batch than training uses.
 
-What it does: sets the batch size of evaluations. Training keeps its own. Totals are summed over samples, so the loss
-and the metrics are those of the whole validation set whatever the batch.
+What it does: sets the batch size of evaluations only. Totals are summed over samples, so the loss and the metrics are
+those of the whole validation set at any batch size.
 
-Why it is faster: evaluation keeps no activations for a backward pass, so memory that training fills is free, and fewer,
-larger operations use the device better.
+Why it is faster: evaluation stores no activations for a backward pass, so memory that training fills is free, and
+fewer, larger operations use the device better.
 
-When it loses: where the loader is the limit, or the training batch already fills the device. A batch that does not fit
-is halved until it does, which costs time in the first evaluation.
+When it loses: where the loader is the limit, or the training batch already uses the device fully. A batch that does not
+fit is halved until it does, which costs time in the first evaluation.
 
-What it gave up: nothing but rounding of the evaluated numbers. Training is untouched.
+What it gave up: nothing but rounding of the evaluated numbers. Training does not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import whole_batch
+from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -30,7 +30,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.job.valid is None:
         return No("the job has no valid data, so nothing is evaluated")
     if whole_batch(setup) is None:
-        return No("the batch size is known only to the function that builds the data; write Job.batch_size")
+        return No("only the function that builds the data knows the batch size; write Job.batch_size")
     return Yes()
 
 
@@ -44,14 +44,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    size = choice.value
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1 or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="evaluation_batch",
-            fix="write a whole number of samples, 1 or more, without options",
-        )
-    setup.evaluation.batch_size = size
+    setup.evaluation.batch_size = whole_number(choice, "the number of samples in a batch")
 
 
 TECHNIQUE = Technique(

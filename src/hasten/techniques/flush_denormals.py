@@ -1,25 +1,25 @@
-"""Let the processor take numbers next to zero for zero.
+"""Let the processor treat denormal numbers as zero.
 
 What it does: sets the processor's flush-to-zero and denormals-are-zero modes through torch.set_flush_denormal. Numbers
-smaller than about 1e-38 in magnitude, which float32 can only hold with fewer and fewer bits, become zero.
+with a magnitude below about 1e-38, for which float32 has fewer and fewer bits, become zero.
 
-Why it is faster: processors compute with normal numbers in hardware and hand denormal ones to microcode, which takes
-many times as long for one operation. They appear where values decay: activations behind saturated functions, momenta of
-weights that no longer move, probabilities far from the target.
+Why it is faster: processors compute normal numbers in hardware and denormal ones in microcode, which takes many times
+as long. Denormal numbers appear where values decay: activations after saturated functions, momenta of weights that no
+longer change, probabilities far from the target.
 
-When it loses: never by computing, but most jobs have no denormal numbers, and then there is nothing to win.
+When it loses: never, but most jobs have no denormal numbers, and then there is nothing to gain.
 
-What it gave up: numbers between zero and about 1e-38. The mode belongs to a thread, and compute threads take it over
-when they start, so it has to be set before the first large operation of the process.
+What it gave up: numbers between zero and about 1e-38. The mode belongs to a thread, and compute threads inherit it when
+they start, so it must be set before the first large operation of the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -29,7 +29,7 @@ _CAN_FLUSH = frozenset({"pni", "asimd"})  # as the kernel names SSE3 on x86, and
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.device.type != "cpu":
         return No(f"this job computes on {setup.device.type}, where denormal numbers cost nothing extra")
-    # A system that names no features at all is tried: torch says itself when it cannot set the mode.
+    # A system that lists no features is tried: torch reports when it cannot set the mode.
     if machine.processor_features and not machine.processor_features & _CAN_FLUSH:
         return No("this processor has no SSE3 (x86) or Advanced SIMD (ARM), through which torch sets the mode")
     return Yes()
@@ -40,12 +40,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="flush_denormals",
-            fix="write true without options, or leave the choice out",
-        )
+    check_true(choice)
     setup.process.flush_denormals = True
 
 

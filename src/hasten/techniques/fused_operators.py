@@ -7,8 +7,8 @@ objects with the same names and parameters, so checkpoints do not change.
 * "gelu": `GELU`, exact or by tanh.
 * "layer_norm": `LayerNorm` over the last dimension.
 * "softmax": `Softmax` over one dimension.
-* "attention": layers of any type whose forward method calls torch's `scaled_dot_product_attention` by that name; and
-  "multihead_attention": `MultiheadAttention`. Both in bfloat16, without masks or dropout.
+* "attention": layers of any type whose forward method calls torch's `scaled_dot_product_attention` by that name; in
+  bfloat16, without masks or dropout.
 
 `"traced"` also finds functions, such as `functional.gelu` or the cross-entropy of a model that computes its loss, and
 functions that follow each other: a sum and its LayerNorm, a linear layer and its GELU. The front end of torch.compile
@@ -26,8 +26,8 @@ What it gave up: nothing but rounding. Gradients of gradients through these oper
 forward-mode differentiation. Tracing takes seconds.
 
 On a processor the operators are C++. On a CUDA card GELU and softmax are Triton, and all else stays torch's. Attention
-needs a processor with AVX512-BF16 and without AMX. A layer whose operator has no form on the device stays as it is, and
-a notice says why. Subclasses of torch's layers are skipped, as they may compute something else.
+needs a processor with AVX512-BF16 and without AMX. A layer whose operator has no form on the device is not replaced,
+and a notice says why. Subclasses of torch's layers are skipped, as they may compute something else.
 """
 
 from __future__ import annotations

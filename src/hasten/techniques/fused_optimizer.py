@@ -1,17 +1,17 @@
 """Update all weights in one kernel, or a few, instead of several small ones for each tensor.
 
-What it does: makes the job's optimizer anew, with the same groups and settings, as torch's "fused" implementation (one
-kernel for the whole formula over many tensors), its "foreach" one (one kernel for each operation of the formula over
-many tensors) or its "for_loop" one (one kernel for each operation and tensor). The state and its keys stay the same.
+What it does: rebuilds the job's optimizer with the same groups and settings as torch's "fused" implementation (one
+kernel for the whole formula over many tensors), its "foreach" one (one kernel for each operation over many tensors) or
+its "for_loop" one (one kernel for each operation and tensor). The state and its keys stay the same.
 
 Why it is faster: the update does little arithmetic per byte. Fused, weights and state are read and written once, and
-the time to launch kernels, which dominates for many small tensors, is paid once.
+the launch time of kernels, which dominates for many small tensors, is paid once.
 
-When it loses: a few large tensors on a CPU are bound by memory in any form. foreach holds lists of temporaries, about
-one more copy of the weights. On an accelerator torch already takes foreach by itself.
+When it loses: for a few large tensors on a CPU, any form is limited by memory. foreach holds temporary tensors of about
+the weights' size. On an accelerator torch already uses foreach by default.
 
-What it gave up: nothing but rounding; operations are contracted and ordered differently. Optimizers that torch has no
-such kernels for (Muon, LBFGS, SparseAdam, most user-written ones) keep their own form, and that is said.
+What it gave up: nothing but rounding; operations are contracted and ordered differently. Optimizers for which torch has
+no such kernels (Muon, LBFGS, SparseAdam, most user-written ones) keep their form, and a notice says so.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
+from hasten.techniques.common.torch_internals import has_step_hooks
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 Implementation = Literal["for_loop", "foreach", "fused"]
-_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def with_implementation(optimizer: Optimizer, implementation: Implementation) -> Optimizer:
-    """A new optimizer over the same parameters, with the same groups and settings, that has not stepped yet."""
-    return _remade(optimizer, optimizer.param_groups, implementation)
+    """A new optimizer for the same parameters, with the same groups and settings, before its first step."""
+    return _rebuilt(optimizer, optimizer.param_groups, implementation)
 
 
 def refusal(optimizer: Optimizer, implementation: Implementation, device: torch.device) -> str | None:
-    """Why this optimizer cannot be made so for weights on the device; None when it can.
+    """Why this optimizer cannot have the implementation for weights on the device; None when it can.
 
-    Which classes have which kernels on which devices differs between versions of torch, so it is tried: one update of a
-    single number for each dtype of each group.
+    Which classes have which kernels on which devices differs between versions of torch. So it is tried with one update
+    of a single number for each dtype of each group.
     """
     name = type(optimizer).__name__
     if ("fused" if implementation == "fused" else "foreach") not in inspect.signature(type(optimizer)).parameters:
         return f"{name} has no {implementation} implementation"
-    if "step" in vars(optimizer) or any(getattr(optimizer, hooks, None) for hooks in _HOOKS):
-        return f"{name} has hooks on its steps, which a newly made one would lose"
+    if "step" in vars(optimizer) or has_step_hooks(optimizer):
+        return f"{name} has hooks on its steps, which a rebuilt optimizer would lose"
     try:
         groups = [{**group, "params": _small_weights(group["params"], device)} for group in optimizer.param_groups]
-        _remade(optimizer, groups, implementation).step()
+        _rebuilt(optimizer, groups, implementation).step()
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         return f"{name} cannot be {implementation} here: {str(error).partition(chr(10))[0]}"
     return None
 
 
 def refusals(optimizers: Sequence[Optimizer], implementation: Implementation, device: torch.device) -> list[str | None]:
-    """The refusal of each optimizer. Raises PlanError when not one of them can be made so."""
+    """The refusal of each optimizer. Raises PlanError when none of them can have the implementation."""
     reasons = [refusal(optimizer, implementation, device) for optimizer in optimizers]
     if all(reasons):
-        raise PlanError(str(reasons[0]), where="fused_optimizer", fix="leave this choice out of the plan")
+        raise PlanError(str(reasons[0]), where="fused_optimizer", fix="remove this choice from the plan")
     return reasons
 
 
@@ -106,7 +106,7 @@ def _present(optimizer: Optimizer, device: torch.device) -> Implementation:
     return "foreach" if defaults.get("foreach") or (torch_decides and device.type == "cuda") else "for_loop"
 
 
-def _remade(optimizer: Optimizer, groups: Sequence[dict[str, Any]], implementation: Implementation) -> Optimizer:
+def _rebuilt(optimizer: Optimizer, groups: Sequence[dict[str, Any]], implementation: Implementation) -> Optimizer:
     accepted = inspect.signature(type(optimizer)).parameters
     flags = {name: implementation == name for name in ("fused", "foreach")}
     settings = {**optimizer.defaults, **flags}

@@ -1,15 +1,15 @@
-"""Hold all samples as columns in memory, and gather batches by index.
+"""Hold all samples in memory as columns, and gather batches by index.
 
-What it does: "host" reads every sample once and keeps each part of all of them as one tensor; "device" keeps those
-tensors, or the ones that the job was given, in the accelerator's memory. A batch is then one gather for each part.
+What it does: "host" reads every sample once and stores each part of all samples as one tensor. "device" stores those
+tensors, or tensors that the job was given, in the accelerator's memory. A batch is then one gather for each part.
 
-Why it is faster: for small samples, running Python for each one and putting them together takes longer than the step.
-From the accelerator's own memory there is also nothing to copy over.
+Why it is faster: for small samples, running Python for each one and collating them takes longer than the step. From the
+accelerator's own memory nothing has to be copied either.
 
-When it loses: memory that the data takes is not there for a larger batch, nor for the system to keep files in.
+When it loses: the memory is missing for a larger batch, and for the system's file cache.
 
-What it gave up: samples that are new each time. A data set whose samples draw random numbers cannot be held so, nor can
-one whose samples differ in shape.
+What it gave up: samples that differ each time. A data set whose samples draw random numbers, or differ in shape, cannot
+be held like this.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from hasten.data.sources.job_data import Source
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import is_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 
 def needed_bytes(setup: Setup, source: Source) -> int | None:
-    """Bytes of all samples as columns, judged by one batch where they are not columns yet; None where a batch is not
-    made of tensors."""
+    """Bytes of all samples as columns, estimated from one batch where they are not columns yet; None where a batch
+    contains no tensors."""
     if source.columns is not None:
         return bytes_of(source.columns)
     parts = each_of(setup.sample)
@@ -49,7 +50,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
         return No("the data is columns in memory already, and this job computes on the processor")
     needed = needed_bytes(setup, source)
     if needed is None:
-        return No("its batches are not made of tensors alone")
+        return No("its batches contain other objects than tensors")
     choices = [*_choices(setup, machine, needed)]
     if choices:
         return Yes()
@@ -87,12 +88,12 @@ def apply(setup: Setup, choice: Choice) -> None:
 def _share(options: Mapping[str, Value]) -> float | None:
     share = options.get("share")
     unknown = options.keys() - {"share"}
-    fits = share is None or (isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1)
+    fits = share is None or (is_number(share) and 0 < share <= 1)
     if unknown or not fits:
         raise PlanError(
             f"the plan gives in_memory the options {dict(options)}",
             where="in_memory",
-            fix="write share = a number above 0, at most 1: of the memory there, what the samples may take",
+            fix="write share = a number above 0, at most 1: the fraction of memory that the samples may take",
         )
     return None if share is None else float(share)  # pyright: ignore[reportArgumentType]: a number, as was asked
 
@@ -101,8 +102,8 @@ TECHNIQUE = Technique(
     name="in_memory",
     stage=Stage.DATA,
     treats=Symptom.DEVICE_IDLE,
-    values='"host" or "device"; option share: a number above 0, at most 1, of the memory that the samples may take '
-    f"(as a rule {HOST_SHARE} of the host's free memory, {DEVICE_SHARE} of the device's)",
+    values='"host" or "device"; option share: a number above 0, at most 1, the fraction of memory for samples '
+    f"(default: {HOST_SHARE} of the host's free memory, {DEVICE_SHARE} of the device's)",
     costs=("memory for all samples, for as long as the run lasts", "the time to read every sample once, in every run"),
     source="https://docs.pytorch.org/docs/stable/generated/torch.index_select.html",
     applies=applies,

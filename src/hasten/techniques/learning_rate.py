@@ -3,14 +3,14 @@
 What it does: replaces the rate of the first parameter group before the schedule is built, and multiplies the rates of
 all other groups, of all optimizers, by the same factor. A schedule that scales the optimizer's rate follows.
 
-Why it is faster: rates are chosen by habit, and often far below the largest at which training is stable. A larger rate
-reaches the same loss in fewer steps.
+Why it is faster: rates are often chosen by habit, far below the largest stable one. A larger rate reaches the same loss
+in fewer steps.
 
-When it loses: above the stable range, where the loss jumps or stays. OneCycleLR and CyclicLR bring rates of their own,
-so with them this setting would do nothing, and is refused.
+When it loses: above the stable range, where the loss jumps or stagnates. OneCycleLR and CyclicLR have rates of their
+own, so with them this setting would do nothing, and is refused.
 
-What it gave up: the training is another one, to be judged by where it ends. Only the neighbours at twice and half the
-rate are proposed; a learning-rate range test suggests better values, and a plan may hold any.
+What it gave up: training changes, so it is judged by its final result. Only twice and half the present rate are
+proposed; a learning-rate range test suggests better values, and a plan may hold any.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
+from hasten.techniques.common.plan_values import is_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 NEIGHBOURS = (2.0, 0.5)
-LEAST_TOO_LARGE = 2.0**128  # for float32, in which weights move
+LEAST_TOO_LARGE = 2.0**128  # for float32
 
 
 def set_learning_rate(optimizers: Sequence[Optimizer], rate: float) -> None:
@@ -61,9 +62,11 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     rate = choice.value
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < LEAST_TOO_LARGE:
+    if not is_number(rate) or not 0 < rate < LEAST_TOO_LARGE:
         raise PlanError(
-            f"is {rate!r}", where="learning_rate", fix="write a number above 0 that float32 can hold, such as 0.1"
+            f"the rate is {rate!r}",
+            where="learning_rate",
+            fix="write a number above 0 that float32 can hold, for example 0.1",
         )
     setup.optimizer.learning_rate = float(rate)
 

@@ -1,35 +1,36 @@
-"""Read samples in workers beside the training process, so that the step need not wait for them.
+"""Read samples in workers beside the training process, so that the step does not wait.
 
-What it does: starts that many workers, each of which reads whole batches ahead. Workers are processes, or with
+What it does: starts this many workers, each of which reads whole batches ahead. Workers are processes, or with
 kind = "threads" threads of the training process.
 
-Why it is faster: reading and decoding go on while the step computes, on the cores that it leaves free. Threads need no
-start, no copy of the data set and no shared memory, but only one of them runs Python at a time: they help where samples
-are read by libraries that let others run meanwhile, as image decoders do. Processes help everywhere.
+Why it is faster: reading and decoding run while the step computes, on the cores that it leaves free. Threads need no
+start, no copy of the data set and no shared memory, but only one of them runs Python at a time. They help where
+libraries that release Python's lock read the samples, as image decoders do. Processes help everywhere.
 
-When it loses: on cores that the step itself keeps busy. Each process holds memory of its own, takes a moment to start
-in every epoch (hasten explain persistent_workers) and sends its batches through /dev/shm, which in containers is small.
-A cheap sample, such as a row of a tensor, is read in less time than it takes to send it.
+When it loses: on cores that the step itself keeps busy. Each process has memory of its own, takes a moment to start in
+every epoch (hasten explain persistent_workers) and sends its batches through /dev/shm, which is small in containers. A
+cheap sample, for example a row of a tensor, is read faster than it is sent.
 
-What it gave up: nothing. What a sample is and where it stands follows from the seed, the epoch and its index, so no
-number of workers changes a bit of a batch. A stream keeps that promise with one worker, and is refused more.
+What it gave up: nothing. A sample's content and position follow from the seed, the epoch and its index, so the number
+of workers changes no bit of a batch. An iterable data set keeps that promise with one worker, and more are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, cast
 
-from hasten.data.loading.limits import cores_of, most_workers, room_of, worker_counts
+from hasten.data.loading.loader_options import cores_of, most_workers, room_of, worker_counts
 from hasten.data.sources.job_data import why_not_in_threads
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
-MOST_A_CORE = 16  # more can only be a slip
+MOST_A_CORE = 16  # more can only be a mistake
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
@@ -41,7 +42,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if machine.cores == 1:
         return No("the only core that this job may use computes already")
     if not candidates(setup, machine):
-        return No("memory and /dev/shm have room for no other number of loader workers")
+        return No("memory and /dev/shm are too small for another number of loader workers")
     return Yes()
 
 
@@ -71,8 +72,8 @@ def _counts(setup: Setup, machine: Machine, kind: str) -> Iterator[int]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     count = choice.value
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0 or set(choice.options) - {"kind"}:
-        raise _refused(f"the plan asks for {choice}", "write a whole number of 0 or more; the one option is kind")
+    if not is_whole(count, 0) or set(choice.options) - {"kind"}:
+        raise refused(choice, "write a whole number of 0 or more; the one option is kind")
     if count > MOST_A_CORE * setup.machine.cores:
         what = f"{count} loader workers are more than {MOST_A_CORE} for each of the {setup.machine.cores} cores here"
         raise _refused(what, "write a number near that of the cores")
@@ -83,17 +84,15 @@ def apply(setup: Setup, choice: Choice) -> None:
         what = f"Job.{source.field} is an iterable data set, of which each of {count} workers would read all"
         raise _refused(what, "write 1 or 0, or give a map-style data set")
     setup.loader.workers, setup.loader.worker_kind = count, kind
-    if count == 0:  # what a DataLoader of the job's had set for its workers
+    if count == 0:  # settings of the job's own DataLoader for its workers
         setup.loader.prefetch_factor, setup.loader.persistent_workers = None, False
 
 
 def _kind(choice: Choice) -> Literal["processes", "threads"]:
     kind = choice.options.get("kind", "processes")
-    if kind == "processes":
-        return "processes"
-    if kind == "threads":
-        return "threads"
-    raise _refused(f"kind is {kind!r}", 'write kind = "processes" or kind = "threads"')
+    if kind not in ("processes", "threads"):
+        raise _refused(f"kind is {kind!r}", 'write kind = "processes" or kind = "threads"')
+    return cast('Literal["processes", "threads"]', kind)
 
 
 def _refused(what: str, fix: str) -> PlanError:

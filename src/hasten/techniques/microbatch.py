@@ -1,16 +1,17 @@
-"""Choose how many samples go through the model at once, apart from how many make one update.
+"""Choose how many samples go through the model at once, separately from how many make one update.
 
-What it does: takes every batch in microbatches of the given size (the last may be smaller), sums their gradients, and
-updates once. The batch, the learning rate, the schedule and the number of updates stay as they are.
+What it does: splits every batch into microbatches of the given size (the last may be smaller), sums their gradients,
+and updates once. The batch, the learning rate, the schedule and the number of updates do not change.
 
 Why it is faster: the best size for the hardware is rarely the best size for learning. A smaller one keeps activations
-in a cache, or in memory at all; which one wins is found by measuring.
+in a cache, or lets them fit into memory. The tuner measures which is fastest.
 
-When it loses: small microbatches use an accelerator less well, and each costs its own launch of every kernel.
+When it loses: small microbatches use an accelerator less well, and each launches every kernel again.
 
-What it gave up: rounding, as sums are taken in another order. Batch norm in training mode is different: it normalises
-each microbatch by its own mean and variance and moves its running averages once for each, so the result only resembles
-that of the whole batch."""
+What it gave up: rounding, as sums are added in another order. Batch norm in training mode differs: it normalizes each
+microbatch by its own mean and variance and updates its running averages once for each, so the result only approximates
+that of the whole batch.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
+from hasten.techniques.common.plan_values import is_whole
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 
 def halves(batch_size: int) -> list[int]:
-    """The batch halved again and again, rounded up, down to one sample; without the batch itself."""
+    """The batch halved repeatedly, rounded up, down to one sample; without the batch itself."""
     sizes: list[int] = []
     while batch_size > 1:
         batch_size = (batch_size + 1) // 2
@@ -44,10 +46,10 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     size, batch_size = choice.value, whole_batch(setup)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1 or (batch_size and size >= batch_size):
+    if not is_whole(size) or (batch_size and size >= batch_size):
         most = f"{batch_size - 1}" if batch_size else "one less than the batch"
         raise PlanError(
-            f"is {size!r}, for a batch of {batch_size or 'unknown size'}",
+            f"the microbatch is {size!r}, for a batch of {batch_size or 'unknown size'}",
             where="microbatch",
             fix=f"write how many samples go through the model at once: from 1 to {most}",
         )

@@ -1,13 +1,12 @@
-"""Keep the loader's worker processes from one epoch to the next.
+"""Keep the loader's worker processes between epochs.
 
-What it does: worker processes stay when an epoch is over and begin with the next one, instead of ending and being
-started anew.
+What it does: worker processes stay alive at the end of an epoch and serve the next one, instead of starting again.
 
-Why it is faster: a start takes time in which no batch comes. Where processes begin as a new Python, they also load
-torch and read the data set again. The shorter the epochs, the more of the run that is.
+Why it is faster: no batch arrives while workers start. A worker that starts as a new Python process also imports torch
+and reads the data set again. The shorter the epochs, the larger this share of the run.
 
-When it loses: workers keep their memory while others work, as during an evaluation with workers of its own. A data set
-that changes in the training process between epochs is not seen to change: the workers have their own copy.
+When it loses: workers hold their memory while other workers run, as in an evaluation. They have their own copy of the
+data set, so a change to it in the training process between epochs has no effect.
 
 What it gave up: nothing else. The same batches come in the same order.
 """
@@ -16,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.common.reading_ahead import why_no_process_reads
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
@@ -29,7 +28,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if why is not None:
         return No(why)
     if setup.loader.persistent_workers:
-        return No("the loader's workers stay already")
+        return No("the loader's workers persist already")
     return No("the run has one epoch") if setup.job.epochs == 1 else Yes()
 
 
@@ -38,12 +37,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="persistent_workers",
-            fix="write true, without options, or leave it out",
-        )
+    check_true(choice)
     setup.loader.persistent_workers = True
 
 

@@ -1,13 +1,13 @@
-"""Put batches into page-locked memory on their way to the device.
+"""Copy batches into page-locked memory on their way to the device.
 
-What it does: copies every batch into memory that the system may not move, and lets the copy from there to the device go
-on while the host does something else.
+What it does: copies every batch into page-locked (pinned) memory. The copy from there to the device runs while the host
+continues.
 
-Why it is faster: a device reads page-locked memory by itself. From any other, the driver first copies a batch piece by
-piece into such memory, and the host waits for it.
+Why it is faster: a device reads page-locked memory by itself. From other memory the driver first copies a batch into
+such memory piece by piece, and the host waits.
 
-When it loses: page-locked memory is taken from what the rest of the machine can use, and taking it is slow. Small
-batches are copied in no time either way.
+When it loses: page-locked memory is lost to the rest of the machine, and allocating it is slow. Small batches are
+copied quickly either way.
 
 What it gave up: nothing. The same bytes arrive.
 """
@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.device.type == "cpu":
-        return No("batches are used where they are read, and copied to no device")
+        return No("batches are used on the processor, and copied to no device")
     if setup.train is not None and setup.train.on_accelerator:
         return No("the training data is on the device already")
     return No("batches are in page-locked memory already") if setup.loader.pin_memory else Yes()
@@ -36,10 +36,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is not True or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}", where="pin_memory", fix="write true, without options, or leave it out"
-        )
+    check_true(choice)
     setup.loader.pin_memory = True
 
 

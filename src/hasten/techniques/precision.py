@@ -1,19 +1,19 @@
-"""Compute in a narrower number format where the device has one.
+"""Compute in a lower precision where the device supports it.
 
 What it does: "bf16" and "fp16" run the forward pass and the loss under torch.autocast: matrix products and convolutions
-take the narrow format, sums and losses stay in float32, and so do weights, gradients and optimizer state. "fp16" scales
-the loss as well, because its range is too small for most gradients. "tf32" leaves every tensor in float32 and lets the
-device round what goes into matrix products and convolutions to eleven bits. "fp32" is the job as it is written.
+use the lower precision, and sums, losses, weights, gradients and optimizer state stay in float32. "fp16" also scales
+the loss, because its range is too small for most gradients. "tf32" leaves every tensor in float32, and the device
+rounds the inputs of matrix products and convolutions to eleven bits. "fp32" is the baseline.
 
-Why it is faster: units for narrow formats finish many products in the time of one float32 product, and half as many
-bytes move.
+Why it is faster: dedicated units compute many products of lower precision in the time of one float32 product, and half
+as many bytes move.
 
-When it loses: models of small or memory-light operations, where casting costs more than the products save; a processor
-that must emulate the format; fp16 on any processor.
+When it loses: models of small or memory-bound operations, where casting costs more than the products save; processors
+that emulate the dtype; fp16 on any processor.
 
-What it gave up: bits of every product. bf16 keeps the range of float32 and 8 bits of precision; fp16 keeps 11 bits and
-loses the range, so a step whose gradients overflow is skipped; tf32 keeps both the range and 11 bits. With "fp32"
-torch's own default stays: on CUDA it already allows TF32 inside convolutions.
+What it gave up: bits of every product. bf16 has the range of float32 and 8 bits of precision. fp16 has 11 bits and a
+smaller range, so a step whose gradients overflow is skipped. tf32 has the range and 11 bits. With "fp32" torch's own
+default stays: on CUDA it already allows TF32 in convolutions.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from hasten.facts.machine import Machine
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
-NARROW = ("bf16", "fp16", "tf32")  # the most promising first
+LOWER = ("bf16", "fp16", "tf32")  # the most promising first
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_CUDA_SINCE = {"bf16": (8, 0), "fp16": (7, 0), "tf32": (8, 0)}  # with units of their own, so not emulated
+_CUDA_SINCE = {"bf16": (8, 0), "fp16": (7, 0), "tf32": (8, 0)}  # with dedicated units, so not emulated
 _BF16_INSTRUCTIONS = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})  # the last two are ARM's
 
 
 def supported(value: str, device: str, machine: Machine) -> Yes | No:
-    """Whether the device itself computes in a format. value: one of NARROW or "fp32"; device: a torch device type."""
+    """Whether the device itself computes in a precision. value: one of LOWER or "fp32"; device: a torch device type."""
     if value == "fp32":
         return Yes()
     if device == "cuda":
         return _on_cuda(value, machine.compute_capability)
     if device == "cpu":
         return _on_processor(value, machine.processor_features)
-    return No(f"{value} is known to train rightly on cuda and cpu only; this job runs on {device}")
+    return No(f"{value} was checked on cuda and cpu only; this job runs on {device}")
 
 
 def _on_cuda(value: str, capability: tuple[int, int] | None) -> Yes | No:
     needed = _CUDA_SINCE[value]
     if capability is None:
-        return No(f"{value} depends on the card's compute capability, which is not known")
+        return No(f"{value} depends on the card's compute capability, which is unknown")
     if capability < needed:
         major, minor = capability
         return No(f"{value} needs compute capability {needed[0]}.{needed[1]}; this card has {major}.{minor}")
@@ -57,7 +57,7 @@ def _on_cuda(value: str, capability: tuple[int, int] | None) -> Yes | No:
 
 def _on_processor(value: str, features: frozenset[str]) -> Yes | No:
     if value == "tf32":
-        return No("tf32 is a format of CUDA devices; this job runs on a processor")
+        return No("tf32 is for CUDA devices; this job runs on a processor")
     if value == "fp16":
         return No("fp16 on a processor can take minutes a step: most of its kernels are emulated")
     if not features & _BF16_INSTRUCTIONS:
@@ -66,7 +66,7 @@ def _on_processor(value: str, features: frozenset[str]) -> Yes | No:
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
-    verdicts = [supported(value, setup.device.type, machine) for value in NARROW]
+    verdicts = [supported(value, setup.device.type, machine) for value in LOWER]
     refusals = [verdict.reason for verdict in verdicts if isinstance(verdict, No)]
     return Yes() if len(refusals) < len(verdicts) else No("; ".join(refusals))
 
@@ -74,14 +74,14 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
     return [
         Choice(technique="precision", value=value, preserves=Preserves.STATISTICS)
-        for value in NARROW
+        for value in LOWER
         if isinstance(supported(value, setup.device.type, machine), Yes)
     ]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
     value = choice.value
-    if not isinstance(value, str) or value not in ("fp32", *NARROW) or choice.options:
+    if not isinstance(value, str) or value not in ("fp32", *LOWER) or choice.options:
         raise PlanError(
             f"the plan asks for {choice}",
             where="precision",
@@ -102,7 +102,7 @@ def _refuse_or_notice(setup: Setup, value: str, reason: str) -> None:
         # An emulated product has the same bits, so a plan that was proven elsewhere still trains the same here.
         setup.notices.append(f"precision = bf16 is slow here: {reason}")
         return
-    instead = next(other for other in (*NARROW, "fp32") if isinstance(supported(other, device, setup.machine), Yes))
+    instead = next(other for other in (*LOWER, "fp32") if isinstance(supported(other, device, setup.machine), Yes))
     raise PlanError(reason, where="precision", fix=f'write "{instead}"')
 
 

@@ -1,12 +1,12 @@
-"""Let each loader worker keep more or fewer batches ready.
+"""Let each loader worker read more or fewer batches ahead.
 
-What it does: sets how many batches each worker reads ahead of the step. Unsaid, a worker process keeps 2.
+What it does: sets how many batches each worker reads ahead of the step. The default for a worker process is 2.
 
-Why it is faster: where some samples take far longer than others, batches that are ready already bridge the wait for a
-slow one. On average the workers must keep up all the same.
+Why it is faster: where some samples take far longer than others, batches that are ready cover the wait for a slow one.
+On average the workers must keep up all the same.
 
-When it loses: every batch that is ready is held in shared memory, for each worker. The first batch of an epoch comes
-later when all workers begin with several at once. Where samples take even times, nothing is won.
+When it loses: every batch that is ready takes shared memory, for each worker. The first batch of an epoch comes later
+when all workers begin with several at once. Where all samples take the same time, there is no gain.
 
 What it gave up: nothing. The same batches come in the same order.
 """
@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.data.loading.limits import MOST_AHEAD, most_ahead, room_of
-from hasten.errors import PlanError
+from hasten.data.loading.loader_options import MOST_AHEAD, most_ahead, room_of
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 TRIED = (4, 8, 1, 2)
-MOST = 64  # batches of one worker; more can only be a slip
+MOST = 64  # batches of one worker; more can only be a mistake
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
@@ -34,7 +34,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.loader.workers == 0:
         return No("there are no loader workers that could read ahead")
     if not candidates(setup, machine):
-        return No("memory and /dev/shm have room for no other number of batches")
+        return No("memory and /dev/shm are too small for another number of batches")
     return Yes()
 
 
@@ -52,14 +52,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    ahead = choice.value
-    if not isinstance(ahead, int) or isinstance(ahead, bool) or not 1 <= ahead <= MOST or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="prefetch",
-            fix=f"write how many batches each loader worker keeps ready, 1 to {MOST}, without options",
-        )
-    setup.loader.prefetch_factor = ahead
+    setup.loader.prefetch_factor = whole_number(choice, "how many batches each worker reads ahead", most=MOST)
 
 
 TECHNIQUE = Technique(

@@ -1,18 +1,19 @@
-"""Change the learning rate along the run by one of torch's schedulers.
+"""Change the learning rate during the run by one of torch's schedulers.
 
-What it does: replaces the job's schedule. The value is the name of a class in torch.optim.lr_scheduler, the options
-are its arguments, and `unit` says what one of its steps is: "step" (an applied update; the default), "epoch" or
-"evaluation" (the default of ReduceLROnPlateau). The arguments total_steps, T_max and total_iters, where they are left
-out, are the length of the planned run in that unit. The option `metric` of ReduceLROnPlateau names the evaluation
-result that it watches: "loss", the default, or a metric of the job, which then tells whether more or less is better.
+What it does: replaces the job's schedule. The value is a class name in torch.optim.lr_scheduler, and the options are
+its arguments. `unit` says when it steps: "step" (an applied update; the default), "epoch" or "evaluation" (the default
+of ReduceLROnPlateau). The arguments total_steps, T_max and total_iters default to the length of the planned run in that
+unit. The option `metric` of ReduceLROnPlateau names the evaluation result that it watches: "loss", the default, or a
+metric of the job, which also says whether higher is better.
 
-Why it is faster: a rate that rises, peaks and falls to nothing can be larger in the middle than any constant one, and
-ends in a quieter place; one cycle often needs a fraction of the steps ("super-convergence", Smith and Topin 2018).
+Why it is faster: a rate that rises, peaks and falls can be larger in the middle than any constant rate, and ends with
+less noise. One cycle often needs a fraction of the steps ("super-convergence", Smith and Topin 2018).
 
-When it loses: on runs that are stopped early, as the gain comes with the falling end; and at a peak that is too high.
+When it loses: on runs that stop early, as the gain comes at the falling end; and with a peak that is too high.
 
-What it gave up: the training is another one, to be judged by where it ends. A plan holds numbers and words, so
-schedulers that are made of functions or of other schedulers belong into the job."""
+What it gave up: training changes, so it is judged by its final result. A plan holds numbers and words only, so
+schedulers made of functions or of other schedulers belong in the job.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +49,16 @@ def scheduler_names() -> list[str]:
 
 
 def arguments_of(name: str) -> dict[str, inspect.Parameter]:
-    """What a plan can say about this scheduler."""
+    """The arguments of this scheduler that a plan can write."""
     parameters = inspect.signature(getattr(lr_scheduler, name)).parameters
     return {key: parameter for key, parameter in parameters.items() if key not in _NOT_ARGUMENTS}
 
 
 def schedule_options(name: Value, options: Mapping[str, Value]) -> ScheduleOptions:
-    """The scheduler that a plan describes. Raises PlanError for a class or argument that it cannot name, or misses."""
+    """The scheduler that a plan describes. Raises PlanError for an unknown class, and an unknown or missing
+    argument."""
     if not isinstance(name, str) or name not in {*scheduler_names(), *_NOT_IN_A_PLAN}:
-        what = f"{name!r} is no scheduler of torch"
+        what = f"{name!r} is not a scheduler of torch"
         raise PlanError(what, where="schedule", fix=did_you_mean(str(name), scheduler_names()))
     if name in _NOT_IN_A_PLAN:
         raise PlanError(f"{name} {_NOT_IN_A_PLAN[name]}", where="schedule", fix="write it as Job.schedule")
@@ -89,8 +91,8 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    """One cycle up to the rates that the optimizer has. Nothing for a job with a schedule of its own, or with several
-    optimizers of different rates, which one list of arguments cannot describe."""
+    """One cycle up to the optimizer's rates. Nothing for a job with a schedule of its own, or with several optimizers
+    of different rates, which one list of arguments cannot describe."""
     optimizers = present_optimizers(setup)
     rates = [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in optimizers]
     if setup.job.schedule is not None or any(each != rates[0] for each in rates):
@@ -106,18 +108,18 @@ def apply(setup: Setup, choice: Choice) -> None:
 
 
 def _evaluated(options: ScheduleOptions, job: Job) -> ScheduleOptions:
-    """The options, once it is sure that evaluations give what is watched; the metric's own direction is the mode."""
+    """The options with the metric's own direction as the mode. Raises PlanError where evaluations lack the metric."""
     if options.unit == "evaluation" and job.valid is None:
-        what, fix = f"{options.name} moves with evaluations, and the job has no valid data", "give Job.valid"
+        what, fix = f"{options.name} steps after evaluations, and the job has no valid data", "write Job.valid"
         raise PlanError(what, where="schedule", fix=fix)
     if options.metric == "loss":
         return options
     if options.metric not in (known := ["loss", *job.metrics]):
-        what = f"{options.name} watches {options.metric!r}, which is no metric of the job"
+        what = f"{options.name} watches {options.metric!r}, which is not a metric of the job"
         raise PlanError(what, where="schedule", fix=f"write one of: {', '.join(known)}")
     higher = getattr(job.metrics[options.metric], "higher_is_better", None)
     if "mode" not in options.arguments and higher is None:
-        what, fix = f"{options.metric!r} does not tell which way is better", 'add mode = "max" or mode = "min"'
+        what, fix = f"{options.metric!r} does not say whether higher is better", 'add mode = "max" or mode = "min"'
         raise PlanError(what, where="schedule", fix=fix)
     return replace(options, arguments={"mode": "max" if higher else "min", **options.arguments})
 

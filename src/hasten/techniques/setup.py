@@ -1,7 +1,7 @@
 """Everything that a plan may change, in one place.
 
-A technique's `apply` writes here and nowhere else; `training` reads it and acts. `None` always means "as it is": the
-setting is left as the user's process, torch or the job has it.
+A technique's `apply` writes here and nowhere else; `training` reads it and acts. `None` always means unchanged: the
+setting of the user's process, of torch or of the job stays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProcessOptions:
     cudnn_tf32: bool | None = None
     cudnn_benchmark: bool | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])  # must be set before the device is first used
-    keep_freed_memory: bool | None = None  # C allocator: give large freed blocks back to the process, not the kernel
+    keep_freed_memory: bool | None = None  # C allocator: keep large freed blocks in the process
 
 
 @dataclass(kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class OptimizerOptions:
     implementation: Literal["for_loop", "foreach", "fused"] | None = None
     learning_rate: float | None = None  # replaces every group's rate, keeping the ratios between groups
     removed: dict[str, nn.Parameter] = field(default_factory=dict[str, nn.Parameter])
-    """Parameters of the job's own model that this one has lost, by name. Job.parameters still sees them."""
+    """Parameters of the job's own model that were removed from this one, by name. Job.parameters still sees them."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -74,7 +74,7 @@ class CompileOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A result of an evaluation that is worth this much or more ends the training."""
+    """An evaluation result at least as good as this ends the training."""
 
     metric: str
     value: float
@@ -96,7 +96,7 @@ class Setup:
     device: torch.device
     ranks: Ranks = ALONE
     model: nn.Module = field(default_factory=nn.Module)
-    """On the host: it moves to the device when every choice has been applied. Empty during the PROCESS stage."""
+    """On the host; it moves to the device after every choice has been applied. Empty during the PROCESS stage."""
     train: Source | None = None  # what is trained on; None during the PROCESS stage
     draw_sample: Callable[[Any], Any] = lambda setup: None  # (this setup) -> one batch
     sampled: Any = None  # what draw_sample has returned
@@ -107,23 +107,23 @@ class Setup:
     schedule: ScheduleOptions | None = None
     step: StepOptions = field(default_factory=StepOptions)
     compile: CompileOptions | None = None
-    shares: int = 1  # neighbouring ranks that hold layers together
-    tensor: TensorOptions | None = None  # layers that these divide
+    shares: int = 1  # neighbouring ranks that divide layers between them
+    tensor: TensorOptions | None = None  # the layers that they divide
     pipeline: PipelineOptions | None = None  # the stages of one model, each on as many ranks
     replica: ReplicaOptions = ReplicaOptions()  # noqa: RUF009 frozen
-    shard: ShardOptions | None = None  # None: each rank, or each that are together, hold the whole model
+    shard: ShardOptions | None = None  # None: each rank, or each group of `shares` ranks, holds the whole model
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     to_job_weights: list[StateMap] = field(default_factory=list[StateMap])
-    """Maps from this model's state_dict back to the one of the job's own model, last applied first. Weights are always
-    saved in the job's own form."""
+    """Maps from this model's state_dict to that of the job's own model, applied from the last to the first. Weights are
+    always saved in the job's own form."""
     notices: list[str] = field(default_factory=list[str])
-    """What the user should be told once: a setting skipped, an effect that a choice has on training."""
+    """Messages to show the user once: a setting that was skipped, an effect that a choice has on training."""
 
     @property
     def sample(self) -> Any:
-        """One batch as the loader gives it, on the host: for tracing and measuring, never for training or to write to.
+        """One batch of the loader, on the host: for tracing and measuring, never for training and never written to.
 
-        A process of its own reads it, so that nothing which the data set opens is handed on to the run's workers.
+        A process of its own reads it, so that the run's workers do not inherit what the data set opens.
         """
         if self.sampled is None:
             self.sampled = self.draw_sample(self)

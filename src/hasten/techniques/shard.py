@@ -1,21 +1,20 @@
-"""Hold each parameter, gradient and optimizer state in parts, one on each process.
+"""Divide each parameter, gradient and optimizer state over the processes.
 
-What it does: divides parameters, gradients and optimizer state over the processes of a run (torch's fully_shard). A
-layer that the model repeats is gathered when it computes. "zero3" gives it free behind its forward pass and gathers it
-again for its backward pass; "zero2" keeps it in between. On one process nothing is shared.
+What it does: applies torch's fully_shard to the run's processes. A layer that the model repeats is gathered when it
+computes. "zero3" frees it after its forward pass and gathers it again for its backward pass; "zero2" keeps it in
+between. A run of one process shards nothing.
 
-With precision = "bf16", `parameters = "bf16"` gathers the layers that the model repeats in that format, half the bytes,
-and they hand it on. `gradients = "bf16"` sums gradients in it. With `meta = true` the first process alone makes the
-weights, and the others get their parts of them: they never have the memory of the whole.
+With precision = "bf16", `parameters = "bf16"` gathers the repeated layers in bfloat16, half the bytes, and their
+outputs have that dtype. `gradients = "bf16"` sums gradients in it. With `meta = true` only the first process
+initializes the weights and sends the others their parts, so no other process ever holds the whole model.
 
-Why it is faster: it is not; it makes room. Where a model does not fit beside its optimizer's state, or only with a tiny
-batch, each process of N holds about one N-th of both, and the room is worth a larger batch.
+Why it is faster: it is not; it saves memory. Where a model does not fit with its optimizer's state, or only with a tiny
+batch, each of N processes holds about one N-th of both, and a larger batch fits.
 
-When it loses: where all fits anyway. Parameters then travel in every step, once or twice, that would stay where they
-are.
+When it loses: where everything fits anyway. Parameters are then sent in every step, once or twice, for nothing.
 
-What it gave up: nothing but rounding. Gradients are summed over the processes in another order. With `parameters`,
-what those layers add up and norm has 8 bits too; with `gradients`, each sum over the processes.
+What it gave up: nothing but rounding. Gradients are summed over the processes in another order. With `parameters`, sums
+and norms in those layers have 8 bits of precision; with `gradients`, each sum over the processes has.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from collections.abc import Sequence
 
 import torch
 
-from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.parallel.options import ShardOptions
+from hasten.techniques.common.plan_values import refused
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
 META = "meta"
-_VALUES = ("zero3", "zero2")  # the one that makes the most room first
+_VALUES = ("zero3", "zero2")  # the one that saves the most memory first
 _FIX = 'write "zero2" or "zero3"; as options parameters = "bf16", gradients = "bf16" and meta = true'
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if not setup.ranks.many:
-        return No("one process has nobody to share with; hasten train --nproc starts several")
+        return No("one process cannot shard a model; hasten train --nproc starts several")
     return Yes()
 
 
@@ -52,7 +51,7 @@ def apply(setup: Setup, choice: Choice) -> None:
     meta = options.pop(META, False)
     sensible = all(each in (None, "bf16") for each in travels) and isinstance(meta, bool)
     if choice.value not in _VALUES or options or not sensible:
-        raise PlanError(f"the plan asks for {choice}", where="shard", fix=_FIX)
+        raise refused(choice, _FIX)
     parameters, gradients = (torch.bfloat16 if each else None for each in travels)
     setup.shard = ShardOptions(
         keeps_gathered=choice.value == "zero2", parameters=parameters, gradients=gradients, made_once=bool(meta)

@@ -1,19 +1,18 @@
-"""End the training once an evaluation has reached a value.
+"""End training once an evaluation has reached a value.
 
-What it does: the run ends with the first evaluation whose result is at least as good as the given one, and the weights
-of that evaluation are kept. The value names the result, "loss" or a metric of the job; the option `at_most` or
-`at_least` is what it has to come to. The job's own early stopping stays in force beside it, as does the planned end.
+What it does: the run ends with the first evaluation whose result is at least as good as the given value, and the
+weights of that evaluation are the result. The value names the metric, "loss" or a metric of the job; the option
+`at_most` or `at_least` is the value to reach. The job's own early stopping and the planned end still apply.
 
-Why it is faster: a run is planned long enough to be safe. Where a setting that learns faster comes sooner to what the
-job is trained for, all that follows is time spent on nothing that was asked for. Steps are as fast as they were.
+Why it is faster: a run is planned long enough to be safe. Where a setting learns faster and reaches the job's goal
+sooner, the remaining steps are unnecessary. The speed of a step does not change.
 
-When it loses: where the value is never reached, it does nothing. The first evaluation that reaches it can be a lucky
-one, the more so the oftener one evaluates and the fewer samples there are; and a schedule that would have fallen to its
-end is cut off.
+When it loses: where the value is never reached, it does nothing. The first evaluation that reaches it can be lucky,
+more likely with frequent evaluations and few samples. A schedule that would have ended low is stopped early.
 
-What it gave up: whatever would have been learned after that. The technique proposes nothing by itself, because only
-who has seen the job trained to its end knows the value: a search that may change training writes down the one that the
-job has reached.
+What it gave up: whatever training would have learned afterwards. The technique proposes nothing by itself, because the
+right value is known only after a full run of the job. A search that may change training writes the value that the job
+has reached.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from hasten.facts.choice import Choice
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import is_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup, Target
 
@@ -46,19 +46,19 @@ def apply(setup: Setup, choice: Choice) -> None:
 
 
 def target_of(choice: Choice, job: Job) -> Target:
-    """The result that a choice asks for. Raises PlanError for one that an evaluation of the job cannot reach."""
+    """The result that a choice requests. Raises PlanError for one that no evaluation of the job can reach."""
     known = ["loss", *job.metrics] if job.valid is not None else []
     if not known:
-        raise _wrong(NO_VALID, "give Job.valid, or leave the choice out")
+        raise _wrong(NO_VALID, "write Job.valid, or remove the choice")
     metric = choice.value
     if not isinstance(metric, str) or metric not in known:
-        raise _wrong(f"{metric!r} is no result of an evaluation", did_you_mean(str(metric), known))
+        raise _wrong(f"{metric!r} is not a result of an evaluation", did_you_mean(str(metric), known))
     if len(choice.options) != 1 or not choice.options.keys() <= OPTIONS.keys():
         given = ", ".join(choice.options) or "nothing"
         raise _wrong(f"has the options {given}", "write one of at_most = … and at_least = …, and no other")
     [(option, value)] = choice.options.items()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _wrong(f"{option} is {value!r}", f"write a finite number, such as {option} = 0.9")
+    if not is_number(value) or not math.isfinite(value):
+        raise _wrong(f"{option} is {value!r}", f"write a finite number, for example {option} = 0.9")
     rises, higher = OPTIONS[option], _higher_is_better(metric, job)
     if higher is not None and rises is not higher:
         better, right = ("higher", "at_least") if higher else ("lower", "at_most")
@@ -67,7 +67,7 @@ def target_of(choice: Choice, job: Job) -> Target:
 
 
 def _higher_is_better(metric: str, job: Job) -> bool | None:
-    """As the job says, or the metric; None where neither does."""
+    """What the job says, or the metric; None where neither says it."""
     if job.stop is not None and job.stop.metric == metric and job.stop.mode is not None:
         return job.stop.mode == "max"
     return False if metric == "loss" else getattr(job.metrics[metric], "higher_is_better", None)

@@ -1,22 +1,22 @@
-"""Let neighbouring processes hold wide layers together, each some of their columns, rows or heads.
+"""Divide wide layers over neighbouring processes, by columns, rows or heads.
 
-What it does: divides the layers that it knows over so many processes: those of torch's TransformerEncoderLayer, an
-attention whose one matrix makes queries, keys and values, and two linear layers of a Sequential with an activation
-between them, the first of which widens. Or those that are named: `columns = ["blocks.*.wide"]`, with the layers that
-follow them in `rows = ["blocks.*.narrow"]`; `"blocks.*.qkv:3"` for three matrices behind each other in one; and
-`heads = ["blocks.*.heads"]` for a number of heads that a module keeps. These processes read the same samples.
-`vocabulary = ["words", "head"]` divides an embedding, and a head whose scores a cross-entropy takes in shares. With
-`sequence = true` each process computes its part of a sequence between the divided layers of the model's blocks.
+What it does: divides the layers that it knows over this many processes: those of torch's TransformerEncoderLayer, an
+attention with one matrix for queries, keys and values, and two linear layers of a Sequential with an activation between
+them, the first of which widens. Or it divides layers that are named: `columns = ["blocks.*.wide"]`, with the layers
+that follow them in `rows = ["blocks.*.narrow"]`; `"blocks.*.qkv:3"` for three matrices stacked in one; and `heads =
+["blocks.*.heads"]` for a number of heads that a module stores. These processes read the same samples. `vocabulary =
+["words", "head"]` divides an embedding, and an output layer whose scores go to a cross-entropy. With `sequence = true`
+each process computes its part of a sequence between the divided layers of the model's blocks.
 
-Why it is faster: each process computes a part of every product. And it makes room: a layer, its gradients and its
-optimizer's state take so many times less on each.
+Why it is faster: each process computes a part of every product. It also saves memory: a layer, its gradients and its
+optimizer state are divided over the processes.
 
-When it loses: its processes wait for each other twice in each layer, forward and backward. Between machines, and where
-layers are narrow, that takes longer than the products.
+When it loses: processes wait for each other twice in each layer, forward and backward. Between machines, and for narrow
+layers, that takes longer than the products.
 
-What it gave up: nothing but rounding, as products are summed in another order, and under autocast in 16 bits. What
-dropout leaves out of a divided layer is alike in the share of each process. A loss that reads the model's weights, and
-an optimizer that looks at a whole matrix, would see shares: the first is refused where it shows in the loss of a batch.
+What it gave up: nothing but rounding: products are summed in another order, under autocast in 16 bits. Dropout in a
+divided layer drops the same positions in the part of each process. A loss that reads the model's weights, and an
+optimizer that reads a whole matrix, would see parts; the first is refused where it changes the loss of a batch.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from hasten.facts.machine import Machine
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.tensor.layer_divisions import Division
 from hasten.parallel.tensor.layer_patterns import divisible
+from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.repeated_blocks import repeated_blocks
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -46,9 +47,9 @@ _FIX = (
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if not setup.ranks.many:
-        return No("one process has nobody to share with; hasten train --nproc starts several")
+        return No("one process cannot divide a model; hasten train --nproc starts several")
     if not divisible(setup.model):
-        reason = "the model has no layer that is known to be divisible; name some: columns, rows and heads"
+        reason = "the model has no layer that is known to be divisible; name some in columns, rows and heads"
         return No(reason, unless_named=True)
     return Yes()
 
@@ -61,16 +62,15 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     size, options = choice.value, dict(choice.options)
-    known = isinstance(size, int) and not isinstance(size, bool) and size > 1
-    if not known or not all(_makes_sense(*each) for each in options.items()):
-        raise PlanError(f"the plan asks for {choice}", where="tensor", fix=_FIX)
+    if not is_whole(size, 2) or not all(_makes_sense(*each) for each in options.items()):
+        raise refused(choice, _FIX)
     found = options_of(setup.model, options)
     if setup.ranks.many:
-        setup.shares, setup.tensor = int(size), found  # pyright: ignore[reportArgumentType]
+        setup.shares, setup.tensor = size, found
 
 
 def options_of(model: nn.Module, options: Mapping[str, Any]) -> TensorOptions:
-    """What a plan's options mean for a model. Raises PlanError for a name that is none of the model's."""
+    """The meaning of a plan's options for a model. Raises PlanError for a name that matches nothing in it."""
     ways = _once(named(model, {name: each for name, each in options.items() if name != _SEQUENCE}))
     if not options.keys() & LAYERS.keys():
         ways |= {name: way for name, way in divisible(model).items() if name not in ways}

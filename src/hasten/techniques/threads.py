@@ -1,14 +1,14 @@
-"""Choose how many threads share one operation on a processor.
+"""Choose how many CPU threads share one operation.
 
-What it does: sets torch.set_num_threads, the number of compute threads into which a large operation is split. The cores
-are also wanted by loader workers, so the counts that are tried start at what the workers leave free.
+What it does: calls torch.set_num_threads, which sets the number of threads that split a large operation. Loader workers
+need cores too, so the first count tried is the number of cores that they leave free.
 
-Why it is faster: with more threads than free cores, threads wait for each other at the end of every operation. With
-small operations, waking and joining threads takes longer than the work itself, and one thread is best.
+Why it is faster: with more threads than free cores, threads wait for each other at the end of every operation. For
+small operations, waking and joining threads takes longer than the work, and one thread is best.
 
-When it loses: large operations with too few threads leave cores idle.
+When it loses: with too few threads, large operations leave cores idle.
 
-What it gave up: nothing but rounding. A sum split into another number of parts is added in another order.
+What it gave up: nothing but rounding. A sum that is split into another number of parts is added in another order.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from collections.abc import Sequence
 
 import torch
 
-from hasten.data.loading.limits import cores_of
+from hasten.data.loading.loader_options import cores_of
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
-MOST_A_CORE = 16  # more can only be a slip; from some thousands on, starting them ends the process
+MOST_A_CORE = 16  # more can only be a mistake; some thousands crash the process
 
 
 def thread_counts(cores: int, workers: int) -> list[int]:
-    """Counts worth trying, largest first: the cores that loader workers leave free, then each half of that."""
+    """Counts to try, largest first: the cores that loader workers leave free, then half of that, and so on."""
     free = max(1, cores - workers)
     return [free >> halvings for halvings in range(free.bit_length())]
 
@@ -37,7 +38,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.device.type != "cpu":
         return No(f"this job computes on {setup.device.type}, not on threads of the processor")
     if not candidates(setup, machine):
-        return No("the only core that this process may use already has the only thread")
+        return No("this process may use one core, and has one thread already")
     return Yes()
 
 
@@ -51,16 +52,12 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    count = choice.value
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}", where="threads", fix="write a whole number of 1 or more, without options"
-        )
+    count = whole_number(choice, "the number of compute threads")
     if count > MOST_A_CORE * setup.machine.cores:
         raise PlanError(
             f"{count} compute threads are more than {MOST_A_CORE} for each of the {setup.machine.cores} cores here",
             where="threads",
-            fix=f"write {setup.machine.cores}, or leave the choice out",
+            fix=f"write {setup.machine.cores}, or remove the choice",
         )
     if count > setup.machine.cores:
         setup.notices.append(f"{count} compute threads take turns on {setup.machine.cores} cores; fewer may be faster")

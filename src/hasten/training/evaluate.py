@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.data.order.randomness import undisturbed
 from hasten.errors import RAISED, DataFailed, OutOfMemory
 from hasten.facts.job import Loss

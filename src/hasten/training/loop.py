@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, Trained
 from hasten.facts.job import Job
@@ -106,10 +106,10 @@ class _Loop:
         ledger = self._run.loader.ledger
         try:
             if self._run.ranks.leads:
-                self._tell(ledger.untold())
+                self._tell(ledger.unreported())
         except Exception as second:
             error.add_note(f"what was to be told is told here instead: {type(second).__name__}: {second}")
-        for text in ledger.untold():
+        for text in ledger.unreported():
             error.add_note(text)
 
     def _send_what_waits(self, error: BaseException) -> None:
@@ -259,7 +259,7 @@ class _Loop:
         run = self._run
         if run.job.on_bad_sample == "replace":
             run.loader.ledger.take(gather_over_ranks(run.loader.ledger.waiting(), run.grid.data, run.device))
-            self._tell(run.loader.ledger.untold())
+            self._tell(run.loader.ledger.unreported())
 
     # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
 

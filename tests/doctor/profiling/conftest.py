@@ -2,9 +2,9 @@
 
 import pytest
 
-from hasten.doctor.profiling import profile_run
+from hasten.doctor.profiling import run_profiler
 
 
 @pytest.fixture(autouse=True)
 def short_looks(monkeypatch):
-    monkeypatch.setattr(profile_run, "WINDOW_SECONDS", 0.05)
+    monkeypatch.setattr(run_profiler, "WINDOW_SECONDS", 0.05)

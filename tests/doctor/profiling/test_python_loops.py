@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-from hasten.doctor.profiling.line_costs import lines_of_steps
-from hasten.doctor.profiling.line_times import LineTimes
+from hasten.doctor.profiling.line_times import LineTimes, lines_of_steps
 from hasten.doctor.profiling.operation_counts import Operations, is_read
-from hasten.doctor.profiling.profile_run import found_in, observe_job
+from hasten.doctor.profiling.run_profiler import profile_run
+from hasten.doctor.registry import found_in_run
 from hasten.doctor.run_rules.step_costs import loops, share_of_loops
 from hasten.facts.profiles import LoopCost, RunProfile
 from hasten.report.terminal.profile_text import run_lines
@@ -179,17 +179,6 @@ def watched(turn: Callable[[Turning, Tensor], Tensor], *, batches: int = 1) -> R
     return replace(HEALTHY, lines=tuple(lines_of_steps({}, 0.1, found, LineTimes())))
 
 
-def test_what_stands_on_the_line_of_a_comprehension_and_not_in_it_is_no_turn_of_it():
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1]) + sum(each.sum() for each in parts)
-
-    parts = [torch.ones(2, requires_grad=True) for _ in range(TURNS)]
-    with brief_run(job(loss), None, name="", steps=3) as run, Operations(autocast=False) as found:
-        whole_step(run)()
-    (tally,) = [tally for place, tally in found.loops.items() if place.function == "loss"]
-    assert tally.operations == TURNS
-
-
 @pytest.mark.parametrize("turn", [same_block, same_layer, parts_of_rows, recurrent, nested])
 def test_a_loop_answers_for_what_it_calls_of_the_users_again_and_again(turn):
     look = watched(turn)
@@ -241,18 +230,18 @@ def test_a_loop_is_told_at_the_first_of_its_lines_that_take_about_as_long_as_the
     first = replace(LINE, operations=60, direct=60, turns=turns)
     second = replace(first, line=first.line + 1, turns=replace(turns, high=0.031))
     for lines in (first, second), (second, first):
-        (found,) = [each for each in found_in(replace(HEALTHY, lines=lines)) if each.code == "H704"]
+        (found,) = [each for each in found_in_run(replace(HEALTHY, lines=lines)) if each.code == "H704"]
         assert found.place == f"{first.path}:{first.line}"
 
 
 def test_a_real_look_tells_a_loop_of_calls_with_what_it_calls():
-    look = observe_job(job(model=lambda: Turning(same_block)), tell=lambda what: None)
+    look = profile_run(job(model=lambda: Turning(same_block)), report=lambda what: None)
     (line,) = loops(look)
     assert line.turns is not None
     assert line.turns.operations > line.direct  # those of what it calls too
     assert line.turns.timed > line.timed
-    (found,) = [each for each in found_in(look) if each.code == "H704"]
-    assert found.place.endswith(f"test_loops.py:{same_block.__code__.co_firstlineno + 3}")
+    (found,) = [each for each in found_in_run(look) if each.code == "H704"]
+    assert found.place.endswith(f"test_python_loops.py:{same_block.__code__.co_firstlineno + 3}")
 
 
 def test_the_share_of_the_backward_pass_is_told_by_its_operations_and_not_by_those_that_asked_for_them(monkeypatch):
@@ -284,7 +273,7 @@ def turns(**changes: Any) -> LoopCost:
 def test_a_loop_is_priced_with_its_share_of_the_backward_pass_and_with_what_it_calls():
     line = replace(LINE, operations=0, direct=0, seconds=0.0, high=0.003, turns=turns(backward=0.4))
     called = replace(LINE, line=9, in_a_loop=False, operations=96, direct=96)
-    (found,) = found_in(replace(HEALTHY, lines=(line, called), larger=four_times(0.12)))
+    (found,) = found_in_run(replace(HEALTHY, lines=(line, called), larger=four_times(0.12)))
     assert (found.code, found.place) == ("H704", "train.py:7")
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.03 + 1.25 * 0.4 * 0.05))
@@ -292,7 +281,7 @@ def test_a_loop_is_priced_with_its_share_of_the_backward_pass_and_with_what_it_c
 
 def test_lines_that_no_sample_has_met_make_no_finding_by_the_high_ends_of_their_ranges():
     line = replace(LINE, operations=96, direct=96, turns=turns(seconds=0.0, high=0.004, timed=0.001))
-    assert found_in(replace(HEALTHY, lines=(line, replace(line, line=8)))) == []
+    assert found_in_run(replace(HEALTHY, lines=(line, replace(line, line=8)))) == []
 
 
 def test_copies_under_the_users_own_autocast_are_not_the_users():
@@ -338,7 +327,7 @@ def test_what_no_mode_can_watch_is_no_end_of_the_look(monkeypatch):
         raise RuntimeError("no rule for this mode")
 
     monkeypatch.setattr(Operations, "__torch_dispatch__", refuse)
-    look = observe_job(job(), tell=lambda what: None)
+    look = profile_run(job(), report=lambda what: None)
     assert (look.operations, look.not_counted) == (0, "no rule for this mode")
     assert ("note", "what single lines do is not known whole: no rule for this mode") in run_lines(look)
 
@@ -350,7 +339,7 @@ def test_every_line_is_kept_for_the_rules_however_many_there_are(tmp_path):
     file.write_text(source)
     made: dict[str, Any] = {}
     exec(compile(source, str(file), "exec"), made)
-    look = observe_job(job(made["loss"]), tell=lambda what: None)
+    look = profile_run(job(made["loss"]), report=lambda what: None)
     assert len([line for line in look.lines if line.path.endswith("losses.py") and line.operations]) == 61
     order = [(-line.high, line.path, line.line) for line in look.lines]
     assert order == sorted(order)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hasten.doctor.profiling.profile_run import observe_job
+from hasten.doctor.profiling.run_profiler import profile_run
 from hasten.facts.plan import make_plan
 from support.doctor.faulty_model_job import job
 
@@ -25,5 +25,5 @@ class Pictures(Dataset[Any]):
 
 def test_threads_have_one_core_for_all_of_them():
     plan = make_plan(loader_workers=(2, {"kind": "threads"}))
-    look = observe_job(job(train=Pictures()), plan, tell=lambda what: None)
+    look = profile_run(job(train=Pictures()), plan, report=lambda what: None)
     assert (look.workers, look.reading_cores) == (2, 1)

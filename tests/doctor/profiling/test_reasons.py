@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hasten.doctor.profiling.reasons import reason_of
+from hasten.doctor.profiling.user_lines import reason_of
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,16 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from hasten.data.loading.batch_loader import Microbatch
-from hasten.doctor.profiling.kept_memory import kept_memory
-from hasten.doctor.profiling.larger_batches import larger_batches, tells_more
-from hasten.doctor.profiling.profile_run import observe_job
-from hasten.doctor.profiling.repeated_batches import FreeLoading, enlarged, kept_windows
-from hasten.doctor.profiling.timed_steps import Stretches
+from hasten.doctor.profiling.larger_batches import larger_batches, may_be_cheaper
+from hasten.doctor.profiling.repeated_batches import RepeatedBatches, enlarged, kept_windows
+from hasten.doctor.profiling.run_profiler import profile_run
+from hasten.doctor.profiling.timed_steps import TimedSteps, retained_memory
 from hasten.training.probes.brief_run import brief_run
 from support.doctor.faulty_model_job import job
 
 
 def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:
-    return observe_job(job(loss, **changes), tell=lambda what: None)
+    return profile_run(job(loss, **changes), report=lambda what: None)
 
 
 def test_a_loss_that_takes_its_batch_apart_and_writes_into_it_is_given_another_each_time():
@@ -45,11 +44,11 @@ def test_a_loss_that_takes_its_batch_apart_and_writes_into_it_is_given_another_e
 
 def test_steps_beyond_an_epoch_of_batches_that_are_there_already_can_be_told_of():
     with brief_run(job(), None, name="", steps=1_000) as run:
-        stretches = Stretches(run)
+        stretches = TimedSteps(run)
         kept = [*run.loader.epoch(0)]
         with stretches.free(kept):
             stretches.take(20)  # beyond the four steps of an epoch
-            assert run.built.batches.describe(run.steps + 1) == "samples that the look has read before"
+            assert run.built.batches.describe(run.steps + 1) == "samples that were read before"
 
 
 class Pictures(Dataset[Any]):
@@ -134,7 +133,7 @@ def test_a_look_at_a_job_whose_batches_cannot_be_copied_says_so_and_tells_the_re
 
 def test_a_copy_takes_no_more_than_the_batch_of_what_lies_in_its_storage_and_may_be_a_result():
     whole = torch.zeros(1_000, 2, requires_grad=True) * 2
-    free = FreeLoading(None, [Microbatch(Batch(whole[:4], LABELS), 4, True)], on_host=True)
+    free = RepeatedBatches(None, [Microbatch(Batch(whole[:4], LABELS), 4, True)], on_host=True)
     rows = next(free.epoch(0)).batch.rows
     assert torch.equal(rows, whole[:4])
     assert rows.untyped_storage().nbytes() == rows.nbytes
@@ -206,7 +205,7 @@ def test_what_is_no_row_for_each_sample_is_not_made_larger(batch):
     ids=["no small batch", "fixed costs", "the first that costs", "none is cheaper", "other cores help"],
 )
 def test_larger_batches_are_tried_as_long_as_a_sample_becomes_cheaper(seconds, more):
-    assert tells_more([(4**number, each) for number, each in enumerate(seconds)]) is more
+    assert may_be_cheaper([(4**number, each) for number, each in enumerate(seconds)]) is more
 
 
 def test_a_batch_of_as_many_columns_as_samples_is_made_larger():
@@ -217,7 +216,7 @@ def test_a_batch_of_as_many_columns_as_samples_is_made_larger():
 def test_copies_of_batches_take_no_time_of_a_step(monkeypatch):
     ticks = iter(range(1_000))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
-    free = FreeLoading(None, [Microbatch([ROWS, LABELS], 4, True)], on_host=True)
+    free = RepeatedBatches(None, [Microbatch([ROWS, LABELS], 4, True)], on_host=True)
     batches = free.epoch(0)
     first, second = next(batches).batch, next(batches).batch
     assert free.seconds == 2.0  # a tick for each
@@ -241,7 +240,7 @@ class Noting(Dataset[Any]):
 def test_reading_alone_does_not_read_what_the_steps_have_just_read(shuffle):
     data = Noting()
     with brief_run(job(train=data, shuffle=shuffle), None, name="", steps=1_000) as run:
-        stretches, seen = Stretches(run), list[set[int]]()
+        stretches, seen = TimedSteps(run), list[set[int]]()
         for _ in range(3):
             data.asked.clear()
             stretches.take(3)
@@ -259,7 +258,7 @@ def test_memory_that_is_kept_is_compared_over_the_same_samples():
     data = Noting()
     with brief_run(job(train=data, shuffle=True), None, name="", steps=1_000) as run:
         data.asked.clear()
-        kept_memory(run, Stretches(run), 3, 2)
+        retained_memory(run, TimedSteps(run), 3, 2)
     size = 16 * (1 + 3)  # a stretch takes one step before
     stretches = [data.asked[start : start + size] for start in range(0, len(data.asked), size)]
     assert len(stretches) >= 3
@@ -305,7 +304,7 @@ def test_larger_batches_are_compared_with_the_one_that_was_enlarged():
 
     with brief_run(job(loss, train=Lengths(), shuffle=False, collate=padded), None, name="", steps=1_000) as run:
         kept = [*run.loader.epoch(0)]
-        found, refused, failed = larger_batches(run, Stretches(run), kept, 4, lambda: 0)
+        found, refused, failed = larger_batches(run, TimedSteps(run), kept, 4, lambda: 0)
     assert (refused, failed) == ("", "")
     assert [each.times for each in found][:2] == [1, 4]
     assert {*lengths} <= {16 * 2_000 * each.times for each in found}

@@ -16,8 +16,8 @@ from torch.nn import functional
 from hasten.doctor.profiling.compiler_log import compiler_notes
 from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations
-from hasten.doctor.profiling.profile_run import observe_job
-from hasten.doctor.profiling.user_lines import function_of, place_of, spans_of_loops
+from hasten.doctor.profiling.run_profiler import profile_run
+from hasten.doctor.profiling.user_lines import function_of, lines_of_loops, place_of
 from hasten.measure.stack_sampling import callers
 from hasten.training.probes.brief_run import brief_run, whole_step
 from support.doctor.faulty_model_job import job
@@ -67,7 +67,7 @@ def test_a_line_that_only_some_steps_run_through_is_timed_in_none():
             total = total + torch.linalg.svdvals(torch.ones(200, 200)).sum()
         return total
 
-    look = observe_job(job(loss), tell=lambda what: None)
+    look = profile_run(job(loss), report=lambda what: None)
     rare = [line for line in look.lines if line.line == loss.__code__.co_firstlineno + 3]
     assert rare
     assert all(line.timed == 0 for line in rare)
@@ -156,7 +156,7 @@ def test_what_the_compiler_cannot_keep_is_heard_with_its_line_and_its_loggers_ar
             compiled(torch.ones(2))
     assert {note.line for note in notes.breaks} == {Counting.forward.__code__.co_firstlineno + 2}
     assert any("turn" in note.why for note in notes.again)
-    assert all(note.path.endswith("test_lines.py") for note in (*notes.breaks, *notes.again))
+    assert all(note.path.endswith("test_user_lines.py") for note in (*notes.breaks, *notes.again))
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 
@@ -170,14 +170,14 @@ def test_a_comprehension_is_a_part_of_the_function_that_it_is_in():
     assert function_of("<module>") == "<module>"
 
 
-def test_spans_of_loops_are_those_that_run_again_and_again(tmp_path):
+def test_lines_of_loops_are_those_that_run_again_and_again(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("x = 1\nfor i in x:\n    y = 2\nz = [a\n     for a in x]\nwhile x:\n    b = 1\nc = 3\n")
-    assert {begin for begin, _ in spans_of_loops(str(file))} == {(3, 4), (4, 5), (6, 6), (7, 4)}
-    assert spans_of_loops(str(tmp_path / "none.py")) == ()
+    assert {line for lines in lines_of_loops(str(file)) for line in lines} == {3, 4, 5, 6, 7}
+    assert lines_of_loops(str(tmp_path / "none.py")) == ()
 
 
 def test_loops_in_a_notebooks_cell_are_found_though_it_is_in_no_file(monkeypatch):
     cell = "for i in x:\n    y = 2\n"
     monkeypatch.setitem(linecache.cache, "ipykernel_7/1.py", (len(cell), None, cell.splitlines(True), "1.py"))
-    assert spans_of_loops("ipykernel_7/1.py") == (((2, 4), (2, 9)),)
+    assert lines_of_loops("ipykernel_7/1.py") == (range(2, 3),)

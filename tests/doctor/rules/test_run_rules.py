@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from hasten.doctor.profiling.line_costs import growth, seconds_of
-from hasten.doctor.profiling.profile_run import found_in
-from hasten.doctor.profiling.timed_steps import sampling_error, with_fastest
+from hasten.doctor.profiling.timed_steps import growth, sampling_error, seconds_of, with_fastest
+from hasten.doctor.registry import found_in_run
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
 from hasten.facts.profiles import CompilerNote, DeviceUse, LargerBatch, LoopCost, RetainedMemory, RunProfile, Seconds
 from support.doctor.run_profiles import HEALTHY, LINE, exactly, four_times
 
 
 def codes(look: RunProfile) -> list[str]:
-    return [each.code for each in ranked(found_in(look))]
+    return [each.code for each in ranked(found_in_run(look))]
 
 
 def test_a_healthy_job_has_no_finding():
-    assert found_in(HEALTHY) == []
+    assert found_in_run(HEALTHY) == []
 
 
 def waiting(**changes: object) -> RunProfile:
@@ -35,14 +34,14 @@ def waiting(**changes: object) -> RunProfile:
 
 def test_waiting_for_data_that_waits_itself_is_priced_by_the_longest_wait_and_the_fastest_steps_without_it():
     line = replace(LINE, in_loading=True, function="__getitem__")
-    (found,) = found_in(waiting(loading_cpu=0.005, lines=(line,)))
+    (found,) = found_in_run(waiting(loading_cpu=0.005, lines=(line,)))
     assert (found.code, found.place) == ("H701", "train.py:7")
     assert found.price == Price(seconds=pytest.approx(6.5), epoch_seconds=pytest.approx(11.0))
     assert "at most 2.9 times as fast" in found.message
 
 
 def test_what_nobody_reads_beside_a_step_gains_little_more_than_reading_takes():
-    (found,) = found_in(waiting(waited=exactly(0.015), loading=exactly(0.02), loading_cpu=0.001))
+    (found,) = found_in_run(waiting(waited=exactly(0.015), loading=exactly(0.02), loading_cpu=0.001))
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.03)
 
@@ -52,11 +51,11 @@ def test_waiting_for_a_busy_processor_is_another_finding():
 
 
 def test_one_slow_window_is_no_waiting():
-    assert found_in(replace(HEALTHY, waited=Seconds(value=0.001, low=0.001, high=0.09))) == []
+    assert found_in_run(replace(HEALTHY, waited=Seconds(value=0.001, low=0.001, high=0.09))) == []
 
 
 def test_workers_that_read_beside_the_step_may_cost_more_than_the_wait():
-    (found,) = found_in(
+    (found,) = found_in_run(
         waiting(workers=2, waited=exactly(0.01), unwaited=exactly(0.09), computing=exactly(0.04), loading_cpu=0.0)
     )
     assert found.price is not None
@@ -64,23 +63,23 @@ def test_workers_that_read_beside_the_step_may_cost_more_than_the_wait():
 
 
 def test_a_batch_that_takes_no_longer_when_it_is_larger_is_too_small():
-    (found,) = found_in(replace(HEALTHY, larger=four_times(0.12)))
+    (found,) = found_in_run(replace(HEALTHY, larger=four_times(0.12)))
     assert found.code == "H703"
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.099 - 0.021 / 3))
-    assert found_in(replace(HEALTHY, larger=(), no_larger="few samples")) == []
+    assert found_in_run(replace(HEALTHY, larger=(), no_larger="few samples")) == []
 
 
 def test_the_price_of_a_small_batch_holds_what_reading_a_batch_costs_whatever_its_size():
     larger = tuple(replace(each, loading=0.0028) for each in four_times(0.12))
-    (found,) = found_in(replace(HEALTHY, larger=larger))
+    (found,) = found_in_run(replace(HEALTHY, larger=larger))
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.099 - 0.021 / 3 + 0.001 - 0.0018 / 3))
 
 
 def test_the_price_of_a_small_batch_is_told_by_the_two_largest_that_were_tried():
     tried = (*four_times(0.12), LargerBatch(times=16, step=exactly(0.18), loading=0.016))
-    (found,) = found_in(replace(HEALTHY, larger=tried))
+    (found,) = found_in_run(replace(HEALTHY, larger=tried))
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.099 - 0.06 / 12))
     assert "four times the 64 samples of a batch take 1.2 times as long" in found.message
@@ -88,7 +87,7 @@ def test_the_price_of_a_small_batch_is_told_by_the_two_largest_that_were_tried()
 
 def test_a_loop_of_many_operations_is_told_with_its_backward_pass():
     line = replace(LINE, operations=96, direct=96)
-    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=four_times(0.12)))
+    (found,) = found_in_run(replace(HEALTHY, lines=(line,), larger=four_times(0.12)))
     assert (found.code, found.place) == ("H704", "train.py:7")
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.03 + 0.05))
@@ -115,7 +114,7 @@ def test_a_line_in_a_loop_that_begins_no_operation_is_a_stall_and_no_small_batch
 
 def test_a_long_line_that_begins_no_operation_is_a_stall_and_no_small_batch():
     line = replace(LINE, in_a_loop=False, seconds=0.08, high=0.085, timed=0.08)
-    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=four_times(0.14)))
+    (found,) = found_in_run(replace(HEALTHY, lines=(line,), larger=four_times(0.14)))
     assert (found.code, found.place) == ("H712", "train.py:7")
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.085)
@@ -136,30 +135,30 @@ def test_a_line_that_computes_or_is_short_or_loads_is_no_stall(changes):
 def test_a_line_that_is_long_in_some_steps_only_is_a_stall_where_lines_were_traced(timed):
     rare = replace(LINE, in_a_loop=False, seconds=0.08, high=0.085, timed=timed)
     traced = replace(LINE, line=8, in_a_loop=False, operations=1, timed=0.001)
-    (found,) = found_in(replace(HEALTHY, lines=(rare, traced), larger=four_times(0.14)))
+    (found,) = found_in_run(replace(HEALTHY, lines=(rare, traced), larger=four_times(0.14)))
     assert found.code == "H712"
     assert "in some steps only" in found.message
-    assert found_in(replace(HEALTHY, lines=(replace(rare, timed=0.0),))) == []
+    assert found_in_run(replace(HEALTHY, lines=(replace(rare, timed=0.0),))) == []
 
 
 def test_lines_of_a_compiled_model_whose_operations_nobody_counts_are_neither_stalls_nor_loops():
     lines = replace(LINE, seconds=0.03, timed=0.03), replace(LINE, in_a_loop=False, seconds=0.03, timed=0.03)
-    assert found_in(replace(HEALTHY, operations=0, lines=lines)) == []
+    assert found_in_run(replace(HEALTHY, operations=0, lines=lines)) == []
 
 
 def test_a_device_that_waits_for_python_is_told_with_its_idle_seconds():
     use = DeviceUse(busy_seconds=0.04, steps=50, retries=0, reserved_bytes=2 << 30, fragmented=0.0)
-    (found,) = found_in(replace(HEALTHY, device_use=use))
+    (found,) = found_in_run(replace(HEALTHY, device_use=use))
     assert (found.code, "idle for 60 %" in found.message) == ("H713", True)
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.059)
-    assert found_in(replace(HEALTHY, device_use=replace(use, busy_seconds=0.09))) == []
-    assert found_in(replace(HEALTHY, device_use=replace(use, busy_seconds=None))) == []
+    assert found_in_run(replace(HEALTHY, device_use=replace(use, busy_seconds=0.09))) == []
+    assert found_in_run(replace(HEALTHY, device_use=replace(use, busy_seconds=None))) == []
 
 
 def test_an_allocator_that_had_to_try_again_is_told_with_what_it_holds():
     use = DeviceUse(busy_seconds=0.09, steps=50, retries=3, reserved_bytes=2 << 30, fragmented=0.4)
-    (found,) = found_in(replace(HEALTHY, device_use=use))
+    (found,) = found_in_run(replace(HEALTHY, device_use=use))
     assert (found.code, found.price) == ("H714", None)
     assert "3 times in 50 steps; of 2.00 GiB that are held, 40 %" in found.message
 
@@ -167,7 +166,7 @@ def test_an_allocator_that_had_to_try_again_is_told_with_what_it_holds():
 def test_memory_that_is_given_back_is_told_where_a_step_that_keeps_it_is_shorter():
     kept = Seconds(value=0.08, low=0.07, high=0.09)
     both = RetainedMemory(kept=kept, returned=exactly(0.1))
-    (found,) = found_in(replace(HEALTHY, new_pages=20_000.0, kept_memory=both))
+    (found,) = found_in_run(replace(HEALTHY, new_pages=20_000.0, kept_memory=both))
     assert (found.code, found.technique, "78.1 MiB" in found.message) == ("H715", "allocator", True)
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.044)
@@ -185,7 +184,7 @@ def test_a_small_batch_is_told_by_that_batch_and_not_by_others():
     one, four = four_times(0.3)
     assert codes(replace(HEALTHY, larger=(one, four))) == []
     assert codes(replace(HEALTHY, larger=(replace(one, step=exactly(0.02)), replace(four, step=exactly(0.08))))) == []
-    (found,) = found_in(replace(HEALTHY, computing=exactly(0.3), larger=four_times(0.12)))
+    (found,) = found_in_run(replace(HEALTHY, computing=exactly(0.3), larger=four_times(0.12)))
     assert found.price is not None
     assert 9.0 < found.price.seconds <= 10.0
 
@@ -198,7 +197,7 @@ def test_reads_are_told_at_their_line_and_not_as_a_loop():
 
 def test_copies_of_one_function_are_one_finding_with_their_backward_pass():
     one = replace(LINE, in_a_loop=False, copies=1, copied_bytes=1 << 20, copying_seconds=0.01, seconds=0.01, high=0.012)
-    (found,) = found_in(replace(HEALTHY, lines=(one, replace(one, line=8)), backward_copying=0.02))
+    (found,) = found_in_run(replace(HEALTHY, lines=(one, replace(one, line=8)), backward_copying=0.02))
     assert found.code == "H706"
     assert "2 copies" in found.message
     assert found.price is not None
@@ -215,7 +214,7 @@ def test_small_copies_in_a_loop_are_the_loops_business():
 
 
 def test_memory_that_grows_comes_before_all_that_is_only_slow():
-    found = ranked(found_in(waiting(loading_cpu=0.0, growth=1 << 20)))
+    found = ranked(found_in_run(waiting(loading_cpu=0.0, growth=1 << 20)))
     assert [each.code for each in found] == ["H707", "H701"]
     assert "8,192 more" in found[0].message
 
@@ -227,11 +226,11 @@ def test_an_update_and_an_evaluation_that_are_long_are_told():
 
 def test_what_the_compiler_says_is_told_at_its_line():
     there = CompilerNote(path="model.py", line=9, why="Tensor.item()", times=2)
-    (found,) = found_in(replace(HEALTHY, graph_breaks=(there,)))
+    (found,) = found_in_run(replace(HEALTHY, graph_breaks=(there,)))
     assert (found.code, found.place, found.price) == ("H710", "model.py:9", None)
     once = replace(there, why="x.size()[0] == 3", times=1)
-    assert found_in(replace(HEALTHY, recompiled=(once,))) == []
-    (found,) = found_in(replace(HEALTHY, recompiled=(once, replace(once, why="self.k == 1"))))
+    assert found_in_run(replace(HEALTHY, recompiled=(once,))) == []
+    (found,) = found_in_run(replace(HEALTHY, recompiled=(once, replace(once, why="self.k == 1"))))
     assert (found.code, "2 times again" in found.message) == ("H711", True)
 
 

@@ -78,18 +78,6 @@ def test_a_size_that_is_drawn_once_stays_the_same():
     assert_finds("cudnn.benchmark = True" + TRAIN.format(once="random.choice([32, 64])", each="size"), "H301")
 
 
-def test_a_collate_function_that_pads_makes_another_size_of_each_batch():
-    text = """
-def pad(rows):
-    return nn.utils.rnn.pad_sequence(rows)
-cudnn.benchmark = True  # finds H301
-model = nn.Conv1d(3, 8, 3)
-for x in torch.utils.data.DataLoader(data, collate_fn=pad):
-    model(x).sum().backward()
-"""
-    assert_finds(text, "H301")
-
-
 # ── H305: deterministic ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

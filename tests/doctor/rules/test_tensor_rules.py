@@ -103,7 +103,6 @@ def test_a_part_of_what_a_function_returns_is_known_by_its_place():
         "np.zeros((3, 4))[:2]",
         "np.random.default_rng(0).permutation(10)",
         "table.to_numpy()",
-        "np.random.randn(3).mean(axis=0)",
     ],
 )
 def test_an_array_that_is_copied_is_found(array):

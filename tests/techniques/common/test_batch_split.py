@@ -1,4 +1,4 @@
-"""Accumulation and microbatch: two ways to say into which parts a batch is taken."""
+"""Accumulation and microbatch split a batch; few_samples cuts one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from hasten.errors import PlanError
+from hasten.errors import JobError, PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import accumulation, microbatch
 from hasten.techniques.accumulation import size_of_part
-from hasten.techniques.common.batch_split import normalizes_by_batch
-from hasten.techniques.contract import No, Yes
+from hasten.techniques.common.batch_split import few_samples, normalizes_by_batch
+from hasten.techniques.contract import No
 from hasten.techniques.microbatch import halves
 from support import laptop, setup_of
 
@@ -36,7 +35,7 @@ def with_batch_norm():
 
 
 @given(batch_size=st.integers(1, 10_000), parts=st.integers(1, 10_000))
-def test_a_batch_is_never_taken_in_more_parts_than_asked_for(batch_size, parts):
+def test_a_batch_is_never_split_into_more_parts_than_requested(batch_size, parts):
     size = size_of_part(batch_size, parts)
     assert 1 <= size <= batch_size
     assert -(-batch_size // size) <= parts
@@ -57,18 +56,9 @@ def test_the_microbatch_is_set_and_the_batch_stays():
     assert applied(microbatch.TECHNIQUE, 5, setup(batch_size=10)) == 5
 
 
-@BOTH
-def test_a_proposal_is_one_that_can_be_applied(technique):
-    for choice in technique.candidates(setup(), laptop()):
-        target = setup()
-        technique.apply(target, choice)
-        assert 1 <= target.step.microbatch_size < 32
-        assert (choice.preserves, target.notices) == (Preserves.ROUNDING, [])
-
-
 @pytest.mark.trap(30)
 @BOTH
-def test_with_batch_norm_the_parts_are_not_equal_to_the_whole_and_that_is_said(technique):
+def test_with_batch_norm_the_parts_preserve_only_statistics_and_a_notice_says_so(technique):
     target = setup(with_batch_norm())
     choice = technique.candidates(target, laptop())[0]
     assert choice.preserves is Preserves.STATISTICS
@@ -79,7 +69,7 @@ def test_with_batch_norm_the_parts_are_not_equal_to_the_whole_and_that_is_said(t
 
 @pytest.mark.trap(30)
 @BOTH
-def test_a_frozen_batch_norm_does_not_mind(technique):
+def test_a_frozen_batch_norm_preserves_rounding(technique):
     model = with_batch_norm()
     model[1].eval()
     target = setup(model)
@@ -92,46 +82,47 @@ def test_a_frozen_batch_norm_does_not_mind(technique):
 @pytest.mark.parametrize(
     "norm", [nn.BatchNorm1d(3), nn.BatchNorm2d(3), nn.SyncBatchNorm(3), nn.LazyBatchNorm1d(), nn.BatchNorm3d(3)]
 )
-def test_every_batch_norm_is_found(norm):
+def test_every_batch_norm_is_found_and_no_norm_of_single_samples(norm):
     assert normalizes_by_batch(nn.Sequential(nn.Sequential(norm)))
-
-
-@pytest.mark.parametrize("norm", [nn.LayerNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm1d(3)])
-def test_norms_of_single_samples_are_not(norm):
-    assert not normalizes_by_batch(nn.Sequential(norm))
+    assert not normalizes_by_batch(nn.Sequential(nn.LayerNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm1d(3)))
 
 
 @BOTH
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "2", 33])
-def test_what_splits_nothing_is_refused(technique, value):
+def test_values_that_split_nothing_are_refused(technique, value):
     with pytest.raises(PlanError, match=r"for a batch of 32\n.* to 3"):
         applied(technique, value, setup())
-
-
-def test_the_whole_batch_is_no_part():
-    with pytest.raises(PlanError, match="from 1 to 31"):
-        applied(microbatch.TECHNIQUE, 32, setup())
-    with pytest.raises(PlanError, match="from 2 to 32"):
-        applied(accumulation.TECHNIQUE, 1, setup())
 
 
 def test_a_batch_is_split_once():
     target = setup()
     applied(accumulation.TECHNIQUE, 2, target)
-    with pytest.raises(PlanError, match="already taken in parts of 16"):
+    with pytest.raises(PlanError, match="already split into parts of 16"):
         applied(microbatch.TECHNIQUE, 8, target)
-
-
-@BOTH
-def test_the_batch_size_may_be_a_loaders(technique):
-    loader = DataLoader(TensorDataset(torch.zeros(8, 6)), batch_size=4)
-    target = setup(train=loader, batch_size=None)
-    target.batch_size = loader.batch_size  # as opening the data finds it
-    assert technique.applies(target, laptop()) == Yes()
-    assert applied(technique, 2, target) == 2
 
 
 @BOTH
 def test_it_does_not_apply_without_a_batch_to_split(technique):
     assert technique.applies(setup(batch_size=1), laptop()) == No("a batch of one sample cannot be split")
     assert isinstance(technique.applies(setup(train=lambda: None, batch_size=None), laptop()), No)
+
+
+ROWS = torch.arange(12).reshape(4, 3)
+
+
+@pytest.mark.parametrize(("samples", "chosen"), [(2, [0, 1]), (4, [0, 1, 2, 3]), (6, [0, 1, 2, 3, 0, 1])])
+def test_the_first_samples_are_used_and_repeated_where_there_are_fewer(samples, chosen):
+    assert torch.equal(few_samples(ROWS, samples), ROWS[chosen])
+
+
+def test_tensors_with_as_many_rows_are_cut_and_the_rest_stays():
+    batch = {"words": ROWS, "labels": torch.arange(4), "table": torch.eye(3), "scale": torch.tensor(2.0), "name": "b"}
+    found = few_samples(batch, 2)
+    assert [len(found[name]) for name in ("words", "labels", "table")] == [2, 2, 3]
+    assert (found["scale"], found["name"]) == (2.0, "b")
+
+
+@pytest.mark.parametrize("batch", ["text", [1, 2], torch.tensor(1.0), torch.empty(0, 3)], ids=str)
+def test_a_batch_without_rows_is_refused(batch):
+    with pytest.raises(JobError, match="no tensor has a row for each sample"):
+        few_samples(batch, 2)

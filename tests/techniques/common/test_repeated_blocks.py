@@ -25,7 +25,7 @@ def test_the_cheapest_segments_are_those_of_an_exhaustive_search(costs: list[tup
     sets = itertools.chain.from_iterable(itertools.combinations(blocks, size) for size in range(len(blocks) + 1))
     enough = [sum(b.seconds for b in each) for each in sets if sum(b.saved_bytes for b in each) >= wanted]
     if not enough:
-        with pytest.raises(PlanError, match=f"{wanted} are wanted"):
+        with pytest.raises(PlanError, match=f"{wanted} are needed"):
             cheapest_segments(blocks, wanted)
         return
     names = cheapest_segments(blocks, wanted)
@@ -41,7 +41,7 @@ def test_many_blocks_of_few_kinds_are_chosen_at_once():
     assert sum(int(name) % 3 == 2 for name in cheapest_segments(blocks, 80 * 50)) == 80
 
 
-def test_bytes_are_counted_once_and_without_what_crosses_the_border():
+def test_bytes_are_counted_once_and_without_inputs_and_outputs():
     class Square(nn.Module):
         """Saves its input (for two operations), its weight, `inner` (twice), and the square where x has a gradient."""
 

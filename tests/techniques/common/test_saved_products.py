@@ -1,4 +1,4 @@
-"""A block that is recomputed may keep what its products gave."""
+"""A recomputed block may save the results of its products."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Attending(nn.Module):
     ],
     ids=["linear", "convolution", "attention"],
 )
-def test_kept_products_are_computed_once_and_the_rest_twice(block, product, shape):
+def test_saved_products_are_computed_once_and_the_rest_twice(block, product, shape):
     found = []
     for recompute in (lambda block: None, recompute_all_but_products, recompute_in_backward):
         torch.manual_seed(0)
@@ -68,7 +68,7 @@ class Narrow(nn.Module):
 
 
 @pytest.mark.skipif(CPP.why_plain() is not None, reason=f"attention is torch's own here: {CPP.why_plain()}")
-def test_attention_of_hastens_own_is_a_product_that_is_kept():
+def test_hastens_attention_is_a_product_that_is_saved():
     model = Narrow()
     recompute_all_but_products(model)
     with Counting() as counting:
@@ -77,7 +77,7 @@ def test_attention_of_hastens_own_is_a_product_that_is_kept():
 
 
 @pytest.mark.parametrize(("recompute", "products"), [(recompute_all_but_products, 0), (recompute_in_backward, 2)])
-def test_a_compiled_backward_pass_computes_no_kept_product_again(recompute, products):
+def test_a_compiled_backward_pass_computes_no_saved_product_again(recompute, products):
     torch.compiler.reset()
     graphs = []
 

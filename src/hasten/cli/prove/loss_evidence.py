@@ -1,7 +1,7 @@
-"""The losses that `hasten prove loss` has compared, added to the file of trials beside the plan, for its report.
+"""`hasten prove loss` adds the losses that it compared to the file of trials beside the plan, for the plan's report.
 
-They are added only where they belong: to the trials of a search of this very job, by its key, that has confirmed the
-choices of this plan. Any other file is left as it is.
+It adds them only to the trials of a search of the same job, by its key, that confirmed the choices of this plan. Any
+other file stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def trials_of(arms: Arms, path: Path, plan: Plan) -> Path | None:
-    """The file of trials that losses of this plan belong to; None where there is none.
+    """The file of trials that the losses of this plan belong to; None if there is none.
 
     path: of the plan. Raises ArmFailed when the job cannot be built.
     """
@@ -32,14 +32,14 @@ def trials_of(arms: Arms, path: Path, plan: Plan) -> Path | None:
         return None
     try:
         records = read_trials(trials)
-    except (PlanError, StorageFailed):  # it is no file to add to; `hasten report` tells what is wrong with it
+    except (PlanError, StorageFailed):  # `hasten report` says what is wrong with it
         return None
     surveyed = [record for record in records if isinstance(record, Surveyed)]
     return trials if _confirms(records, plan) and surveyed and surveyed[-1].key in _present_keys(arms) else None
 
 
 def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
-    """What has become of the losses, for a person to read; empty where they belong to no trials. path: of the plan."""
+    """A line about where the losses were added; empty if they belong to no trials. path: of the plan."""
     from hasten.tune.proof.loss_proof import curves_of
 
     curves = curves_of(proof, proof.sentence)
@@ -52,12 +52,12 @@ def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
         with closing(open_for_append(trials)) as file:
             file.add_line(line.encode())
     except StorageFailed as error:
-        return f"the losses are not kept: {error.where}: {error.what}"
+        return f"the losses were not saved: {error.where}: {error.what}"
     return f"{shlex.join(['hasten', 'report', str(path)])} now shows these losses"
 
 
 def _confirms(records: Sequence[Record], plan: Plan) -> bool:
-    """Whether the last plan that was confirmed is this one."""
+    """Whether the plan confirmed last is this one."""
     from hasten.tune.search.candidates import same
 
     confirmed = [record.choices for record in records if isinstance(record, Confirmed)]
@@ -67,10 +67,10 @@ def _confirms(records: Sequence[Record], plan: Plan) -> bool:
 
 
 def _present_keys(arms: Arms) -> list[str]:
-    """Of the searches that could begin now, without `--busy` and with it: losses do not depend on the load."""
+    """The keys of a search started now, without `--busy` and with it: losses do not depend on the load."""
     from hasten.tune.trials.search_key import environment_of, key_of
 
     with arms.start("look", Plan()) as arm:
-        told = arm.ask("survey")
-    environment = environment_of(ProvenOn(**told["proven_on"]))
-    return [key_of(told, environment, busy=busy) for busy in (False, True)]
+        survey = arm.ask("survey")
+    environment = environment_of(ProvenOn(**survey["proven_on"]))
+    return [key_of(survey, environment, busy=busy) for busy in (False, True)]

@@ -1,6 +1,6 @@
-"""`hasten prove resume`: whether a run that is killed and resumed is the one that nobody disturbed.
+"""`hasten prove resume`: whether a run that is killed and resumed is bit-identical to an undisturbed one.
 
-A difference that is the job's own says nothing of resuming, so it is no harm, and has the code of what is not proven.
+If two undisturbed runs of the job differ, resuming cannot be judged: the exit code is that of an inconclusive proof.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import json
 import shlex
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, PlanPath, command, ending_in_one_block, prove
+from hasten.cli.application import JobName, PlanPath, command, ends_with_exit_code, prove, read
 from hasten.errors import HARMED, NOT_PROVEN
 
 if TYPE_CHECKING:
@@ -23,67 +24,78 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
 PROGRAM = "hasten.cli.prove.resume_worker:train"
-KILLS, STEPS, SEED = 10, 60, 0  # where nobody says another
+KILLS, STEPS, SEED = 10, 60, 0
 _ADVICE = {
-    "differs": "a run keeps what its checkpoint holds: let the model keep what it counts or remembers in buffers "
-    "(register_buffer), let optimizers and schedules keep theirs in state_dict(), and draw from torch's, NumPy's or "
-    "Python's own generator, or from one that the model or the loss holds",
-    "not deterministic": "train from nothing that is another each time: the clock, a process's number, the order of a "
-    "set, a generator without a seed; and let torch say which operation is not deterministic: "
-    "torch.use_deterministic_algorithms(True)",
-    "not killed": "let it train for longer: more --steps, or a longer job",
+    "differs": "declare all state that training changes: buffers of the model (register_buffer), or Job(state={...})",
+    "not deterministic": "remove what differs between two runs: the clock, a process id, the order of a set, a random "
+    "generator without a seed; torch.use_deterministic_algorithms(True) names operations that are not deterministic",
+    "not killed": "train for longer: more --steps, or a longer job",
 }
 
 
 @prove.command()
-@ending_in_one_block
+@ends_with_exit_code
 def resume(
     job: JobName,
     plan: PlanPath = None,
     kills: Annotated[int, typer.Option(metavar="N", min=1, help="How often the run is killed.")] = KILLS,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Only the first steps of the planned run, whose length stays.")
+        int, typer.Option(metavar="N", min=2, help="Train the first N steps of the planned run, whose length stays.")
     ] = STEPS,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the instants at which it is killed.")] = SEED,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the instants of the kills.")] = SEED,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """Prove that a run that is killed goes on to the last bit. Exit code 0 says that it does.
+    """Prove that a killed and resumed run is bit-identical. Exit code 0: it is.
 
-    It is killed at any instant, and resumed, again and again.
+    The run is compared with an undisturbed one. It is killed at random instants and resumed, again and again.
 
-    Other exit codes: 16, it does not; 17, nothing is proven, as the job differs from itself; 130, interrupted; 143,
-    terminated; those of errors where a run fails.
+    Other exit codes: 16, the runs differ; 17, inconclusive: two undisturbed runs differ, or the run ended too early;
+    130, interrupted; 143, terminated; the code of the error if a run fails.
 
     \b
     Examples:
       hasten prove resume digits.py:job
       hasten prove resume digits.py:job --plan plan.toml --kills 30 --steps 200
     """
-    found = proven(job, plan, kills=kills, steps=steps, seed=seed)
-    again = command_of(job, plan, kills=kills, steps=steps, seed=seed)
-    next_command = command("train", job, plan) if found.verdict == "bit-exact" else again
+    found = _proven(job, plan, kills=kills, steps=steps, seed=seed)
+    following = command("train", job, plan)
+    if found.verdict != "bit-exact":
+        options = {"--kills": (kills, KILLS), "--steps": (steps, STEPS), "--seed": (seed, SEED)}
+        given = [word for name, (value, usual) in options.items() if value != usual for word in (name, str(value))]
+        planned = [] if plan is None else ["--plan", str(plan)]
+        following = shlex.join(["hasten", "prove", "resume", job, *planned, *given])
     if as_json:
-        typer.echo(json.dumps(answer(found) | {"next": next_command}))
+        typer.echo(json.dumps(_answer(found) | {"next": following}))
     else:
-        show(found, job, plan, next_command)
+        _show(found, job, plan, following)
     raise typer.Exit(EXIT_CODES[found.verdict])
 
 
-class Shown:
-    """Tells on standard error how far the proof has come: a bar for each process, a line for each kill.
+def _proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
+    from hasten.checkpoint.folders.process_folder import process_folder
+    from hasten.training.setup.load_job import split_name
+    from hasten.tune.resume.resume_proof import prove_resume
+    from hasten.tune.resume.run_process import interpreter
 
-    Where lines stand in the place of a bar, the runs that are killed have theirs by that.
-    """
+    split_name(job)
+    read(plan)
+    named = None if plan is None else str(plan)
+    begin, place = interpreter(PROGRAM), process_folder()
+    with closing(ProofProgress()) as progress:
+        return prove_resume(job, named, begin, progress, kills=kills, steps=steps, seed=seed, place=place)
+
+
+class ProofProgress:
+    """Shows the progress on standard error: a bar for each undisturbed run, and a line for each kill."""
 
     def __init__(self) -> None:
         self._what, self._waiting = "", None
 
     def trains(self, what: str, step: int, steps: int) -> None:
-        from hasten.report.terminal.output import is_plain
         from hasten.report.terminal.progress_bar import Waiting
         from hasten.tune.resume.resume_proof import UNDISTURBED
 
-        if what not in UNDISTURBED and is_plain(sys.stderr):
+        if what not in UNDISTURBED:
             return
         if what != self._what or self._waiting is None:
             self.close()
@@ -94,7 +106,7 @@ class Shown:
         from hasten.report.terminal.output import write_line
 
         self.close()
-        saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "nothing is saved yet"
+        saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "no step is saved yet"
         write_line(sys.stderr, f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}")
 
     def close(self) -> None:
@@ -103,57 +115,29 @@ class Shown:
         self._waiting = None
 
 
-def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
-    from hasten.checkpoint.folders.process_folder import process_folder
-    from hasten.cli.application import read
-    from hasten.training.setup.load_job import split_name
-    from hasten.tune.resume.resume_proof import prove_resume
-    from hasten.tune.resume.run_process import interpreter
-
-    split_name(job)
-    read(plan)
-    shown = Shown()
-    try:
-        named = None if plan is None else str(plan)
-        begin, place = interpreter(PROGRAM), process_folder()
-        return prove_resume(job, named, begin, shown, kills=kills, steps=steps, seed=seed, place=place)
-    finally:
-        shown.close()
-
-
-def command_of(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> str:
-    planned = [] if plan is None else ["--plan", str(plan)]
-    options = {"--kills": (kills, KILLS), "--steps": (steps, STEPS), "--seed": (seed, SEED)}
-    given = [word for name, (value, usual) in options.items() if value != usual for word in (name, str(value))]
-    return shlex.join(["hasten", "prove", "resume", job, *planned, *given])
-
-
-def show(proof: ResumeProof, job: str, plan: Path | None, next_command: str) -> None:
+def _show(proof: ResumeProof, job: str, plan: Path | None, following: str) -> None:
     from hasten.facts.formatting import byte_size
     from hasten.report.display import count, duration
-    from hasten.report.terminal.output import show as show_lines
+    from hasten.report.terminal.output import show
 
     pace, extent = proof.pace, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
-    begin = duration(pace.starting_seconds + pace.going_on_seconds)
-    holds = f"{count(extent.tensors)} tensors of {byte_size(extent.bytes)} and {count(extent.values)} values"
+    each, begin = duration(pace.step_seconds), duration(pace.starting_seconds + pace.going_on_seconds)
+    state = f"{count(extent.tensors)} tensors of {byte_size(extent.bytes)} and {count(extent.values)} values"
     lines = [
-        (
-            "trained",
-            f"{proof.steps:,} steps{planned}, {duration(pace.step_seconds)} each, saved every {proof.save_every:,}",
-        ),
-        ("begins", f"in {begin}, each time"),
+        ("trained", f"{proof.steps:,} steps{planned}, {each} each, saved every {proof.save_every:,}"),
+        ("starts", f"in {begin}, each time"),
         ("killed", killed(proof)),
-        ("compared", f"{proof.lines:,} lines of the log; a checkpoint of {holds}"),
+        ("compared", f"{proof.lines:,} lines of the log; a checkpoint of {state}"),
         ("verdict", sentence(proof)),
     ]
     if proof.verdict in _ADVICE:
         lines.append(("fix", _ADVICE[proof.verdict]))
-    show_lines(job if plan is None else f"{job} with {plan}", [*lines, ("next", next_command)])
+    show(job if plan is None else f"{job} with {plan}", [*lines, ("next", following)])
 
 
 def killed(proof: ResumeProof) -> str:
-    """How often, and in what."""
+    """How often, and in which phases."""
     if not proof.kills:
         return "never"
     phases = Counter(kill.phase.value for kill in proof.kills)
@@ -166,20 +150,21 @@ def sentence(proof: ResumeProof) -> str:
     difference, kills = proof.difference, _times(len(proof.kills))
     if difference is None:
         if not proof.kills:
-            return "nothing is proven: the run ended before anything could kill it"
-        short = "" if len(proof.kills) == proof.wanted else f"; {_times(proof.wanted)} were wanted, but it ended before"
-        return f"bit-exact: killed and resumed {kills}, the run is the one that nobody disturbed{short}"
+            return "inconclusive: the run ended before it could be killed"
+        short = "" if len(proof.kills) == proof.wanted else f"; it ended before {_times(proof.wanted)}"
+        return f"bit-exact: killed and resumed {kills}, the run is identical to an undisturbed one{short}"
     if proof.itself is not None:
-        return (
-            f"not deterministic: {difference}. But two runs that nobody disturbed are not the same either: "
-            f"{proof.itself}. So nothing can be said of resuming"
-        )
-    origin = f", in a process that had gone on from step {proof.went_on_at:,}" if proof.went_on_at else ""
-    made = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
-    return f"not exact after {made}{origin}: {difference}. A second run that nobody disturbed is the same as the first"
+        return f"inconclusive: {difference}. But two undisturbed runs differ as well: {proof.itself}"
+    origin = f", in a process that resumed from step {proof.went_on_at:,}" if proof.went_on_at else ""
+    many = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
+    return f"not exact after {many}{origin}: {difference}. A second undisturbed run is identical to the first"
 
 
-def answer(proof: ResumeProof) -> dict[str, Any]:
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
+
+
+def _answer(proof: ResumeProof) -> dict[str, Any]:
     extent, pace = proof.extent, proof.pace
     return {
         "verdict": proof.verdict,
@@ -204,13 +189,13 @@ def answer(proof: ResumeProof) -> dict[str, Any]:
             "step": pace.step_seconds,
             "save": pace.save_seconds,
         },
-        "difference": _told(proof.difference),
+        "difference": _fields(proof.difference),
         "went_on_at": proof.went_on_at,
-        "itself": _told(proof.itself),
+        "itself": _fields(proof.itself),
     }
 
 
-def _told(difference: Difference | None) -> dict[str, Any] | None:
+def _fields(difference: Difference | None) -> dict[str, Any] | None:
     if difference is None:
         return None
     expected, found = difference.expected, difference.found
@@ -222,7 +207,3 @@ def _told(difference: Difference | None) -> dict[str, Any] | None:
         "found": found.text,
         "found_hex": found.hex,
     }
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number:,} times"

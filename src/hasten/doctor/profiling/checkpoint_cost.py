@@ -1,6 +1,6 @@
-"""What a checkpoint of a run costs: it is saved as a run saves it, in a folder of this process, and thrown away.
+"""What a checkpoint of a run costs: one is saved as a run saves it, in a folder of this process, and removed.
 
-The first save of a run also makes the memory that its copies lie in, so the second one is told.
+The first save also allocates the memory of its copies, so the second one is measured.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from hasten.training.run import Run
 from hasten.training.saving.saver import Saver, State
 
 _SAVES = 2
-_SPARE = 4  # times what is written, that the disk has room for
+_SPARE = 4  # times the size of a checkpoint that must be free on the disk
 
 
 def checkpoint_cost(run: Run, *, keeps_best: bool) -> CheckpointCost:
-    """Of the run as it is, between two steps. keeps_best: whether the weights of its best evaluation go with it.
+    """Between two steps of the run. keeps_best: whether a checkpoint has the weights of the best evaluation too.
 
-    Raises StorageFailed where there is no room, or the disk refuses; Misconfigured for a state that no file can hold.
+    Raises StorageFailed where there is no room or the disk fails; Misconfigured for a state that no file can hold.
     """
     best = {name: tensor.clone() for name, tensor in run.model.state_dict().items()} if keeps_best else {}
     folder = process_folder() / "checkpoints"
     _check_room(run, folder, copies=2 if keeps_best else 1)
-    told = list[Event]()
+    events = list[Event]()
     saver = Saver(
-        Store(folder), Saving(), told.append, before_write=lambda: None, shares_processor=run.device.type == "cpu"
+        Store(folder), Saving(), events.append, before_write=lambda: None, shares_processor=run.device.type == "cpu"
     )
     try:
         with closing(saver):
-            while sum(isinstance(each, Saved) for each in told) < _SAVES:  # it raises at the third that fails
+            while sum(isinstance(each, Saved) for each in events) < _SAVES:  # it raises at the third that fails
                 saver.save(_state(run, best, saver.now()))
                 saver.settle()
     finally:
         remove_folder(folder)
-    saved = [each for each in told if isinstance(each, Saved)]
+    saved = [each for each in events if isinstance(each, Saved)]
     last = saved[-1]
     cost = last.seconds if run.device.type == "cpu" else last.stall_seconds
     return CheckpointCost(

@@ -1,23 +1,19 @@
-"""What torch's compiler says while it works: where it falls back to Python, and what it compiles again.
-
-Dynamo logs both with the line of the user's code, on loggers of their own (torch._logging, "graph_breaks" and
-"recompiles"); they are listened to, and print nothing.
-"""
+"""What torch's compiler logs: where it falls back to Python, and what it compiles again, each with the user's line."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torch._logging._internal import log_state
+from hasten.doctor.profiling.torch_dispatch import LOGGERS, recompilations_logged
+from hasten.doctor.profiling.user_lines import is_users, shown
+from hasten.facts.profiles import CompilerNote
 
-_MODULES = ("symbolic_convert", "convert_frame", "exc", "guards")
-_KINDS = ("graph_breaks", "recompiles")
 _BREAK = re.compile(
     r"Graph break.* in user code at (?P<path>.+):(?P<line>\d+)\s+"
     r"(?:Graph Break )?Reason:\s*(?P<why>[^\n]*)\n*(?P<more>[^\n]*)"
@@ -26,7 +22,7 @@ _AGAIN = re.compile(r"Recompiling function \S+ in (?P<path>.+):(?P<line>\d+)\n(?
 
 
 class Note(NamedTuple):
-    """path, line: of the user's code. why: as the compiler says it."""
+    """path, line: of the user's code. why: in the compiler's words."""
 
     path: str
     line: int
@@ -35,7 +31,7 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class CompilerNotes:
-    """How often each was said."""
+    """How often each was logged."""
 
     breaks: Counter[Note] = field(default_factory=Counter[Note])
     again: Counter[Note] = field(default_factory=Counter[Note])
@@ -43,27 +39,31 @@ class CompilerNotes:
 
 @contextmanager
 def compiler_notes() -> Iterator[CompilerNotes]:
-    """Notes of what is compiled inside; the loggers are as they were afterwards."""
+    """Notes of what is compiled inside; nothing is printed, and the loggers are restored afterwards."""
     notes = CompilerNotes()
     handler = _Listener(notes)
-    loggers = [logging.getLogger(f"torch._dynamo.{module}.__{kind}") for module in _MODULES for kind in _KINDS]
+    loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [(each, each.level, each.propagate) for each in loggers]
     for each in loggers:
         each.addHandler(handler)
         each.setLevel(logging.DEBUG)
         each.propagate = False
-    enabled = log_state.artifact_names
-    again = "recompiles" not in enabled
-    enabled.add("recompiles")  # Dynamo asks for the reason of one only where its artifact is asked for
     try:
-        yield notes
+        with recompilations_logged():
+            yield notes
     finally:
-        if again:
-            enabled.discard("recompiles")
         for each, level, propagate in before:
             each.removeHandler(handler)
             each.setLevel(level)
             each.propagate = propagate
+
+
+def compiled(notes: Mapping[Note, int]) -> tuple[CompilerNote, ...]:
+    """Those about the user's code, the most frequent first."""
+    often = sorted(((note, times) for note, times in notes.items() if is_users(note.path)), key=lambda each: -each[1])
+    return tuple(
+        CompilerNote(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often
+    )
 
 
 class _Listener(logging.Handler):
@@ -72,11 +72,9 @@ class _Listener(logging.Handler):
         self._notes = notes
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        found = _BREAK.search(said)
-        if found is not None:
+        message = record.getMessage()
+        if found := _BREAK.search(message):
             why = found["more"].strip() or found["why"].strip()
             self._notes.breaks[Note(found["path"], int(found["line"]), why)] += 1
-        again = _AGAIN.search(said)
-        if again is not None:
+        if again := _AGAIN.search(message):
             self._notes.again[Note(again["path"], int(again["line"]), again["why"].strip())] += 1

@@ -1,7 +1,7 @@
-"""How an accelerator is used while steps are taken: how long its kernels run, and what its allocator has to do.
+"""How steps use an accelerator: how long its kernels run, and what its allocator does.
 
-The profiler says when each kernel and each copy began and ended. Their own time is what the device computes; that of
-the steps is measured elsewhere, without the profiler, which slows Python and not the kernels.
+torch's profiler records when each kernel and each copy began and ended. The seconds of steps are measured elsewhere,
+without the profiler: it slows Python, and not the kernels.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import DeviceType, ProfilerActivity, profile
 
 from hasten.facts.profiles import DeviceUse
 from hasten.techniques.allocator import fragmentation
@@ -21,10 +20,8 @@ Interval = tuple[float, float]
 
 
 def cuda_use(device: torch.device, take_steps: Callable[[], int]) -> DeviceUse:
-    """Of the steps that `take_steps` takes and counts; it returns when the device is done with them.
-
-    CUDA's peaks of memory in this process count from here on: what the caller has measured of them so far is lost.
-    """
+    """Of the steps that `take_steps` takes and counts; it must return when the device is done with them. Resets CUDA's
+    peak memory statistics of this process."""
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_stats(device)
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:  # one cycle: else torch warns
@@ -41,7 +38,7 @@ def cuda_use(device: torch.device, take_steps: Callable[[], int]) -> DeviceUse:
 
 
 def intervals(events: Iterable[Any], kind: DeviceType) -> list[Interval]:
-    """Begin and end, in seconds, of what the profiler has seen on devices of a kind; a user's annotation is no work."""
+    """Begin and end, in seconds, of what the profiler recorded on devices of a kind, without the user's annotations."""
     return [
         (event.time_range.start * _MICROSECOND, event.time_range.end * _MICROSECOND)
         for event in events

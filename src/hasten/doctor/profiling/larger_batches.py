@@ -1,7 +1,6 @@
-"""What a step takes with larger batches: how much of it does not depend on its samples.
+"""Seconds of a step with larger batches: how much of it does not depend on the number of samples.
 
-Where most does not, sizes are tried until one more sample does not become cheaper any more: with few samples most cores
-have nothing to do, so what each takes there is more than it need be.
+Where most does not, larger sizes are tried until a sample becomes no cheaper: with few samples most cores are idle.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hasten.doctor.profiling.line_costs import seconds_of
-from hasten.doctor.profiling.reasons import reason_of
 from hasten.doctor.profiling.repeated_batches import enlarged, first_window
-from hasten.doctor.profiling.timed_steps import Stretches
+from hasten.doctor.profiling.timed_steps import TimedSteps, seconds_of
+from hasten.doctor.profiling.user_lines import reason_of
 from hasten.facts.formatting import byte_size
 from hasten.facts.machine import free_memory
 from hasten.facts.profiles import LARGER, LITTLE, LargerBatch
@@ -36,10 +34,10 @@ class LargerBatches(NamedTuple):
 
 
 def larger_batches(
-    run: Run, stretches: Stretches, kept: list[Any], steps: int, step_bytes: Callable[[], int]
+    run: Run, timed: TimedSteps, kept: list[Any], steps: int, step_bytes: Callable[[], int]
 ) -> LargerBatches:
-    """One batch of those that are kept, as it is and LARGER times, as long as that tells more. step_bytes: what
-    steps have taken of the host's memory so far."""
+    """One of these batches, once and LARGER times, as long as a larger one may be cheaper per sample. step_bytes: of
+    the host's memory, that steps have taken so far."""
     found, largest, refused, failed = list[LargerBatch](), 1, "", ""
     samples, window = run.built.fingerprint.samples, first_window(kept)
     for times in LARGER:
@@ -50,7 +48,7 @@ def larger_batches(
             break
         try:
             one = {} if found else {1: window}  # by it, as other batches may take longer or shorter
-            found += _tried(run, stretches, {**one, times: larger}, max(2, steps // times))
+            found += _tried(run, timed, {**one, times: larger}, max(2, steps // times))
         # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
         except Exception as error:
             failed = reason_of(error)
@@ -58,14 +56,14 @@ def larger_batches(
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
             break
-        if not tells_more([(each.times, each.step.value) for each in found]):
+        if not may_be_cheaper([(each.times, each.step.value) for each in found]):
             break
         largest = times
     return LargerBatches(tuple(found), refused, failed)
 
 
-def tells_more(taken: Sequence[tuple[int, float]]) -> bool:
-    """Whether a still larger batch would, by the sizes that were tried and the seconds that their steps took."""
+def may_be_cheaper(taken: Sequence[tuple[int, float]]) -> bool:
+    """Whether a still larger batch may be, per sample, by the sizes tried and the seconds of their steps."""
     much = [later > LITTLE * earlier for (_, earlier), (_, later) in pairwise(taken)]
     if len(much) == 1 or not much[-1]:
         return not much[-1]
@@ -75,18 +73,17 @@ def tells_more(taken: Sequence[tuple[int, float]]) -> bool:
     return after < _CHEAPER * before
 
 
-def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps: int) -> list[LargerBatch]:
-    """Each, by its size, in turn. The least of a few readings stands for them: all else that is read meanwhile only
-    makes one longer."""
+def _tried(run: Run, timed: TimedSteps, windows: dict[int, list[Any]], steps: int) -> list[LargerBatch]:
+    """Each size in turn. loading: the least of a few readings, as other reading only makes one longer."""
     size, found = run.loader.microbatch_size, list[LargerBatch]()
     taken = {times: list[float]() for times in windows}
     for _ in range(_TIMES_TAKEN):
         for times, window in windows.items():
-            with stretches.free(window):
-                taken[times].append(stretches.take(steps).seconds)
+            with timed.free(window):
+                taken[times].append(timed.take(steps).seconds)
     for times, seconds in taken.items():
         with closing(run.built.batches.loader_of(run.built.batch_size * times, size and size * times)) as loader:
-            loading = min(stretches.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
+            loading = min(timed.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
         found.append(LargerBatch(times=times, step=seconds_of(seconds), loading=loading))
     return found
 

@@ -1,8 +1,8 @@
-"""How long each line of the user's code takes in a step, by Python's own trace of lines.
+"""Seconds of each line of the user's code in a step: by Python's trace of lines, and by samples of the stack.
 
-A sampled stack misses lines of many small operations: each gives the interpreter's lock away and takes it back before
-the thread that samples has woken, so the sample falls into the next long kernel. Here every line is timed, and what the
-trace itself takes is left out, but for what Python spends on calling it.
+Samples miss lines of many small operations: each releases the interpreter's lock and takes it again before the sampling
+thread has woken, so that the sample falls into the next long kernel. The trace times every line. Its own time is
+subtracted, except for what Python spends on calling it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from hasten.doctor.profiling.user_lines import Place, Where, is_users, where
-from hasten.measure.stack_sampling import callers
+from hasten.doctor.profiling.operation_counts import Operations, Tally
+from hasten.doctor.profiling.user_lines import Place, Where, is_users, shown, where
+from hasten.facts.profiles import Line, LoopCost
+from hasten.measure.stack_sampling import callers, share
 
 
 class LineTimes:
     """Use it around steps, in the thread that takes them. seconds: of each line, with what it calls outside the user's
-    code; whole: of those in loops, with what they call in it as well; passes: how often those run. A debugger that
-    traces too sees nothing meanwhile."""
+    code; whole: of lines in loops, with what they call in the user's code too; passes: how often those run. A debugger
+    that traces too sees nothing meanwhile."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[Place, float] = defaultdict(float)
@@ -44,9 +47,9 @@ class LineTimes:
         self._add()
         self._running.append(where(callers(frame)))
         self._mark = time.perf_counter()
-        return self._moved
+        return self._at_event
 
-    def _moved(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _at_event(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event != "exception":
             self._add()
             if self._running:
@@ -55,7 +58,7 @@ class LineTimes:
                 self._running.append(found := where(callers(frame)))
                 self.passes.update(each for each in found.loops if each == found.place)
             self._mark = time.perf_counter()
-        return self._moved
+        return self._at_event
 
     def _add(self) -> None:
         seconds = time.perf_counter() - self._mark
@@ -74,3 +77,67 @@ def least_times(steps: Sequence[LineTimes]) -> LineTimes:
     for place in first.whole:
         first.whole[place] = min(each.whole.get(place, 0.0) for each in steps)
     return first
+
+
+def lines_of_steps(
+    counts: Mapping[Hashable, int], step: float, operations: Operations | None, times: LineTimes
+) -> list[Line]:
+    """counts: of samples of the stack in steps. step: seconds of one."""
+    samples, own, whole = sum(counts.values()), Counter[Place](), Counter[Place]()
+    for found, count in counts.items():
+        if isinstance(found, Where):
+            own.update({found.place: count} if found.place is not None else {})
+            whole.update(dict.fromkeys(found.loops, count))
+    tallies, loops = (operations.lines, operations.loops) if operations is not None else ({}, {})
+    lines, in_loops = list[Line](), {*whole, *loops, *times.whole}
+    for place in {*own, *whole, *tallies, *loops}:
+        if place.in_loading:
+            continue
+        line = line_of(place, own[place], samples, step, times.seconds.get(place, 0.0), in_a_loop=place in in_loops)
+        if place in tallies:
+            line = _with_operations(line, tallies[place])
+        if operations is not None and place in loops:
+            loop, timed = loops[place], times.whole.get(place, 0.0)
+            _, value, high = share(whole[place], samples)
+            turns = LoopCost(
+                operations=loop.operations,
+                again=loop.again,
+                times=loop.times,
+                passes=times.passes.get(place),
+                backward=operations.backward_share(place),
+                seconds=value * step,
+                high=max(high * step, timed),
+                timed=timed,
+            )
+            line = replace(line, turns=turns)
+        lines.append(line)
+    return lines
+
+
+def line_of(
+    place: Place, found: int, samples: int, step: float, timed: float = 0.0, *, in_a_loop: bool = False
+) -> Line:
+    """found: how many of the samples met the line. step: seconds that all samples cover. timed: seconds of the line."""
+    _, value, high = share(found, samples)
+    return Line(
+        path=shown(place.path),
+        line=place.line,
+        function=place.function,
+        in_loading=place.in_loading,
+        in_a_loop=in_a_loop,
+        seconds=value * step,
+        high=max(high * step, timed),
+        timed=timed,
+    )
+
+
+def _with_operations(line: Line, tally: Tally) -> Line:
+    return replace(
+        line,
+        operations=tally.operations,
+        direct=tally.direct,
+        reads=tally.reads,
+        copies=tally.copies,
+        copied_bytes=tally.copied_bytes,
+        copying_seconds=tally.copying_seconds,
+    )

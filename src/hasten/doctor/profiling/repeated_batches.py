@@ -1,7 +1,7 @@
-"""A loader whose batches are there already: what a run is without its loading.
+"""A loader whose batches are there already: what steps take without their loading.
 
-Each batch is handed out as a copy, as a loss may write into what it is given, take it apart or keep it. What the copies
-take is no part of a run: `seconds` says how long it was. On an accelerator a run makes copies of its own.
+Each batch is handed out as a copy, because a loss may write into it or keep it. The seconds of copying are counted, to
+be subtracted. On an accelerator the run copies batches itself.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
 
-from hasten.doctor.profiling.reasons import reason_of
+from hasten.doctor.profiling.torch_dispatch import tree_flatten, tree_map
+from hasten.doctor.profiling.user_lines import reason_of
 
 KEPT = 16  # windows, at most
 
 
-class FreeLoading:
-    """Of a training's loader: in all else than its batches it is that one. kept: whole windows, taken in turn."""
+class RepeatedBatches:
+    """Takes the place of a run's loader, of which it has all but the batches. kept: whole windows, repeated in turn."""
 
     def __init__(self, loader: Any, kept: list[Any], *, on_host: bool) -> None:
         self._loader, self._kept, self._on_host = loader, kept, on_host
         self.seconds = 0.0
 
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Any]:
-        """Without an end: an epoch of which nobody waits for a turn."""
+        """An epoch without an end."""
         return map(self._copied, cycle(self._kept)) if self._on_host else cycle(self._kept)
 
-    def samples_told(self, number: int, step: int) -> str:
+    def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a batch holds, for messages."""
-        return "samples that the look has read before"
+        return "samples that were read before"
 
     def _copied(self, microbatch: Any) -> Any:
         begin = time.perf_counter()
@@ -49,9 +49,8 @@ class FreeLoading:
 
 
 def kept_windows(loader: Any, epoch: int, within: int, count: int) -> list[Any]:
-    """The microbatches of so many windows, read now: spread over the first `within` of the epoch, as batches may be
-    long at one of its ends and short at the other. Of a stream whose end nobody knows, the first ones. Those of a data
-    set of fewer are fewer."""
+    """The microbatches of `count` windows, fewer where the data has fewer: spread over the first `within` of the epoch,
+    as batches may be longer at one end than at the other; the first ones of a stream of unknown length."""
     of_an_epoch = loader.steps_per_epoch
     wanted = {*range(count)}
     if of_an_epoch is not None:
@@ -64,12 +63,12 @@ def kept_windows(loader: Any, epoch: int, within: int, count: int) -> list[Any]:
         window += each.last
         if window > max(wanted):
             break
-    del microbatches  # an iteration that is under way holds workers
+    del microbatches  # an unfinished iteration keeps workers busy
     return kept
 
 
 def why_not_copied(kept: list[Any]) -> str:
-    """ "" where it can be."""
+    """ "" where they can be."""
     try:
         for each in kept:
             _copy_of(each.batch)
@@ -85,8 +84,8 @@ def first_window(kept: list[Any]) -> list[Any]:
 
 
 def enlarged(kept: list[Any], times: int) -> list[Any] | None:
-    """Microbatches of so many times the samples, each of them there again and again. None where that cannot be known of
-    a batch: where it has none, or others, than tensors and arrays with a row for each sample."""
+    """Microbatches of so many times the samples, by repeating them. None for batches that are not of tensors and arrays
+    with a row for each sample."""
     if not all(_is_in_rows(each) for each in kept):
         return None
     return [
@@ -115,7 +114,7 @@ def _repeated(value: Any, times: int) -> Any:
 
 
 class _Clones(TorchFunctionMode):
-    """Tensors are copied without what else lies in their storage, also those that are results."""
+    """deepcopy() copies a tensor without the rest of its storage, and also one that is a result."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None

@@ -1,9 +1,9 @@
-"""Stretches of a run's steps, timed from where what begins an epoch is over."""
+"""Timed steps of a run: as the job takes them, part by part, with batches that are there already; and reading alone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -13,15 +13,22 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from hasten.doctor.profiling.repeated_batches import FreeLoading
-from hasten.facts.profiles import Seconds
+from hasten.doctor.profiling.repeated_batches import RepeatedBatches
+from hasten.facts.profiles import RetainedMemory, Seconds
+from hasten.measure.paired_timing import early_speedup
 from hasten.measure.process_memory import page_faults
+from hasten.techniques.setup import ProcessOptions
 from hasten.training.run import Run
+from hasten.training.setup.process_options import process_options
+from hasten.training.step_parts.phases import Phase
+
+_LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
+_PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
 
 
-class Stretch(NamedTuple):
-    """Of one step of it: seconds, what of them was waited for data, and pages of memory that were new. single: seconds
-    of each step."""
+class StepTimes(NamedTuple):
+    """Means of one step: seconds, those of them that it waited for data, and new pages of memory. single: seconds of
+    each step."""
 
     seconds: float
     waited: float
@@ -29,12 +36,12 @@ class Stretch(NamedTuple):
     single: tuple[float, ...]
 
 
-class Stretches:
-    """Of one run. Whatever is taken goes on where the last one ended."""
+class TimedSteps:
+    """Of one run. Steps continue where the ones before ended."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._loader, self._process = run, run.loader, psutil.Process()
-        self._free: FreeLoading | None = None
+        self._free: RepeatedBatches | None = None
         self._read_samples = 0
 
     @property
@@ -43,9 +50,9 @@ class Stretches:
         options = self._run.setup.loader
         return options.workers * (options.prefetch_factor or 2)
 
-    def take(self, steps: int) -> Stretch:
-        """So many steps. One more is taken before, and as many as workers have batches ready: they start with the
-        epoch, and what they read until then costs no step anything."""
+    def take(self, steps: int) -> StepTimes:
+        """So many steps. One more is taken before, and as many as workers have batches ready: those they read while
+        the epoch starts, at no cost to a step."""
         run, first, ahead = self._run, self._run.steps, 0 if self._free is not None else self.ahead
         begin = waited = pages = 0.0
         ends = list[float]()
@@ -66,14 +73,13 @@ class Stretches:
             seconds = self._now() - begin
             waited, pages = run.built.batches.wait_seconds - waited, page_faults() - pages
         single = tuple(after - before for before, after in pairwise(ends))
-        return Stretch(seconds / steps, waited / steps, pages / steps, single)
+        return StepTimes(seconds / steps, waited / steps, pages / steps, single)
 
     def read(self, steps: int, loader: Any = None) -> tuple[float, float]:
-        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them. loader: that
-        reads; None is the run's own.
+        """Seconds, and processor seconds, of reading the batches of one step alone. loader: None is the run's own.
 
-        What the steps have just read may still be at hand. So it is read in an epoch that no step has come to, from
-        its middle on, and further on each time.
+        Caches may hold what steps have just read. So this reads an epoch that no step has come to, from its middle, and
+        continues there each time.
         """
         loader = loader or self._loader
         taken, begin, cpu, number, of_an_epoch = 0, 0.0, 0.0, self._run.epoch + 1, loader.steps_per_epoch
@@ -84,27 +90,27 @@ class Stretches:
                 taken += each.last
                 if taken == self.ahead + 1 and each.last:
                     cpu, begin = self.cpu_seconds(), time.perf_counter()
-                if taken == self.ahead + 1 + steps:  # while the workers live: their time goes with them
+                if taken == self.ahead + 1 + steps:  # while the workers live: their processor time ends with them
                     return (time.perf_counter() - begin) / steps, (self.cpu_seconds() - cpu) / steps
             number, start = number + 1, 0
 
     @contextmanager
     def free(self, kept: list[Any]) -> Iterator[None]:
-        """Loading costs nothing inside."""
-        self._free = FreeLoading(self._loader, kept, on_host=self._run.device.type == "cpu")
+        """Inside, steps get these batches, which are there already."""
+        self._free = RepeatedBatches(self._loader, kept, on_host=self._run.device.type == "cpu")
         self._run.built.batches.loader = self._free  # pyright: ignore[reportAttributeAccessIssue]
         try:
             yield
         finally:
             self._run.built.batches.loader, self._free = self._loader, None
-            self._run.skip_to_next_epoch()  # the present one has gone on behind its end
+            self._run.skip_to_next_epoch()  # this epoch has passed its end
 
     def _now(self) -> float:
-        """Seconds, in which copies of batches that are there already take none."""
+        """Seconds, without those of copying batches that are there already."""
         return time.perf_counter() - (self._free.seconds if self._free is not None else 0.0)
 
     def settle(self) -> None:
-        """Wait until the device has done what it was asked for."""
+        """Wait for all that is queued on the device."""
         if self._run.device.type == "cuda":
             torch.cuda.synchronize(self._run.device)
 
@@ -120,18 +126,75 @@ class Stretches:
         return sum(times)
 
 
+class PartsClock:
+    """Call it at each boundary inside a step. settle: waits for the device. seconds: of transfer, forward, backward and
+    optimizer, of all steps so far."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self.seconds = dict.fromkeys(("transfer", *_PARTS.values()), 0.0)
+        self._settle, self._mark = settle, 0.0
+
+    def __call__(self, phase: Phase) -> None:
+        if phase is not Phase.PLACING:
+            self._settle()
+        now = time.perf_counter()
+        if phase is Phase.PLACED:
+            self.seconds["transfer"] += now - self._mark
+        elif phase in _PARTS:
+            self.seconds[_PARTS[phase]] += now - self._mark
+        self._mark = time.perf_counter()
+
+
+def retained_memory(run: Run, timed: TimedSteps, steps: int, times: int) -> RetainedMemory | None:
+    """Steps where the C library keeps freed memory (a plan's `allocator = "keep_freed_memory"`), and where it does not:
+    over the same batches, so many times each. None where the library has no such setting.
+
+    To be measured last: the C library no longer adapts to the sizes that it sees once it was set.
+    """
+    epoch = run.epoch + 1
+
+    def taken() -> float:
+        run.epoch = epoch - 1  # the same one each time
+        run.skip_to_next_epoch()
+        return timed.take(steps).seconds
+
+    def all_taken() -> Seconds:
+        taken()  # fills caches, and touches memory that is new with either setting
+        return seconds_of([taken() for _ in range(times)])
+
+    returned = all_taken()
+    with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
+        return None if notices else RetainedMemory(kept=all_taken(), returned=returned)
+
+
 def with_fastest(stretches: Seconds, single: Sequence[float], windows: int) -> Seconds:
-    """Of steps that take so many windows in turn: the low end is what the fastest tenth of each window's steps take.
-    The fastest of all steps would be those of the shortest batch."""
+    """Of steps that take so many windows in turn: the low end is that of the fastest tenth of each window's steps. The
+    fastest of all steps would be those of the shortest batch."""
     each = [quantiles(one, n=10, method="inclusive")[0] for one in _by_window(single, windows) if len(one) > 1]
     return replace(stretches, low=min(stretches.low, fmean(each))) if each else stretches
 
 
 def sampling_error(single: Sequence[float], windows: int) -> float:
-    """Two standard errors of what steps take, as the windows are a few of many that may be unlike."""
+    """Two standard errors of a step's seconds: the windows are a few of many that may differ."""
     middles = [median(each) for each in _by_window(single, windows) if each]
     return 2 * stdev(middles) / len(middles) ** 0.5 if len(middles) > 1 else 0.0
 
 
 def _by_window(single: Sequence[float], windows: int) -> list[Sequence[float]]:
     return [single[number::windows] for number in range(windows)]
+
+
+def seconds_of(windows: Sequence[float]) -> Seconds:
+    return Seconds(value=median(windows), low=min(windows), high=max(windows))
+
+
+def ratio_of(challenger: Sequence[float], baseline: Sequence[float]) -> Seconds:
+    found = early_speedup([a / b for a, b in zip(challenger, baseline, strict=True)])
+    return Seconds(value=found.ratio, low=found.low, high=found.high)
+
+
+def growth(memory: Sequence[tuple[int, int]]) -> int | None:
+    """Bytes a step at least, where memory grew in all rounds of the second half: setting up is over by then."""
+    later = memory[len(memory) // 2 - 1 :]
+    grown = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(later)]
+    return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None

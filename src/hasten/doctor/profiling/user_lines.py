@@ -1,4 +1,4 @@
-"""Whose code a frame of a running program runs: the user's, or a library's."""
+"""Which line of the user's code a running program is in, and which of its lines are in loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import site
 from collections.abc import Iterable
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -23,13 +22,9 @@ _HASTEN = os.path.join(Path(os.path.abspath(__file__)).parents[2], "")
 _LOADING = os.path.join(_HASTEN, "data", "")
 _LIBRARIES = tuple(os.path.join(folder, "") for folder in (os.path.dirname(torch.__file__), site.getusersitepackages()))
 _COMPILED = "_TorchDynamoContext."  # the functions of torch's compiler that call compiled code
-_GENERATED = "torchinductor"  # in the name of the folder that the compiler writes to, unless it is told another one
+_GENERATED = "torchinductor"  # in the name of the folder that the compiler writes to by default
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
 _COMPREHENSION = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})  # the names of their own code
-
-
-Span = tuple[tuple[int, int], tuple[int, int]]
-"""Line and column of the beginning and of the end."""
 
 
 class Place(NamedTuple):
@@ -42,76 +37,40 @@ class Place(NamedTuple):
 
 
 class Where(NamedTuple):
-    """place: the innermost line of the user's. loops: of all functions of the user's that wait for it, and its own,
-    lines where what they do is done in a loop; one of a function, the innermost first."""
+    """place: the innermost line of the user's. loops: the lines in loops, one for each function of the user's on the
+    stack that is in one, the innermost first."""
 
     place: Place | None = None
     loops: tuple[Place, ...] = ()
 
 
 @cache
-def spans_of_loops(path: str) -> tuple[Span, ...]:
-    """Parts of a source that a loop or a comprehension runs again and again; none where it cannot be read. A notebook's
-    cells are in no file, and where Python looks for lines all the same."""
+def lines_of_loops(path: str) -> tuple[range, ...]:
+    """The lines of a source that a loop or a comprehension repeats; none where it cannot be read."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    found: list[Span] = []
+    repeated: list[ast.stmt | ast.expr] = []
     for node in ast.walk(tree):
         match node:
             case ast.For(body=body) | ast.AsyncFor(body=body):
-                found += [_span(each) for each in body]
+                repeated += body
             case ast.While(test=test, body=body):
-                found += [_span(each) for each in (test, *body)]
-            case ast.ListComp(elt=elt, generators=generators) | ast.SetComp(elt=elt, generators=generators):
-                found += _spans_of_comprehension([elt], generators)
-            case ast.GeneratorExp(elt=elt, generators=generators):
-                found += _spans_of_comprehension([elt], generators)
-            case ast.DictComp(key=key, value=value, generators=generators):
-                found += _spans_of_comprehension([key, value], generators)
+                repeated += [test, *body]
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                repeated.append(node)
             case _:
                 pass
-    return tuple(found)
-
-
-def _spans_of_comprehension(elements: list[ast.expr], generators: list[ast.comprehension]) -> list[Span]:
-    conditions = [each for generator in generators for each in generator.ifs]
-    return [_span(each) for each in (*elements, *conditions, *(generator.iter for generator in generators[1:]))]
-
-
-def _span(node: ast.stmt | ast.expr) -> Span:
-    end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-    return (node.lineno, node.col_offset), end
+    return tuple(range(each.lineno, (each.end_lineno or each.lineno) + 1) for each in repeated)
 
 
 @cache
-def _is_in_a_loop(code: CodeType, instruction: int) -> bool:
-    """By columns: the line of a comprehension may call a model beside it."""
-    if code.co_name in _COMPREHENSION:  # all of it: what it goes through first is computed outside
+def _is_in_a_loop(code: CodeType, line: int) -> bool:
+    if code.co_name in _COMPREHENSION:
         return True
-    here = _span_of(next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None)))
-    spans = spans_of_loops(code.co_filename)
-    # A loop around the whole function has made it, and need not call it.
-    return here is not None and any(_within(here, each) and not _within(_whole(code), each) for each in spans)
-
-
-@cache
-def _whole(code: CodeType) -> Span:
-    spans = [span for position in code.co_positions() if (span := _span_of(position)) is not None]
-    return min((begin for begin, _ in spans), default=(0, 0)), max((end for _, end in spans), default=(0, 0))
-
-
-def _span_of(position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
-    """Of an instruction: None for those that stand for nothing in the source."""
-    line, end_line, column, end_column = position
-    if line is None or end_line is None or column is None or end_column is None:
-        return None
-    return ((line, column), (end_line, end_column)) if (line, column) != (end_line, end_column) else None
-
-
-def _within(inner: Span, outer: Span) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
+    # A loop around the whole function has defined it, and need not call it.
+    return any(line in lines and code.co_firstlineno not in lines for lines in lines_of_loops(code.co_filename))
 
 
 @cache
@@ -122,7 +81,7 @@ def is_users(filename: str) -> bool:
 
 
 def shown(path: str) -> str:
-    """As a person who stands in the present folder would write it."""
+    """Relative to the working directory where it is below that."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
@@ -131,7 +90,7 @@ def shown(path: str) -> str:
 
 @cache
 def function_of(qualified: str) -> str:
-    """By the name that Python gives what is running: a comprehension is a part of the function that it is in."""
+    """By the qualified name of what runs: a comprehension is a part of the function that it is in."""
     return _COMPREHENSIONS.sub("", qualified).rpartition("<locals>.")[2]
 
 
@@ -140,8 +99,8 @@ def place_of(stack: Iterable[FrameType]) -> Place | None:
 
 
 def where(stack: Iterable[FrameType]) -> Where:
-    """In the user's code that hasten has called, by its frames, the innermost first; nowhere where it has called none,
-    and inside of compiled code, whose lines nobody knows."""
+    """In the user's code that hasten has called, by its frames, the innermost first. Nowhere in compiled code, whose
+    lines are not known, and in the program that runs hasten."""
     innermost: tuple[str, int, str] | None = None
     loops: dict[tuple[str, str], int] = {}  # the line of each function that is in one
     in_loading = False
@@ -150,7 +109,7 @@ def where(stack: Iterable[FrameType]) -> Where:
         if is_users(filename):
             function = function_of(frame.f_code.co_qualname)
             innermost = innermost or (filename, frame.f_lineno, function)
-            if (filename, function) not in loops and _is_in_a_loop(frame.f_code, frame.f_lasti):
+            if (filename, function) not in loops and _is_in_a_loop(frame.f_code, frame.f_lineno):
                 loops[filename, function] = frame.f_lineno
         elif frame.f_code.co_qualname.startswith(_COMPILED):
             return Where()
@@ -158,4 +117,11 @@ def where(stack: Iterable[FrameType]) -> Where:
         if innermost is not None and filename.startswith(_HASTEN):
             around = tuple(Place(path, line, function, in_loading) for (path, function), line in loops.items())
             return Where(Place(*innermost, in_loading), around)
-    return Where()  # or in the program that runs hasten
+    return Where()
+
+
+def reason_of(error: Exception) -> str:
+    """Why something could not be measured: the first line of the error's message that is not empty, without control
+    characters; its class where it has no message."""
+    lines = ("".join(each if each.isprintable() else " " for each in line) for line in str(error).splitlines())
+    return next(filter(None, map(str.strip, lines)), type(error).__name__)

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar
 
-from hasten.doctor.reading.names.constants import Values
+from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Scopes
+from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.data_loaders import Loader, Loaders
 from hasten.doctor.reading.objects.device_moves import Devices
 from hasten.doctor.reading.objects.optimizer_roles import Optimizers
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
+from hasten.doctor.reading.steps.accumulated_values import AccumulatedValues
 from hasten.doctor.reading.steps.accumulation_windows import Windows
 from hasten.doctor.reading.steps.evaluation_loops import Evaluations
 from hasten.doctor.reading.steps.optimizer_events import Updates
@@ -34,10 +36,15 @@ class Code:
         self.values = Values(self.names)
         self.devices = Devices(self.names, self.values)
         self.training = Training(self.names)
+        self.origins = Origins(self.names)
 
     @cached_property
     def tensors(self) -> Tensors:
-        return Tensors(self.names, self.training, self.devices)
+        return Tensors(self.names, self.training, self.devices, self.origins)
+
+    @cached_property
+    def accumulated(self) -> AccumulatedValues:
+        return AccumulatedValues(self.names, self.training)
 
     @cached_property
     def updates(self) -> Updates:
@@ -53,11 +60,11 @@ class Code:
 
     @cached_property
     def loading(self) -> Loaders:
-        return Loaders(self.names, self.values, self.training, self.devices)
+        return Loaders(self.names, self.values, self.training, self.devices, self.origins)
 
     @cached_property
     def evaluations(self) -> Evaluations:
-        return Evaluations(self.names, self.values, self.training, self.tensors, self.loading.origins)
+        return Evaluations(self.names, self.values, self.training, self.tensors, self.origins)
 
     @property
     def loaders(self) -> list[Loader]:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hasten.doctor.reading.names.scopes import Loop, iterated
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.accumulation_windows import Window
 from hasten.doctor.reading.steps.optimizer_events import Action
-from hasten.doctor.reading.steps.training_steps import Loop, iterated
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
@@ -63,7 +63,7 @@ def _called(node: ast.AST | None) -> set[str]:
 def _steps_behind(code: Code, window: Window) -> bool:
     """Whether something steps behind the loop, in its function or in the epoch around it."""
     for body in _behind(code, window.turn.node):
-        for event in code.updates.events_of([*code.training.run(body)]):
+        for event in code.updates.events_of(code.training.run(body)):
             in_loop = any(isinstance(each, Loop) for each, _ in event.around)
             other = code.updates.optimizers.is_distinct(event.target, window.update.target)
             if event.action in {Action.UPDATE, Action.TOUCH} and not in_loop and not other:

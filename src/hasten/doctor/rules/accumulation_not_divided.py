@@ -29,17 +29,17 @@ from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    told = set[ast.AST]()
+    seen = set[ast.AST]()
     for window in code.windows.all:
         if window.turn.of(Action.REWRITE, Action.TOUCH) or _rate_allows_for_it(code, window):
             continue
         weights = Weights(code.names, code.values, code.tensors, window.every)
         losses = {each.node: loss_of(code.names, code.values, each.node) for each in window.backwards}
-        if any(each is None or weights.is_weighted(each) for each in losses.values()):
+        if not all(weights.is_mean_of_batch(each) for each in losses.values()):
             continue
         for node, loss in losses.items():
-            if node not in told and loss is not None:
-                told.add(node)
+            if node not in seen and loss is not None:
+                seen.add(node)
                 every = ast.unparse(window.every)
                 message = f"{ast.unparse(loss)} is added up over {every} batches, and not divided by {every}"
                 yield Found(node, message, edits=_edits(code, window, loss))

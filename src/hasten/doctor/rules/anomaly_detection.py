@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity

@@ -19,9 +19,8 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
-from hasten.doctor.reading.names.value_origins import contents
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_outright
+from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_unconditional
 from hasten.doctor.reading.steps.training_steps import Step
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
@@ -30,13 +29,9 @@ _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = ("torch.backends.cudnn.deterministic",)
 _USE_DETERMINISTIC = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
 _RESIZES = frozenset(
-    {
-        "torch.nn.functional.interpolate",
-        "torch.nn.functional.upsample",
-        "torchvision.transforms.functional.resize",
-        "torchvision.transforms.v2.functional.resize",
-    }
-)
+    {"torch.nn.functional.interpolate", "torch.nn.functional.upsample", "torchvision.transforms.functional.resize",
+     "torchvision.transforms.v2.functional.resize"}
+)  # fmt: skip
 _RANDOM = ("random.", "numpy.random.", "torch.rand")
 
 
@@ -44,14 +39,14 @@ def check(code: Code) -> Iterator[Found]:
     settings = assigned(code, _BENCHMARK)
     changing = _changing_size(code) if settings else None
     for assignment, value in settings.items():
-        if not is_outright(code, assignment):
+        if not is_unconditional(code, assignment):
             continue
         if is_constant(code, value, False) and len(settings) == 1 and not changing and not _is_deterministic(code):
-            message = "cuDNN's search for the fastest convolution is switched off"
+            message = "cudnn.benchmark = False switches the search for the fastest convolution off"
             yield Found(assignment, message, "set it to True where sizes stay the same", (Replace(value, "True"),))
         elif is_constant(code, value, True) and changing:
             message = (
-                f"line {changing.lineno} changes the size in each step, and cuDNN searches again for every new one"
+                f"line {changing.lineno} changes the size in each step, and cuDNN searches again for each new size"
             )
             yield Found(assignment, message, "leave it off where sizes change", (Replace(value, "False"),))
 
@@ -73,12 +68,6 @@ def _changing_size(code: Code) -> ast.expr | None:
             assert isinstance(each.node, ast.Call)
             if code.names.qualified(each.node.func) in _RESIZES and _is_drawn(code, each.node, step):
                 return each.node
-    for loader in code.loaders:
-        collate = loader.argument("collate_fn")
-        function = code.names.function_named(collate) if loader.is_trained_on and isinstance(collate, ast.AST) else None
-        for each in contents(function, code.names) if function is not None else ():
-            if isinstance(each, ast.Call) and code.names.qualified(each.func) == "torch.nn.utils.rnn.pad_sequence":
-                return each
     return None
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from hasten.doctor.edits import AddArgument
-from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.objects.layer_calls import Layers, is_init_of_super
 from hasten.doctor.reading.source_code import Code

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument, Edit, Replace
 from hasten.doctor.reading.names.scopes import Function, Kind
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.autocast_use import known_as, outdated
+from hasten.doctor.reading.steps.autocast_use import outdated
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
@@ -40,7 +40,7 @@ def check(code: Code) -> Iterator[Found]:
         named = use.func if isinstance(use, ast.Call) else use
         name = outdated(code, named)
         if name in _FIRST and not _has_new_beside(code, use, name):
-            old = known_as(code.names.qualified(named))
+            old = code.names.qualified(named) or ""
             device = old.split(".")[1]
             message = f"{old} is deprecated"
             yield Found(use, message, f'use torch.amp.{name}("{device}")', _edits(code, use, name, device))
@@ -50,7 +50,7 @@ def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
     """Whether a condition chooses between the old and the new: what is right for either version of torch."""
     news = {f"torch.amp.{name}"} | ({"torch.autocast"} if name == "autocast" else set())
     return any(
-        isinstance(each, ast.Name | ast.Attribute) and known_as(code.names.qualified(each)) in news
+        isinstance(each, ast.Name | ast.Attribute) and code.names.qualified(each) in news
         for other in _other_branches(code, use)
         for each in ast.walk(other)
     )

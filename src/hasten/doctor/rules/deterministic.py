@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_outright, is_put_back
+from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
@@ -31,17 +31,13 @@ _FUNCTIONS = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
 def check(code: Code) -> Iterator[Found]:
     settings = assigned(code, _SETTING)
     for assignment, value in settings.items():
-        if is_constant(code, value, True) and _stays(code, assignment, [*settings]):
+        if is_constant(code, value, True) and stays(code, assignment, [*settings]):
             yield Found(assignment, "every convolution must use a deterministic algorithm, and those are often slower")
     calls = [*code.calls_to(*_FUNCTIONS)]
     for call in calls:
         mode = code.values.argument(call, "mode", 0)
-        if isinstance(mode, ast.expr) and is_constant(code, mode, True) and _stays(code, call, [*calls]):
+        if isinstance(mode, ast.expr) and is_constant(code, mode, True) and stays(code, call, [*calls]):
             yield Found(call, "every operation must use a deterministic algorithm, and those are often slower")
-
-
-def _stays(code: Code, node: ast.AST, others: list[ast.AST]) -> bool:
-    return is_outright(code, node) and not is_put_back(code, node, others)
 
 
 RULE = SourceRule(

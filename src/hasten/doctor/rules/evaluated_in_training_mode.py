@@ -17,13 +17,21 @@ Safety: Nothing is changed by itself: what was measured before would not be comp
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
+from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.layers_of_modes import layer_of_modes
 from hasten.doctor.reading.steps.model_modes import Mode
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
+
+_LAYERS = re.compile(r"^torch\.nn\.((?:Alpha|FeatureAlpha)?Dropout(?:1d|2d|3d)?|(?:Lazy|Sync)?BatchNorm(?:1d|2d|3d)?)$")
+_WITH_OPTION = re.compile(r"^torch\.nn\.(LSTM|GRU|RNN|MultiheadAttention|Transformer\w*)$")
+_OF_TORCHVISION = re.compile(
+    r"^torchvision\.models\.(\w+\.)?(wide_)?(resne|densenet|mobilenet|efficientnet|vgg|alexnet|inception|googlenet|mnasnet"
+    r"|shufflenet|regnet|squeezenet)"
+)
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -31,11 +39,47 @@ def check(code: Code) -> Iterator[Found]:
     for each in code.evaluations.all:
         if each.call in seen or each.modes.before(each.model, each.index) is not Mode.TRAIN:
             continue
-        layers = [layer_of_modes(code, made) for made in each.model if isinstance(made, ast.Call)]
+        layers = [_layer_of_modes(code, made) for made in each.model if isinstance(made, ast.Call)]
         layer = next((layer for layer in layers if layer is not None), None)
         if layer is not None:
             seen.add(each.call)
             yield Found(each.call, f"{ast.unparse(each.call.func)} has {layer}, and is evaluated in training mode")
+
+
+def _layer_of_modes(code: Code, making: ast.Call) -> str | None:
+    """The name of a layer of dropout or batch norm in what this call makes, "Dropout"; None where none is visible."""
+    return next((name for each in _calls(code, making) if (name := _name(code, each)) is not None), None)
+
+
+def _calls(code: Code, making: ast.Call) -> list[ast.Call]:
+    """All that may run when it does, and when what it makes is called: classes of the file with their bases."""
+    found, waiting, seen = list[ast.Call](), list[ast.AST]([making]), set[ast.AST]()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for each in ast.walk(node):
+            if isinstance(each, ast.Call):
+                found.append(each)
+            named = [each.func] if isinstance(each, ast.Call) else each.bases if isinstance(each, ast.ClassDef) else []
+            inner = [code.names.class_named(name) or code.names.function_named(name) for name in named]
+            waiting += [each for each in inner if each is not None]
+    return found
+
+
+def _name(code: Code, call: ast.Call) -> str | None:
+    name = code.names.qualified(call.func) or ""
+    if layer := _LAYERS.match(name):
+        rate = code.values.constant_argument(call, "p", 0) if "Dropout" in name else ABSENT
+        return None if rate == 0 else layer.group(1)
+    if name.startswith("torch.nn.functional.") and name.endswith("dropout"):
+        return "dropout" if isinstance(code.values.argument(call, "training"), ast.Attribute) else None
+    if _WITH_OPTION.match(name):
+        given = code.values.constant_argument(call, "dropout")
+        rate = (0.1 if name.endswith(("Transformer", "Layer")) else 0) if given is ABSENT else given  # torch's default
+        return None if rate == 0 else "dropout"
+    return "batch norm or dropout" if _OF_TORCHVISION.match(name) else None
 
 
 RULE = SourceRule(

@@ -22,15 +22,14 @@ from collections.abc import Iterator
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.accumulated_values import KeptValues
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    values, single, seen = KeptValues(code.names, code.training), Single(code.names), set[ast.AST]()
+    single, seen = Single(code.names), set[ast.AST]()
     for step in code.training.steps:
-        for kept in values.of_step(step):
+        for kept in code.accumulated.of_step(step):
             if kept.value in seen or not code.tensors.is_attached(kept.value):
                 continue
             if kept.is_sum or code.tensors.is_loss(kept.value):

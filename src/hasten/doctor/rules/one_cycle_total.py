@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.amounts import Amount
-from hasten.doctor.reading.names.constants import ABSENT, Unknown
+from hasten.doctor.reading.names.argument_values import Unknown
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.scheduler_steps import Schedule
 from hasten.doctor.rule import Found, SourceRule
@@ -29,55 +29,38 @@ _POSITIONS = {"total_steps": 2, "epochs": 3, "steps_per_epoch": 4}
 
 
 def check(code: Code) -> Iterator[Found]:
-    told = set[ast.AST]()
+    seen = set[ast.AST]()
     for schedule in code.schedules.stepped("OneCycleLR"):
-        if schedule.making in told or code.schedules.steps_elsewhere(schedule):
+        if schedule.making in seen or code.schedules.steps_elsewhere(schedule):
             continue
-        told.add(schedule.making)
+        seen.add(schedule.making)
         total, taken = _total(code, schedule), code.schedules.amount(schedule)
-        if total is None or taken is None or not _differs(total, taken):
-            continue
-        if any(not isinstance(each, ast.arg) and each[0] == "name" for each in total.without(taken)):
-            continue
-        yield Found(schedule.making, f"it is made for {_said(total)} steps, and takes {_said(taken)}")
+        if total is not None and taken is not None and _differs(total, taken):
+            yield Found(
+                schedule.making, f"OneCycleLR is made for {total} steps, and the loop calls step() {taken} times"
+            )
 
 
 def _total(code: Code, schedule: Schedule) -> Amount | None:
     given = {name: code.values.argument(schedule.making, name, position) for name, position in _POSITIONS.items()}
-    if given["total_steps"] is not ABSENT and not _is_none(given["total_steps"]):
-        return _amount(code, given["total_steps"])
-    epochs, steps = _amount(code, given["epochs"]), _amount(code, given["steps_per_epoch"])
-    return epochs.times(steps) if epochs is not None and steps is not None else None
-
-
-def _amount(code: Code, given: ast.expr | Unknown) -> Amount | None:
-    return None if isinstance(given, Unknown) else code.schedules.amounts.of(given)
-
-
-def _is_none(given: ast.expr | Unknown) -> bool:
-    return isinstance(given, ast.Constant) and given.value is None
+    amounts = {name: code.schedules.amounts.of(each) for name, each in given.items() if isinstance(each, ast.AST)}
+    total, epochs, steps = (amounts.get(name) for name in _POSITIONS)
+    match given["total_steps"]:
+        case Unknown.ABSENT | ast.Constant(None):
+            return epochs.times(steps) if epochs is not None and steps is not None else None
+        case _:
+            return total
 
 
 def _differs(total: Amount, taken: Amount) -> bool:
-    """Whether they surely do: the same lengths and another number, or the epochs alone."""
-    if total.factors == taken.factors:
-        return total.number != taken.number
-    if total.without(taken):
-        return _loads_other(total, taken)
-    missing = taken.without(total)
-    return total.number == taken.number > 1 and len(missing) == 1 and missing[0][0] == "len"
-
-
-def _loads_other(total: Amount, taken: Amount) -> bool:
-    """Whether they count the batches of two loaders."""
+    """Whether they surely do: the same lengths and another number, one without the epochs, or two other loaders."""
     own, other = total.without(taken), taken.without(total)
-    made = all(len(each) == 1 and each[0][0] == "len" and each[0][1].startswith("made") for each in (own, other))
-    return made and total.number == taken.number
-
-
-def _said(amount: Amount) -> str:
-    parts = [] if amount.number == 1 and amount.factors else [f"{float(amount.number):g}"]
-    return " * ".join([*parts, *("len(loader)" if kind == "len" else name for kind, name in amount.factors)])
+    if not own and not other:
+        return total.number != taken.number
+    if own:
+        two_loaders = len(own) == len(other) == 1 and all(each.startswith("made") for each in (*own, *other))
+        return two_loaders and total.number == taken.number
+    return total.number == taken.number > 1 and len(other) == 1
 
 
 RULE = SourceRule(

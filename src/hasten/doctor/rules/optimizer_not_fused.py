@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
-from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
@@ -44,7 +44,7 @@ def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
     given = [code.values.argument(loader, "sampler", 3), code.values.argument(loader, "batch_sampler", 4)]
     waiting, found = [each for each in given if isinstance(each, ast.expr)], list[ast.Call]()
     while waiting:
-        for call in code.loading.origins.calls(waiting.pop()):
+        for call in code.origins.calls(waiting.pop()):
             name = code.names.qualified(call.func)
             if name == _SAMPLER:
                 found.append(call)
@@ -62,7 +62,7 @@ def _told(code: Code) -> set[ast.Call] | None:
         by_loader = isinstance(base, ast.Attribute) and base.attr in {"sampler", "batch_sampler"}
         while isinstance(base, ast.Attribute) and base.attr in {"sampler", "batch_sampler"}:
             base = base.value
-        for each in code.loading.origins.of(base):
+        for each in code.origins.of(base):
             if not isinstance(each.node, ast.Call) or each.entries:
                 return None
             if code.names.qualified(each.node.func) == _SAMPLER:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.constants import ABSENT, Unknown
+from hasten.doctor.reading.names.argument_values import ABSENT, Unknown
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.autocast_use import (
     all_autocasts,

@@ -26,21 +26,23 @@ from hasten.facts.finding import Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    told = set[ast.AST]()
+    seen = set[ast.AST]()
     for turn in code.updates.turns:
         for event in turn.of(Action.SCHEDULE):
-            if event.node in told or not _is_plain(code, event):
+            if event.node in seen or not _is_plain(code, event):
                 continue
             update = _first_update_behind(code, turn, event)
-            if update is not None and _runs_in_first_turn(turn, event, update):
-                told.add(event.node)
+            if update is not None and event.conditions <= update.conditions:
+                seen.add(event.node)
                 assert event.target is not None
                 scheduler, optimizer = ast.unparse(event.target), ast.unparse(update.target or event.target)
-                yield Found(event.node, f"{scheduler} steps before {optimizer}: its first rate is skipped")
+                yield Found(
+                    event.node, f"{scheduler}.step() comes before {optimizer}.step(): its first rate is skipped"
+                )
 
 
 def _is_plain(code: Code, event: Event) -> bool:
-    """Whether it counts for itself, as one of torch does: not one that is told the epoch, or that returns a value.
+    """Whether it counts for itself, as one of torch does: not one that is given the epoch, or that returns a value.
     Where the warning of torch is switched off, its author knows."""
     call = event.node
     assert isinstance(call, ast.Call)
@@ -61,36 +63,14 @@ def _first_update_behind(code: Code, turn: Turn, event: Event) -> Event | None:
             return None
     behind = [each for each in turn.after(event, Action.UPDATE) if each.may_meet(event)]
     if own is None:
-        several = any(
-            optimizers.is_distinct(behind[0].target, each.target) for each in turn.of(Action.UPDATE) if behind
-        )
+        updates = turn.of(Action.UPDATE)
+        several = any(optimizers.is_distinct(behind[0].target, each.target) for each in updates if behind)
         return behind[0] if behind and not several else None
     named = ast.unparse(own)
     for each in behind:
         if each.target is not None and (optimizers.is_same(each.target, own) or ast.unparse(each.target) == named):
             return each
     return None
-
-
-def _runs_in_first_turn(turn: Turn, event: Event, update: Event) -> bool:
-    """Whether no condition of its own keeps it from the turns before the first update."""
-    own = event.conditions - update.conditions
-    return all(isinstance(each, ast.If) and _is_setting(turn, each.test) for each, _ in own)
-
-
-def _is_setting(turn: Turn, test: ast.expr) -> bool:
-    """Whether it is the same in all turns."""
-    match test:
-        case ast.BoolOp(_, values):
-            return all(_is_setting(turn, each) for each in values)
-        case ast.UnaryOp(ast.Not(), operand):
-            return _is_setting(turn, operand)
-        case ast.Compare(left, [ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq()], [ast.Constant(str() | None)]):
-            return not turn.depends_on_turn(left)
-        case ast.Name() | ast.Attribute():
-            return not turn.depends_on_turn(test)
-        case _:
-            return False
 
 
 RULE = SourceRule(

@@ -19,11 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.constants import Unknown
+from hasten.doctor.reading.names.scopes import Loop, iterated
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.optimizer_events import Action
 from hasten.doctor.reading.steps.scheduler_steps import Schedule
-from hasten.doctor.reading.steps.training_steps import Loop
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
@@ -36,26 +35,26 @@ def check(code: Code) -> Iterator[Found]:
         assert isinstance(call.func, ast.Attribute)
         made = code.updates.optimizers.made(call.func.value)
         if made == "torch.optim.lr_scheduler.ReduceLROnPlateau" and not call.args and not call.keywords:
-            name = ast.unparse(call.func.value)
-            yield Found(call, f"{name} is not told the metric that it waits for", fix="give it the loss or the metric")
+            message = f"{ast.unparse(call)} does not get the metric that ReduceLROnPlateau watches"
+            yield Found(call, message, fix="pass the loss or the metric to it")
     for schedule in code.schedules.stepped("OneCycleLR"):
-        if _is_of_epoch(code, schedule) and _counts_batches(code, schedule):
-            name = ast.unparse(schedule.event.target or schedule.call)
-            yield Found(
-                schedule.call, f"{name} counts batches, and steps once an epoch", fix="step it after each batch"
-            )
+        if _steps_per_epoch(code, schedule) and _counts_batches(code, schedule):
+            message = f"{schedule.name} counts batches, and steps once an epoch"
+            yield Found(schedule.call, message, fix="step it after each batch")
     for kind in _OF_EPOCHS:
         for schedule in code.schedules.stepped(kind):
-            if _is_of_batch(code, schedule) and _counts_epochs(code, schedule):
-                name = ast.unparse(schedule.event.target or schedule.call)
-                yield Found(
-                    schedule.call, f"{name} counts epochs, and steps for each batch", fix="step it once an epoch"
-                )
+            if _steps_per_batch(code, schedule) and _counts_epochs(code, schedule):
+                message = f"{schedule.name} counts epochs, and steps after each batch"
+                yield Found(schedule.call, message, fix="step it once an epoch")
 
 
-def _is_of_epoch(code: Code, schedule: Schedule) -> bool:
-    """Whether its loop is around one that updates, and it stands outside of that."""
-    if len(schedule.loops) != 1 or any(isinstance(each, ast.If) for each, _ in schedule.around):
+def _is_conditional(schedule: Schedule) -> bool:
+    return any(isinstance(each, ast.If) for each, _ in schedule.event.around)
+
+
+def _steps_per_epoch(code: Code, schedule: Schedule) -> bool:
+    """Whether its loop is around one that updates, and its step() outside of that."""
+    if len(schedule.loops) != 1 or _is_conditional(schedule):
         return False
     turn = next(turn for turn in code.updates.turns if turn.node is schedule.loops[0])
     updates = turn.of(Action.UPDATE)
@@ -63,52 +62,44 @@ def _is_of_epoch(code: Code, schedule: Schedule) -> bool:
 
 
 def _counts_batches(code: Code, schedule: Schedule) -> bool:
-    amounts = code.schedules.amounts
     total = code.values.argument(schedule.making, "total_steps", 2)
     steps = code.values.argument(schedule.making, "steps_per_epoch", 4)
-    if isinstance(steps, ast.expr):
-        found = amounts.of(steps)
-        return found is not None and (bool(found.lengths) or (not found.factors and found.number > 1))
-    found = None if isinstance(total, Unknown) else amounts.of(total)
-    return found is not None and bool(found.lengths)
+    amounts = [code.schedules.amounts.of(each) if isinstance(each, ast.expr) else None for each in (total, steps)]
+    per_epoch = amounts[1]
+    many = per_epoch is not None and per_epoch.number > 1
+    return many or any(each is not None and bool(each.lengths) for each in amounts)
 
 
-def _is_of_batch(code: Code, schedule: Schedule) -> bool:
-    """Whether each batch steps it, in a loop over a loader within a loop over epochs."""
-    if len(schedule.loops) != 2 or any(isinstance(each, ast.If) for each, _ in schedule.around):
+def _steps_per_batch(code: Code, schedule: Schedule) -> bool:
+    """Whether each batch steps it, in a loop over a loader inside of `for epoch in range(…)`."""
+    if len(schedule.loops) != 2 or _is_conditional(schedule):
         return False
-    epochs, batches = (code.schedules.amounts.turns(each) for each in schedule.loops)
-    loop = schedule.loops[1]
-    reads = isinstance(loop, ast.For) and batches is not None and bool(batches.lengths)
-    inside = {update.node for turn in code.updates.turns if turn.node is loop for update in turn.of(Action.UPDATE)}
-    return reads and epochs is not None and not epochs.lengths and bool(inside)
+    batches = code.schedules.amounts.turns(schedule.loops[1])
+    turns = [turn for turn in code.updates.turns if turn.node is schedule.loops[1]]
+    updates = any(turn.of(Action.UPDATE) for turn in turns)
+    return updates and batches is not None and bool(batches.lengths) and _epochs(schedule) is not None
 
 
 def _counts_epochs(code: Code, schedule: Schedule) -> bool:
-    """Whether its numbers fall within the epochs of the loop, and would fall within the first batches."""
-    epochs = code.values.constant(_stop(schedule))
-    making = schedule.making
+    """Whether its numbers fall within the epochs of the loop, and so within the first batches."""
+    epochs, making = code.values.constant(_epochs(schedule)), schedule.making
     if schedule.kind == "ExponentialLR":
         gamma = code.values.constant_argument(making, "gamma", 1)
         return isinstance(gamma, float) and gamma <= _LEAST_DECAY
-    if not isinstance(epochs, int) or epochs < 2:
-        return False
-    if schedule.kind == "StepLR":
-        size = code.values.constant_argument(making, "step_size", 1)
-        return isinstance(size, int) and size <= epochs
-    given = code.values.argument(making, "milestones", 1)
-    followed = None if isinstance(given, Unknown) else code.names.followed(given)
-    milestones = (
-        [code.values.constant(each) for each in followed.elts] if isinstance(followed, ast.List | ast.Tuple) else []
-    )
-    return bool(milestones) and all(isinstance(each, int) and each <= epochs for each in milestones)
+    name = "step_size" if schedule.kind == "StepLR" else "milestones"
+    given = code.values.argument(making, name, 1)
+    followed = code.names.followed(given) if isinstance(given, ast.expr) else None
+    parts = followed.elts if isinstance(followed, ast.List | ast.Tuple) else [followed]
+    numbers = [code.values.constant(each) for each in parts]
+    return isinstance(epochs, int) and epochs > 1 and all(isinstance(each, int) and each <= epochs for each in numbers)
 
 
-def _stop(schedule: Schedule) -> ast.expr | None:
-    """Of `range(…)` over epochs."""
-    match schedule.loops[0]:
-        case ast.For(_, ast.Call(_, arguments)) if arguments:
-            return arguments[-1]
+def _epochs(schedule: Schedule) -> ast.expr | None:
+    """The number at the end of `range(…)` over epochs."""
+    loop = schedule.loops[0]
+    match iterated(loop.iter) if isinstance(loop, ast.For) else None:
+        case ast.Call(ast.Name("range"), [*_, last]):
+            return last
         case _:
             return None
 

@@ -37,21 +37,10 @@ def check(code: Code) -> Iterator[Found]:
         said = ast.unparse(given)
         if _needs_copy(code, call, given):
             continue
-        if _is_of_tensor(given):
-            yield Found(call, f"{said} is a tensor again", "write .detach().clone() to copy a tensor")
-        elif arrays.is_array(given):
-            yield Found(call, f"the array {said} is copied", edits=_edits(call.func))
+        if arrays.is_array(given):
+            yield Found(call, f"{ast.unparse(call.func)} copies the array {said}", edits=_edits(call.func))
         elif isinstance(given, ast.Name) and single.is_tensor(given):
-            yield Found(call, f"{said} is a tensor already", f"write {said}.detach().clone() to copy it, or leave it")
-
-
-def _is_of_tensor(given: ast.expr) -> bool:
-    """`x.detach().cpu().numpy()`: made of a tensor, whose memory it may share."""
-    match given:
-        case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, "cpu" | "detach")), "numpy")):
-            return True
-        case _:
-            return False
+            yield Found(call, f"{said} is a tensor already", f"use {said}, or {said}.detach().clone() for a copy")
 
 
 def _edits(function: ast.expr) -> tuple[Replace, ...]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_outright, is_put_back
+from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
 from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
@@ -39,18 +39,14 @@ def check(code: Code) -> Iterator[Found]:
             if assignment in seen:
                 continue
             seen.add(assignment)
-            if is_constant(code, value, False) and _stays(code, assignment, [*settings]):
+            if is_constant(code, value, False) and stays(code, assignment, [*settings]):
                 yield Found(assignment, message, "set it to True", (Replace(value, "True"),))
     calls = [*code.calls_to("torch.set_float32_matmul_precision")]
     for call in calls:
         given = code.values.argument(call, "precision", 0)
-        if isinstance(given, ast.Constant) and given.value == "highest" and _stays(code, call, [*calls]):
+        if isinstance(given, ast.Constant) and given.value == "highest" and stays(code, call, [*calls]):
             message = "float32 matrix products cannot use the tensor cores"
             yield Found(call, message, 'give "high"', (Replace(given, '"high"'),))
-
-
-def _stays(code: Code, node: ast.AST, others: list[ast.AST]) -> bool:
-    return is_outright(code, node) and not is_put_back(code, node, others)
 
 
 RULE = SourceRule(

@@ -1,4 +1,4 @@
-// dropout(gelu(x + bias)), and its derivatives; beside bias_gelu_dropout.py, which says what they are.
+// dropout(gelu(x + bias)) and its derivatives; bias_gelu_dropout.py describes them.
 #include "gelu.h"
 #include "philox.h"
 
@@ -6,16 +6,16 @@ using namespace hasten;
 
 namespace {
 
-constexpr int64_t PARTS = 64; // that rows are summed in, so that the order does not depend on the number of threads
+constexpr int64_t PARTS = 64; // of the rows, summed separately, so that the order does not depend on the number of threads
 
-// threshold: what is drawn below it is dropped; 0 drops nothing. scale: of what is kept.
+// threshold: elements with a random number below it are dropped; 0 drops nothing. scale: factor of the others.
 struct Dropout {
     uint64_t seed;
     uint32_t threshold;
     float scale;
 };
 
-// compute(first column, how many, what they are multiplied with), vector by vector.
+// compute(first column, number of columns, their factors) for each vector of a row.
 template <class Compute> inline void along(int64_t row, int64_t width, Dropout dropout, Compute compute) {
     Drawn random = {};
     for (int64_t block = 0; block * DRAWN < width; block++) {
@@ -41,7 +41,7 @@ void forward(const Number *x, const float *bias, Number *y, int64_t rows, int64_
         });
 }
 
-// sums: PARTS times the width, zeros; the first of them are the result.
+// sums: PARTS rows of zeros; the first row is the result.
 template <class Number, class Form>
 void backward(const Number *gradient, const Number *x, const float *bias, Number *to, float *sums, int64_t rows,
               int64_t width, Dropout dropout, Form form) {

@@ -12,7 +12,7 @@ The masks differ from torch.nn.functional.dropout's, and torch.compile with indu
 The gradient of the bias is summed in float32, over 64 parts of the rows and then over the parts. So it does not depend
 on the number of threads. The C++ form is for processors; graph_rewrite.py leaves an accelerator torch's own functions.
 
-Record: records/2026-11-26_kernels-bias_gelu_dropout-float32-24_2-cores-amd-epyc (7.7 times torch's own).
+Record: records/kernels-bias_gelu_dropout-float32-24/2-cores-amd-epyc (7.7 times torch's own).
 
 Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Srivastava et al. 2014, "Dropout".
 """

@@ -1,4 +1,4 @@
-// What gelu.h computes, of all numbers of a tensor.
+// The functions of gelu.h for all numbers of a tensor.
 #include "gelu.h"
 
 using namespace hasten;

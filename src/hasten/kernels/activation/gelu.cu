@@ -1,9 +1,8 @@
-// GELU for accelerators of NVIDIA, in CUDA's C++: one pass over memory forward, one backward; gelu.py says what they are.
+// GELU in CUDA C++: one pass over memory forward, one backward; gelu.py describes the formulas.
 //
-// Not called by anything yet: tests compile it, and put its formulas to torch's on a processor. It is for float32,
-// bfloat16 and float16, computes in float32, and moves 16 bytes at a time where all memory begins at a multiple of 16.
-// The functions at its end are given memory of the accelerator that is set, dense and of one order; they return CUDA's
-// error, 0 for none, and do not wait.
+// Nothing calls it yet: tests compile it and compare its formulas with torch's on a processor. It takes float32, bfloat16
+// and float16, computes in float32, and moves 16 bytes at a time where all addresses are multiples of 16. The functions at
+// the end take dense memory of the current device in one order. They return CUDA's error, 0 for none, and do not wait.
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +13,7 @@ namespace hasten {
 constexpr int THREADS = 256; // in a block
 constexpr float TWICE_ROOT = 1.5957691216057308f; // 2 √(2/π)
 constexpr float CUBE = 0.044715f;
-constexpr float FLAT = 10.0f; // from here on, the derivative is 0 or 1
+constexpr float FLAT = 10.0f; // beyond this the derivative is 0 or 1
 constexpr float PEAK = 0.3989422804f; // φ(0)
 
 struct Exact {
@@ -24,7 +23,7 @@ struct Exact {
 struct ExactBackward {
     __host__ __device__ float operator()(float gradient, float x) const {
         float density = PEAK * expf(-0.5f * x * x);
-        return gradient * (normcdff(x) + (density > 0.0f ? x * density : 0.0f)); // 0 · ∞ far out
+        return gradient * (normcdff(x) + (density > 0.0f ? x * density : 0.0f)); // avoids 0 · ∞
     }
 };
 
@@ -58,7 +57,7 @@ template <class Number, int COUNT> struct alignas(COUNT * sizeof(Number)) Pack {
     Number of[COUNT];
 };
 
-// A thread takes COUNT neighbours, read and written at once; the last of all takes what is left.
+// A thread reads and writes COUNT neighbours at once; the last thread takes the rest.
 template <int COUNT, class Compute, class Number, class... In>
 __global__ void __launch_bounds__(THREADS) each(int64_t count, Number *to, Compute compute, const In *...from) {
     int64_t at = (int64_t(blockIdx.x) * THREADS + threadIdx.x) * COUNT;
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(THREADS) each(int64_t count, Number *to, Compu
 template <int COUNT, class Compute, class Number, class... In>
 int launch(cudaStream_t stream, int64_t count, Number *to, Compute compute, const In *...from) {
     constexpr int64_t TAKEN = int64_t(COUNT) * THREADS;
-    if (count) // a grid of none is refused
+    if (count) // CUDA refuses an empty grid
         each<COUNT><<<unsigned((count + TAKEN - 1) / TAKEN), THREADS, 0, stream>>>(count, to, compute, from...);
     return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-// x · Φ(x), and its derivative; beside gelu.py, which says what they are.
+// x · Φ(x) and its derivative; gelu.py describes them.
 #pragma once
 
 #include "vectors.h"
@@ -7,8 +7,8 @@
 
 namespace hasten {
 
-// A function of 0 to END, 0 behind it, by one polynomial for each sixteenth: it goes through the function where Chebyshev's
-// polynomial of the next degree is 0, and is made when the library is loaded.
+// A function on 0 to END, and 0 beyond, as one polynomial for each sixteenth. The polynomial interpolates the function at
+// the zeros of Chebyshev's polynomial of the next degree. It is computed when the library is loaded.
 class Pieces {
   public:
     template <class Function> explicit Pieces(Function function) {
@@ -31,7 +31,7 @@ class Pieces {
         }
     }
 
-    // Of numbers that are not negative.
+    // For numbers that are not negative.
     floats of(floats size) const {
         floats place = size * (COUNT / END);
         ints piece = __builtin_convertvector(place, ints);
@@ -48,8 +48,8 @@ class Pieces {
     alignas(64) float terms[TERMS][COUNT];
 };
 
-// Either form is x times a share that rises from 0 to 1. These are the share at -s, and the derivative of the form there;
-// what they are at s is 1 less that.
+// Both variants are x times a factor that rises from 0 to 1. These are the factor at -s, and the variant's derivative
+// there. At s they are 1 minus that.
 struct Form {
     Pieces share, slope;
 };

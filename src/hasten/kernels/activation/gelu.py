@@ -12,7 +12,7 @@ Composed of torch's functions, each step of the formula is a pass over memory. T
 one backward. On an accelerator the Triton form is used where Triton is installed (gelu_triton.py), and torch's own
 function elsewhere.
 
-Record: records/2026-11-26_kernels-gelu-float32-22_2-cores-amd-epyc (14 times the composed form, 4 times torch's own).
+Record: records/kernels-gelu-float32-22/2-cores-amd-epyc (14 times the composed form, 4 times torch's own).
 
 Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
 """

@@ -1,9 +1,9 @@
-"""GELU in Triton, which compiles it for the accelerator at hand: one pass over memory forward, one backward.
+"""GELU in Triton: one pass over memory forward, one backward.
 
-Imported where a tensor lies on an accelerator and Triton is installed; gelu.py says what is computed. A program of the
-grid takes 1024 numbers, eight to a thread, so that 16-bit formats are read 16 bytes at a time. All is computed in
-float32. Φ(x) is ½ (1 + erf(x/√2)), which is exact to half a unit of 1: for x below -4 the few digits that are left of
-it cost a part in a thousand of a number that is itself near nothing. gelu.h has a fit that keeps them.
+It is imported when a tensor on an accelerator is met and Triton is installed; gelu.py describes the formula. A program
+of the grid takes 1024 numbers, eight for each thread, so that 16-bit dtypes are read 16 bytes at a time. Everything is
+computed in float32. Φ(x) is ½ (1 + erf(x/√2)), exact to half a unit of 1. For x below -4, where Φ is nearly 0, that
+loses relative precision, which the fit in gelu.h keeps.
 
 Source: Tillet, Kung and Cox 2019, "Triton: an intermediate language and compiler for tiled neural network
 computations".
@@ -21,7 +21,7 @@ from hasten.kernels.operators import laid_out_as
 _BLOCK = 1024
 _TWICE_ROOT = tl.constexpr(1.5957691216057308)  # 2 √(2/π)
 _CUBE = tl.constexpr(0.044715)
-_FLAT = tl.constexpr(10.0)  # from here on, the derivative is 0 or 1
+_FLAT = tl.constexpr(10.0)  # beyond this the derivative is 0 or 1
 _ROOT_OF_HALF = tl.constexpr(0.7071067811865476)
 _PEAK = tl.constexpr(0.3989422804014327)  # φ(0)
 
@@ -40,18 +40,18 @@ def backward(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
 
 def _launch(kernel: triton.JITFunction, *given: Tensor, approximate: str) -> None:
     count = given[0].numel()
-    if not count:  # a grid of none is refused
+    if not count:  # Triton refuses an empty grid
         return
     grid = (triton.cdiv(count, _BLOCK),)
     by_tanh = approximate == "tanh"
     with torch.cuda.device_of(given[0]):
-        # Triton 3.9 warns of whoever does not say whether products and sums are to be fused.
+        # Triton 3.9 warns where enable_fp_fusion is not given.
         kernel[grid](*given, count, by_tanh=by_tanh, block=_BLOCK, enable_fp_fusion=True)
 
 
 @triton.jit
 def value(numbers, by_tanh: tl.constexpr):
-    """GELU of numbers in float32."""
+    """GELU of float32 numbers."""
     if by_tanh:
         return numbers / (1.0 + tl.exp(numbers * -_TWICE_ROOT * (numbers * numbers * _CUBE + 1.0)))
     return numbers * (0.5 + 0.5 * tl.erf(numbers * _ROOT_OF_HALF))

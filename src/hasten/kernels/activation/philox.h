@@ -1,4 +1,4 @@
-// Philox4x32-10, for 64 neighbours of a row at once; beside philox.py, which says what it is.
+// Philox4x32-10 for 64 neighbours of a row at once; philox.py describes it.
 #pragma once
 
 #ifdef __AVX2__
@@ -9,7 +9,7 @@
 
 namespace hasten {
 
-constexpr int64_t COUNTERS = 16; // of neighbours, whatever a vector's width is: each gives four numbers
+constexpr int64_t COUNTERS = 16; // for neighbours, at any vector width; each returns four numbers
 constexpr int64_t GROUPS = COUNTERS / WIDTH;
 constexpr int64_t DRAWN = 4 * COUNTERS;
 
@@ -23,7 +23,7 @@ struct Counters {
     longs of[4];
 };
 
-// The lower half of each times a number of 32 bits. Processors have it as one instruction, which gcc does not find.
+// The lower half of each number times a 32-bit number: one instruction of the processor, which gcc does not find.
 inline longs product(longs numbers, uint32_t by) {
 #if defined __AVX512F__
     return (longs)_mm512_mul_epu32((__m512i)numbers, _mm512_set1_epi64(by));
@@ -45,7 +45,7 @@ inline Counters ten_rounds(Counters c, uint64_t seed) {
 
 } // namespace philox
 
-// Those of columns 64 block and on. Even and odd counters go apart, as their products are twice as wide.
+// The numbers of 64 columns from 64 · block on. Even and odd counters are separate, as products are twice as wide.
 inline Drawn drawn(uint64_t seed, uint64_t row, uint64_t block) {
     Drawn found;
     for (int64_t group = 0; group < GROUPS; group++) {

@@ -1,7 +1,7 @@
-// Products of matrices in bfloat16, summed in float32, small enough for a core's own cache.
+// Products of bfloat16 matrices that fit the cache of a core, summed in float32.
 //
-// A processor with AVX512-BF16 multiplies pairs: to each of sixteen sums it adds a₀b₀ + a₁b₁. So what stands on the right is
-// kept as pairs of rows, each column's two numbers side by side, and what stands on the left is read by pairs of columns.
+// AVX512-BF16 multiplies pairs: to each of sixteen sums it adds a₀b₀ + a₁b₁. So the right operand is stored as pairs of
+// rows, with the two numbers of a column next to each other, and the left operand is read by pairs of columns.
 #pragma once
 
 #include "vectors.h"
@@ -14,7 +14,7 @@
 
 namespace hasten {
 
-// Pair p of row i, of a matrix that stands on the left: two numbers at at[i * row + p * pair].
+// A left operand: pair p of row i is two numbers at at[i * row + p * pair].
 struct Left {
     const bfloat16 *at;
     int64_t row, pair;
@@ -26,7 +26,7 @@ inline floats with_pairs(floats sums, const bfloat16 *pair, floats right) {
     memcpy(&both, pair, sizeof both);
     return (floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_epi32(both), (__m512bh)right);
 }
-#else // never called: whoever asks is told that it is not there
+#else // never called, as there() is false
 inline floats with_pairs(floats sums, const bfloat16 *, floats) { return sums; }
 #endif
 
@@ -74,7 +74,7 @@ inline void strip(int64_t rows, int64_t pairs, Left left, const uint32_t *right,
                          to_row, add);
 }
 
-// to[rows, columns] = left[rows, 2 pairs] right[2 pairs, columns], or that added to it. columns: a multiple of WIDTH.
+// to[rows, columns] = or += left[rows, 2 pairs] right[2 pairs, columns]. columns: a multiple of WIDTH.
 inline void multiply(int64_t rows, int64_t columns, int64_t pairs, Left left, const uint32_t *right, int64_t right_row,
                      float *to, int64_t to_row, bool add) {
     int64_t at = 0;
@@ -88,8 +88,8 @@ inline void multiply(int64_t rows, int64_t columns, int64_t pairs, Left left, co
 
 inline int64_t up(int64_t count) { return (count + WIDTH - 1) / WIDTH * WIDTH; }
 
-// A matrix as it stands on the right: to[p, c] is the pair of rows 2p and 2p + 1 of column c. Zeros behind its last row,
-// up to a multiple of WIDTH, and behind its last column.
+// A matrix as right operand: to[p, c] is the pair of rows 2p and 2p + 1 of column c. Zeros follow its last row, up to a
+// multiple of WIDTH, and its last column.
 inline void pair(const bfloat16 *from, int64_t stride, int64_t rows, int64_t columns, uint32_t *to) {
     int64_t padded_rows = up(rows), padded = up(columns);
     for (int64_t row = 0; row < padded_rows; row += 2, to += padded)
@@ -102,7 +102,7 @@ inline void pair(const bfloat16 *from, int64_t stride, int64_t rows, int64_t col
         }
 }
 
-// The same of the matrix turned: to[p, r] is the pair of columns 2p and 2p + 1 of row r. columns: even.
+// The transposed matrix as right operand: to[p, r] is the pair of columns 2p and 2p + 1 of row r. columns: even.
 inline void turn(const bfloat16 *from, int64_t stride, int64_t rows, int64_t columns, uint32_t *to) {
     int64_t padded = up(rows);
     for (int64_t first = 0; first < padded; first += WIDTH)

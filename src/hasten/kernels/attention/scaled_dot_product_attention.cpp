@@ -1,6 +1,6 @@
-// softmax(Q Kᵀ · scale) V in bfloat16, and its gradients; beside attention.py, which says what they are.
+// softmax(Q Kᵀ · scale) V in bfloat16 and its gradients; scaled_dot_product_attention.py describes them.
 //
-// Products are the processor's own of pairs (AVX512-BF16): bfloat16 numbers, summed in float32. One thread takes a head.
+// Products use AVX512-BF16, which multiplies pairs of bfloat16 numbers and sums them in float32. One thread takes a head.
 #include "matrix_products.h"
 
 #include <algorithm>
@@ -21,22 +21,22 @@ constexpr int64_t ROWS_AT_ONCE = 48, QUERIES_AT_ONCE = 512, SCORES_AT_ONCE = 40 
 template <class Number> using Room = std::unique_ptr<Number[]>;
 template <class Number> Room<Number> room(int64_t count) { return Room<Number>(new Number[count]); }
 
-// A matrix of one head; its columns lie side by side.
+// A matrix of one head with contiguous columns.
 struct Matrix {
     bfloat16 *at;
     int64_t row;
     Left left(int64_t from) const { return {at + from * row, row, 2}; }
 };
 
-// Of one query: the score whose share is greatest, and what a share is multiplied with to be one of 1.
+// For one query: the score with the greatest weight, and the factor that makes its weights sum to 1.
 struct Sum {
     float most, part;
 };
 
-// exp((score - most) · scale): the difference first, which is 0 exactly for the greatest, however far from 0 both are.
+// exp((score - most) · scale): the difference comes first, so that it is exactly 0 for the greatest.
 inline floats share_of(floats scores, floats most, float scale) { return exp_below_88((scores - most) * scale); }
 
-// The shares before they are multiplied, and zeros behind them up to `padded`.
+// The weights before that factor, and zeros behind them up to `padded`.
 inline Sum share(const float *scores, int64_t columns, int64_t padded, float scale, bfloat16 *shares) {
     float sign = scale < 0 ? -1 : 1;
     auto signed_ = [sign](floats x) { return x * sign; };
@@ -52,7 +52,7 @@ inline Sum share(const float *scores, int64_t columns, int64_t padded, float sca
     return {most, 1 / sum(total)};
 }
 
-// Room of one thread, for one head after the other.
+// Memory of one thread, for one head after the other.
 struct Forward {
     const Shape &shape;
     int64_t keys = up(shape.keys), width = up(shape.width);
@@ -84,7 +84,7 @@ void Forward::of_head(Matrix query, Matrix key, Matrix value, Matrix to, Sum *su
     }
 }
 
-// What the gradients of a head are made of: of queries, as they stand on the right of a product.
+// The queries of a head and their gradients, as right operands of products.
 struct Queries {
     const Shape &shape;
     int64_t count = up(shape.queries), width = up(shape.width);
@@ -111,7 +111,7 @@ struct Queries {
     }
 };
 
-// The shares of some keys in some queries, by keys, and the gradients of their scores.
+// The weights of some keys for some queries, by keys, and the gradients of their scores.
 struct Part {
     static constexpr int64_t SIZE = ROWS_AT_ONCE * QUERIES_AT_ONCE;
     Room<float> scores = room<float>(SIZE), of_shares = room<float>(SIZE);
@@ -150,7 +150,7 @@ void keep(Matrix to, int64_t first, int64_t rows, int64_t columns, const float *
         map(columns, to.at + (first + row) * to.row, [](floats x) { return x; }, found + row * found_row);
 }
 
-// Room of one thread, for one head after the other.
+// Memory of one thread, for one head after the other.
 struct Backward {
     const Shape &shape;
     int64_t width = up(shape.width);
@@ -162,7 +162,7 @@ struct Backward {
     void of_head(Matrix key, Matrix value, Matrix to_query, Matrix to_key, Matrix to_value);
 };
 
-// Of the queries that it has been given.
+// For the queries given before.
 void Backward::of_head(Matrix key, Matrix value, Matrix to_query, Matrix to_key, Matrix to_value) {
     for (int64_t first = 0; first < shape.keys; first += ROWS_AT_ONCE) {
         int64_t rows = std::min(ROWS_AT_ONCE, shape.keys - first);
@@ -188,10 +188,10 @@ void Backward::of_head(Matrix key, Matrix value, Matrix to_query, Matrix to_key,
 
 } // namespace
 
-// Whether this processor multiplies pairs, and has nothing faster that torch makes use of.
+// Whether this processor has AVX512-BF16, and not AMX, with which torch is faster.
 extern "C" int64_t there() { return THERE; }
 
-// strides: of batches, heads and rows, of each tensor in its order.
+// strides: of batches, heads and rows, for each tensor in order.
 struct Heads {
     bfloat16 *at;
     const int64_t *strides;

@@ -10,7 +10,7 @@ backward instead of the scores: the maximum score, and the factor that makes its
 
 torch's own is used on an accelerator, for other dtypes, and on processors with AMX or without that instruction.
 
-Record: records/2026-11-26_kernels-attention-bfloat16-22_2-cores-amd-epyc (2.4 times torch's own).
+Record: records/kernels-attention-bfloat16-22/2-cores-amd-epyc (2.4 times torch's own).
 
 Source: Dao et al. 2022, arXiv:2205.14135, for what backward recomputes, and its formulas (appendix B.2).
 """

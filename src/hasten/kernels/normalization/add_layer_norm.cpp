@@ -1,4 +1,4 @@
-// A residual added and LayerNorm, forward and backward; beside add_layer_norm.py, which says what they are.
+// A residual sum and LayerNorm, forward and backward; add_layer_norm.py describes them.
 #include "vectors.h"
 
 #include <cmath>
@@ -7,13 +7,13 @@ using namespace hasten;
 
 namespace {
 
-constexpr float SMALL = 0x1p-80f; // of what is so large that its squares are no floats
+constexpr float SMALL = 0x1p-80f; // scales numbers whose squares overflow
 
 struct Moments {
     float mean, inverse; // 1/√(variance + eps)
 };
 
-// Of a row times a scale. What the deviations sum to is what rounding left in the mean.
+// Of a row times a scale. The deviations sum to the rounding error of the mean.
 template <class Number> Moments scaled_moments(const Number *row, int64_t width, float eps, float total, float scale) {
     float mean = total / width;
     floats first{}, second{};
@@ -32,12 +32,12 @@ template <class Number> Moments moments(const Number *row, int64_t width, float 
     Moments found = scaled_moments(row, width, eps, total, 1.0f);
     if (found.inverse > 0.0f)
         return found;
-    floats small{}; // or it holds NaN
+    floats small{}; // or the row contains NaN
     along(width, [&](int64_t at, auto lanes) { small = small + lanes.load(row + at) * SMALL; });
     return scaled_moments(row, width, eps, sum(small), SMALL);
 }
 
-// residual: none for LayerNorm alone, and then no sum is written.
+// residual: null for LayerNorm alone; then no sum is written.
 template <class Number>
 void forward(const Number *x, const Number *residual, const float *weight, const float *bias, Number *total,
              Number *normed, float *mean, float *inverse, int64_t rows, int64_t width, float eps) {
@@ -51,7 +51,7 @@ void forward(const Number *x, const Number *residual, const float *weight, const
             along(width, [&](int64_t at, auto lanes) {
                 floats both = lanes.load(from + at) + lanes.load(other + at);
                 lanes.store(to + at, both);
-                held = held + both; // not rounded as what is stored: the deviations tell
+                held = held + both; // not rounded like the stored sum; the deviations correct that
             });
             from = to;
         } else
@@ -59,7 +59,7 @@ void forward(const Number *x, const Number *residual, const float *weight, const
         Moments found = moments(from, width, eps, sum(held));
         Number *to = normed + row * width;
         along(width, [&](int64_t at, auto lanes) {
-            __builtin_prefetch(x + (row + 1) * width + at); // while this row is computed, the next is on its way
+            __builtin_prefetch(x + (row + 1) * width + at); // load the next row while this one is computed
             if (residual)
                 __builtin_prefetch(residual + (row + 1) * width + at);
             floats unit = (lanes.load(from + at) - found.mean) * found.inverse;
@@ -70,7 +70,7 @@ void forward(const Number *x, const Number *residual, const float *weight, const
     }
 }
 
-// onto: the gradient of x that comes from elsewhere, or none.
+// onto: another gradient of x to add, or null.
 template <class Number>
 void row_backward(const Number *gradient, const Number *onto, const Number *x, float mean, float inverse,
                   const float *weight, Number *to, float *of_weight, float *of_bias, int64_t width) {
@@ -92,8 +92,8 @@ void row_backward(const Number *gradient, const Number *onto, const Number *x, f
     });
 }
 
-// parts: room for the gradients of weight and bias from each part of the rows. They and not the threads decide the order
-// of summation.
+// parts: memory for the gradients of weight and bias from each part of the rows. The parts, not the threads, decide the
+// order of summation.
 template <class Number>
 void backward(const Number *gradient, const Number *onto, const Number *x, const float *mean, const float *inverse,
               const float *weight, Number *to, float *of_weight, float *of_bias, float *parts, int64_t count,

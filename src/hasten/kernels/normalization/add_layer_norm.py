@@ -13,7 +13,7 @@ from the shape, so the result does not depend on the number of threads. Rows who
 right, where torch returns NaN. The C++ form is for processors; on an accelerator the plain form calls torch's
 LayerNorm.
 
-Record: records/2026-11-26_kernels-add_layer_norm-float32-24_2-cores-amd-epyc (1.24 times torch's own).
+Record: records/kernels-add_layer_norm-float32-24/2-cores-amd-epyc (1.24 times torch's own).
 
 Source: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
 """
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
 
+Maybe = Tensor | None
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
 why_plain = partial(why_plain_on, cpp=CPP)
 
@@ -77,71 +78,47 @@ def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
     return known and x.shape[-1] != 1 and CPP.takes(x)
 
 
-def _with_weight(weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
+def _with_weight(weight: Maybe, bias: Maybe) -> Maybe:
     """On a CPU, torch takes the dtype of what it saves from the weight."""
     return torch.ones_like(bias) if weight is None and bias is not None else weight
 
 
-def _plain(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _plain(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     weight = _with_weight(weight, bias)
     normed, mean, inverse = torch.native_layer_norm(x.contiguous(), x.shape[-1:], weight, bias, eps)
     return normed, mean.to(_wide(x)), inverse.to(_wide(x))
 
 
-def _on_cpu(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _on_cpu(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     if not _takes(x, weight, bias):
         return _plain(x, weight, bias, eps)
-    normed, mean, inverse = _empty(x)
-    _run_forward(x, None, weight, bias, None, normed, mean, inverse, eps)
-    return normed, mean, inverse
+    return _forward(x, None, weight, bias, None, eps)
 
 
-def _add_plain(
-    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _add_plain(x: Tensor, residual: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, ...]:
     total = (x + residual).contiguous()
     return total, *_plain(total, weight, bias, eps)
 
 
-def _add_on_cpu(
-    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _add_on_cpu(x: Tensor, residual: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, ...]:
     if x.dtype != residual.dtype:  # as under autocast, where a linear layer returns bfloat16
         total = (x + residual).contiguous()
         return total, *_on_cpu(total, weight, bias, eps)
     if not _takes(x, weight, bias):
         return _add_plain(x, residual, weight, bias, eps)
+    total = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return total, *_forward(x, residual, weight, bias, total, eps)
+
+
+def _forward(
+    x: Tensor, residual: Maybe, weight: Maybe, bias: Maybe, total: Maybe, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """By C++. total: where the sum is written."""
     normed, mean, inverse = _empty(x)
-    total = torch.empty_like(normed)
-    _run_forward(x, residual, weight, bias, total, normed, mean, inverse, eps)
-    return total, normed, mean, inverse
-
-
-def _run_forward(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    total: Tensor | None,
-    normed: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    eps: float,
-) -> None:
-    CPP(
-        "forward",
-        x.contiguous(),
-        None if residual is None else residual.contiguous(),
-        _float32_parameter(weight, 1.0, x),
-        _float32_parameter(bias, 0.0, x),
-        total,
-        normed,
-        mean,
-        inverse,
-        mean.numel(),
-        x.shape[-1],
-        eps,
-    )
+    added = None if residual is None else residual.contiguous()
+    given = x.contiguous(), added, _float32_parameter(weight, 1.0, x), _float32_parameter(bias, 0.0, x)
+    CPP("forward", *given, total, normed, mean, inverse, mean.numel(), x.shape[-1], eps)
+    return normed, mean, inverse
 
 
 def _empty(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,13 +129,7 @@ def _empty(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _plain_backward(
-    gradient: Tensor,
-    onto: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    gradient: Tensor, onto: Maybe, x: Tensor, mean: Tensor, inverse: Tensor, weight: Maybe, bias: Maybe
 ) -> tuple[Tensor, Tensor, Tensor]:
     scale = _with_weight(weight, bias)
     x = x.contiguous()
@@ -172,36 +143,16 @@ def _plain_backward(
 
 
 def _backward_on_cpu(
-    gradient: Tensor,
-    onto: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    gradient: Tensor, onto: Maybe, x: Tensor, mean: Tensor, inverse: Tensor, weight: Maybe, bias: Maybe
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not (_takes(x, weight, bias) and CPP.takes(x, gradient, gradient if onto is None else onto)):
         return _plain_backward(gradient, onto, x, mean, inverse, weight, bias)
     rows, width = mean.numel(), x.shape[-1]
     parts = min(64, -(-rows // 32))  # by the shape alone: the number of threads must not change the sums
-    x = x.contiguous()
+    x, added = x.contiguous(), None if onto is None else onto.contiguous()
     to, of_weight, of_bias = torch.empty_like(x), _float32(x, width), _float32(x, width)
-    CPP(
-        "backward",
-        gradient.contiguous(),
-        None if onto is None else onto.contiguous(),
-        x,
-        mean,
-        inverse,
-        _float32_parameter(weight, 1.0, x),
-        to,
-        of_weight,
-        of_bias,
-        _float32(x, 2, parts, width),
-        parts,
-        rows,
-        width,
-    )
+    given = gradient.contiguous(), added, x, mean, inverse, _float32_parameter(weight, 1.0, x)
+    CPP("backward", *given, to, of_weight, of_bias, _float32(x, 2, parts, width), parts, rows, width)
     return to, _of_parameter(of_weight, weight, x), _of_parameter(of_bias, bias, x)
 
 
@@ -209,34 +160,23 @@ def _float32(like: Tensor, *shape: int) -> Tensor:
     return like.new_empty(shape, dtype=torch.float32)
 
 
-def _float32_parameter(parameter: Tensor | None, absent: float, like: Tensor) -> Tensor:
-    """A parameter as C++ takes it: float32, one number for each column; `absent` in each where the parameter is
-    None."""
+def _float32_parameter(parameter: Maybe, absent: float, like: Tensor) -> Tensor:
+    """A parameter as C++ takes it: float32, one number for each column; `absent` where the parameter is None."""
     if parameter is None:
         return like.new_full(like.shape[-1:], absent, dtype=torch.float32)
     return parameter.float().contiguous()
 
 
-def _of_parameter(gradient: Tensor | None, parameter: Tensor | None, like: Tensor) -> Tensor:
+def _of_parameter(gradient: Maybe, parameter: Maybe, like: Tensor) -> Tensor:
     """A parameter's gradient in the parameter's dtype. Empty where there is no parameter, as outputs are tensors."""
     return like.new_empty(0) if gradient is None or parameter is None else gradient.to(parameter.dtype)
 
 
-def _fake_of_parameter(parameter: Tensor | None, like: Tensor) -> Tensor:
-    return like.new_empty(0) if parameter is None else torch.empty_like(parameter)
-
-
 def _fake_backward(
-    gradient: Tensor,
-    onto: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    gradient: Tensor, onto: Maybe, x: Tensor, mean: Tensor, inverse: Tensor, weight: Maybe, bias: Maybe
 ) -> tuple[Tensor, Tensor, Tensor]:
-    to = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return to, _fake_of_parameter(weight, x), _fake_of_parameter(bias, x)
+    of_weight, of_bias = (x.new_empty(0) if each is None else torch.empty_like(each) for each in (weight, bias))
+    return torch.empty_like(x, memory_format=torch.contiguous_format), of_weight, of_bias
 
 
 def _fake_sum(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -257,7 +197,7 @@ def _save_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
     _save_rows(ctx, total, mean, inverse, weight, bias)
 
 
-def _save_rows(ctx: Any, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+def _save_rows(ctx: Any, x: Tensor, mean: Tensor, inverse: Tensor, weight: Maybe, bias: Maybe) -> None:
     ctx.save_for_backward(x, mean, inverse, weight, bias)
     ctx.mark_non_differentiable(mean, inverse)
     ctx.set_materialize_grads(False)

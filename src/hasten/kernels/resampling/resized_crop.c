@@ -1,8 +1,8 @@
-/* A part of a picture, resized to size × size pixels: from decoded bytes to its place in a batch.
+/* Resizes a crop of an image to size × size pixels, from decoded bytes to its place in a batch.
 
-   The filter is the one of torch's kernel for uint8, number for number: weights in double precision, rounded to 16 bits;
-   lines first and columns after, each sum rounded to 8 bits. Columns are summed as soon as the lines that they need are
-   made, so what lies between the two stays in the nearest cache, and floats are made from bytes that are there already.
+   The filter gives the numbers of torch's kernel for uint8: weights in double precision, rounded to 16 bits; lines first
+   and columns after, each sum rounded to 8 bits. Columns are summed as soon as the lines that they need are ready, so that
+   lines are still in the first cache, and so are the bytes from which floats are computed.
 
    Sources: Pillow's Resample.c for the filter; torch's UpSampleKernel.cpp for how many bits the weights have. */
 
@@ -14,10 +14,10 @@
 #endif
 
 enum { BYTES, PLANES, CHANNELS_LAST }; /* uint8 (size, size, 3), float32 (3, size, size), float32 (size, size, 3) */
-enum { GROUP = 4 };                    /* new pixels of a line that are made at once, and old ones that are looked at */
-enum { LOOK = 16 };                    /* bytes that are looked at from every group of old pixels on */
-enum { VECTOR = 32 };                  /* bytes of new lines that columns are summed of at once */
-enum { AHEAD = 8 };                    /* lines that are asked for before they are needed */
+enum { GROUP = 4 };                    /* new pixels of a line computed at once, and old ones read at once */
+enum { LOOK = 16 };                    /* bytes read from each group of old pixels on */
+enum { VECTOR = 32 };                  /* bytes of new lines whose columns are summed at once */
+enum { AHEAD = 8 };                    /* lines prefetched before they are needed */
 
 typedef struct {
     int taps;         /* old pixels summed for each new one; those beyond the filter have no weight */
@@ -53,7 +53,7 @@ static int taps_of(int old, int new, int multiple)
     return (most + multiple - 1) / multiple * multiple;
 }
 
-/* Fill an axis whose `taps` are known. shares: room for new × taps. */
+/* Fill an axis whose `taps` are known. shares: memory for new × taps. */
 static void weigh(Axis *axis, int old, int new, int mirrored, double *shares)
 {
     double scale = (double)old / new, largest = 0;
@@ -144,7 +144,7 @@ static inline void lines_by(int taps, const Axis *axis, int size, const uint8_t 
 /* Two lines of old pixels to two of new ones. below: bytes to where those lie that are needed some lines later. */
 static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], int64_t below, uint8_t *const to[2])
 {
-    if (axis->taps == GROUP) /* nearly always, so the compiler is told: it unrolls what it knows */
+    if (axis->taps == GROUP) /* nearly always; the compiler unrolls a known number */
         lines_by(GROUP, axis, size, from, below, to);
     else
         lines_by(axis->taps, axis, size, from, below, to);
@@ -250,7 +250,7 @@ static void put(int layout, const uint8_t *made, int y, int size, const float *s
 
 typedef struct {
     const uint8_t *pixels; /* of the box: its first */
-    const uint8_t *end;    /* behind the picture's last byte */
+    const uint8_t *end;    /* behind the image's last byte */
     int64_t stride;        /* bytes from one line to the next */
     int height, width;     /* of the box */
 } Part;

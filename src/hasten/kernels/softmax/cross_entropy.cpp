@@ -1,4 +1,4 @@
-// The cross-entropy of each row of scores, and its gradient; beside cross_entropy.py, which says what they are.
+// The cross-entropy of each row of scores and its gradient; cross_entropy.py describes them.
 #include "vectors.h"
 #include <cmath>
 
@@ -6,14 +6,14 @@ using namespace hasten;
 
 namespace {
 
-constexpr int64_t BLOCK = 1024; // numbers that the nearest cache still holds when they are read again
+constexpr int64_t BLOCK = 1024; // numbers that are still in the first cache when they are read again
 
 struct Exponentials {
-    float top;  // the greatest x
-    double sum; // of all e^(x - top); NaN where one x is, or ∞
+    float top;  // the maximum of x
+    double sum; // of all e^(x - top); NaN where an x is NaN or ∞
 };
 
-// In one pass over memory: what was summed is scaled anew where a block has a greater number than all before.
+// In one pass over memory: the sum so far is rescaled where a block has a larger maximum.
 // Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
 template <class Number> inline Exponentials exponentials(int64_t count, const Number *x) {
     Exponentials found = {-__builtin_inff(), 0};
@@ -24,7 +24,7 @@ template <class Number> inline Exponentials exponentials(int64_t count, const Nu
             found.sum *= std::exp((double)found.top - top);
             found.top = top;
         }
-        float shift = found.top == -__builtin_inff() ? 0.0f : found.top; // of -∞ alone so far, all are 0
+        float shift = found.top == -__builtin_inff() ? 0.0f : found.top; // where all so far are -∞, each e^x is 0
         found.sum += sum(size, [shift](floats each) { return exp_below_88(each - shift); }, -__builtin_inff(), x + at);
     }
     return found;
@@ -39,7 +39,7 @@ void forward(const Number *scores, const int64_t *target, double *losses, double
             return;
         const Number *x = scores + row * classes;
         Exponentials found = exponentials(classes, x);
-        lse[row] = found.top + std::log(found.sum); // -∞ of -∞ alone, where the loss then is NaN
+        lse[row] = found.top + std::log(found.sum); // -∞ for a row of -∞, whose loss is NaN
         losses[row] = lse[row] - load_some(x + target[row], 1)[0];
     });
 }
@@ -54,10 +54,10 @@ void backward(const double *gradient, const Number *scores, const int64_t *targe
             return;
         }
         const Number *x = scores + row * classes;
-        // In two floats: scores far from 0 would lose their last digits to one.
+        // As two floats: one would lose the last digits of scores far from 0.
         float near = (float)lse[row], rest = (float)(lse[row] - near), factor = (float)gradient[row];
         map(classes, out, [=](floats each) { return exp_below_88((each - near) - rest) * factor; }, x);
-        // The target's share less 1, without cancellation.
+        // The target's probability minus 1, without cancellation.
         float exponent = load_some(x + target[row], 1)[0];
         store_some(out + target[row], all((float)(gradient[row] * std::expm1(exponent - lse[row]))), 1);
     });

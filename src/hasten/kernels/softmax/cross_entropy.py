@@ -11,7 +11,7 @@ computes another tensor of that size before the gradient. In a language model th
 Losses and lse are float64: that costs nothing, and a sum of losses is rounded once. The C++ form is for processors;
 graph_rewrite.py leaves an accelerator torch's own function.
 
-Record: records/2026-11-26_kernels-cross_entropy-float32-24_2-cores-amd-epyc (2.1 times torch's own).
+Record: records/kernels-cross_entropy-float32-24/2-cores-amd-epyc (2.1 times torch's own).
 
 Not supported: label smoothing, class weights, probabilities as targets, and more than two dimensions.
 

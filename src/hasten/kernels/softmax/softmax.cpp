@@ -1,4 +1,4 @@
-// e^x / Σ e^x of each row, and its derivative; beside softmax.py, which says what they are.
+// e^x / Σ e^x of each row and its derivative; softmax.py describes them.
 #include "vectors.h"
 #include <vector>
 
@@ -6,7 +6,7 @@ using namespace hasten;
 
 namespace {
 
-// Room for a row in float32: where it comes out, or what this thread keeps.
+// Memory for a row in float32: the output's, or this thread's own.
 inline float *room(float *out, int64_t) { return out; }
 
 inline float *room(bfloat16 *, int64_t width) {
@@ -19,7 +19,7 @@ template <class Number> void forward(const Number *in, Number *out, int64_t rows
     each_row(rows, width, [=](int64_t row) {
         const Number *x = in + row * width;
         float *powers = room(out + row * width, width);
-        float top = greatest(width, x); // where it is infinite, ∞ - ∞ makes a row of NaN
+        float top = greatest(width, x); // an infinite maximum makes a row of NaN: ∞ - ∞
         map(width, powers, [=](floats each) { return exp_below_88(each - top); }, x);
         float share = 1.0f / sum(width, [](floats each) { return each; }, 0.0f, powers);
         map(width, out + row * width, [=](floats each) { return each * share; }, powers);

@@ -1,10 +1,10 @@
-"""Attention layers that compute with hasten's attention: the user's own, and torch's MultiheadAttention.
+"""A user's attention layers that compute with hasten's attention operator.
 
 A user's layer is recognized by its forward method, whose source calls scaled_dot_product_attention. While that method
 runs, a torch.overrides.TorchFunctionMode is entered that computes this one function by the operator in bfloat16. All
 other functions pass through. Measured on one core of a busy AMD EPYC, the mode costs about 55 µs for a forward that
 calls nine functions. The operator saves more than that from about 3,000 numbers in each of query, key and value on (80
-ms for 4,194,304 of them, records/2026-11-26_kernels-attention-bfloat16-22_2-cores-amd-epyc).
+ms for 4,194,304 of them, records/kernels-attention-bfloat16-22/2-cores-amd-epyc).
 """
 
 from __future__ import annotations
@@ -86,50 +86,3 @@ def _read_names(kind: type[nn.Module]) -> frozenset[str]:
         return frozenset()
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return frozenset(attributes | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
-
-
-def is_plain_multihead(layer: nn.Module) -> bool:
-    """Whether it is torch's MultiheadAttention with one matrix for queries, keys and values, and without dropout."""
-    if type(layer) is not nn.MultiheadAttention or layer.in_proj_weight is None:
-        return False
-    return layer.bias_k is None and not layer.add_zero_attn and layer.batch_first and not layer.dropout
-
-
-def multihead_attention(
-    layer: nn.MultiheadAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """The layer's forward in training without masks and weights, by hasten's attention.
-
-    torch computes everything else: it has a faster path for evaluation, and raises its own errors.
-    """
-    given = query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
-    masked = key_padding_mask is not None or attn_mask is not None or is_causal
-    if masked or need_weights or not layer.training or not is_plain_multihead(layer) or not _fits(query, key, value):
-        return nn.MultiheadAttention.forward(layer, *given)
-    heads = (each.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for each in _projected(layer, query, key, value))
-    attended = attention(*heads).transpose(1, 2).flatten(2)
-    return functional.linear(attended, layer.out_proj.weight, layer.out_proj.bias), None
-
-
-def _fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether they are three batches of equally many samples, with one value for each key."""
-    if any(each.is_nested or each.dim() != 3 for each in (query, key, value)):
-        return False
-    return query.shape[0] == key.shape[0] and key.shape == value.shape
-
-
-def _projected(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    weight, bias = layer.in_proj_weight, layer.in_proj_bias
-    if query is key and key is value:
-        return functional.linear(query, weight, bias).chunk(3, dim=-1)
-    biases = (None,) * 3 if bias is None else bias.chunk(3)
-    given = zip((query, key, value), weight.chunk(3), biases, strict=True)
-    return tuple(functional.linear(*each) for each in given)

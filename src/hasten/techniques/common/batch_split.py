@@ -1,12 +1,16 @@
-"""Taking a batch in several parts: whether it can be, what it preserves, and how a Setup is told."""
+"""Split a batch into microbatches: whether that is possible, what it preserves, and how a Setup asks for it."""
 
 from __future__ import annotations
 
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm  # torch has no public name for "any batch norm"
+from typing import Any
 
-from hasten.errors import PlanError
+import torch
+from torch import Tensor, nn
+
+from hasten.data.loading.device_transfer import map_tensors
+from hasten.errors import JobError, PlanError
 from hasten.facts.choice import Preserves
+from hasten.techniques.common.torch_internals import BatchNorm
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.setup import Setup
 
@@ -25,29 +29,55 @@ def can_be_split(setup: Setup) -> Yes | No:
 
 
 def normalizes_by_batch(model: nn.Module, *, on_each_rank: bool = False) -> bool:
-    """True when a sample's output in training depends on which others it is computed with. A batch norm in evaluation
-    mode is frozen, and does not, unless it keeps no running averages. on_each_rank: of norms that know of no others."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    """Whether a sample's output in training depends on the other samples in its batch.
+
+    A batch norm in evaluation mode is frozen and does not count, unless it has no running averages. on_each_rank: do
+    not count norms that are synchronized between ranks.
+    """
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     alone = [norm for norm in norms if not (on_each_rank and isinstance(norm, nn.SyncBatchNorm))]
     return any(norm.training or norm.running_mean is None for norm in alone)
 
 
 def split_preserves(setup: Setup) -> Preserves:
-    """Sums in another order; with batch norm also means and variances of other, smaller samples."""
+    """Rounding, as sums are added in another order; with batch norm only the statistics."""
     return Preserves.STATISTICS if normalizes_by_batch(setup.model) else Preserves.ROUNDING
 
 
 def split_batch(setup: Setup, microbatch_size: int, technique: str) -> None:
-    """Take every batch in parts of this many samples; the last part may be smaller. The batch stays what it is."""
+    """Split every batch into parts of this many samples; the last part may be smaller. The batch does not change."""
     if setup.step.microbatch_size is not None:
         raise PlanError(
-            f"the batch is already taken in parts of {setup.step.microbatch_size}",
+            f"the batch is already split into parts of {setup.step.microbatch_size} samples",
             where=technique,
-            fix="keep one of accumulation and microbatch",
+            fix="use one of accumulation and microbatch",
         )
     setup.step.microbatch_size = microbatch_size
     if normalizes_by_batch(setup.model):
         setup.notices.append(
             f"batch norm sees {microbatch_size} samples at a time instead of the whole batch: its statistics are "
-            "noisier, and its running averages move once for each part"
+            "noisier, and its running averages are updated once for each part"
         )
+
+
+def few_samples(batch: Any, samples: int) -> Any:
+    """A batch of this many samples: the first ones, repeated where the batch has fewer.
+
+    The rows of the batch's first tensor are its samples; every tensor with as many rows is cut with it. Raises JobError
+    where no tensor in the batch has rows.
+    """
+    rows = list[int]()
+
+    def note(tensor: Tensor) -> Tensor:
+        rows.extend(tensor.shape[:1])
+        return tensor
+
+    map_tensors(batch, note)
+    if not rows or not rows[0]:
+        raise JobError(
+            "train",
+            "returns batches in which no tensor has a row for each sample, so they cannot be cut to another size",
+            "return batches of tensors, in tuples, lists, dictionaries or dataclasses",
+        )
+    chosen = torch.arange(samples) % rows[0]
+    return map_tensors(batch, lambda tensor: tensor[chosen] if tensor.shape[:1] == (rows[0],) else tensor)

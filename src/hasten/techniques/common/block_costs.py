@@ -1,10 +1,10 @@
-"""What each block of a model keeps for its backward, and how long its forward takes, measured on a batch of the job."""
+"""Measure on a batch of the job what each block of a model saves for backward, and how long its forward takes."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves
 
 from hasten.data.loading.device_transfer import map_tensors
 from hasten.data.order.randomness import undisturbed
@@ -22,10 +21,10 @@ from hasten.techniques.setup import Setup
 
 
 def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
-    """The cost of each block of the model, in the model's order; seconds are the median of several forwards.
+    """The cost of each block, in the model's order; seconds are the median of several forwards.
 
-    Runs the job's loss on `setup.sample` where the model lies, under the setup's autocast and without a backward.
-    Random states, buffers and the train or eval flags are put back.
+    Runs the job's loss on `setup.sample` on the model's device, under the setup's autocast and without a backward.
+    Random states, buffers and the train or eval flags are restored.
     """
     device = next(setup.model.parameters()).device
     blocks = {name: setup.model.get_submodule(name) for name in blocks_of(setup.model)}
@@ -50,19 +49,19 @@ def _saved_bytes(setup: Setup, sample: Any, blocks: Mapping[str, nn.Module]) -> 
             storages.update(_storages([tensor]))
             return tensor
 
-        counted.update(_storages(tree_leaves(crossing)))
+        counted.update(_storages(crossing))
         hooks.append(saved_tensors_hooks(keep, lambda tensor: tensor))
         hooks[-1].__enter__()
 
     def leave(name: str, crossing: Any) -> None:
         hooks.pop().__exit__(None, None, None)
-        counted.update(_storages(tree_leaves(crossing)))
+        counted.update(_storages(crossing))
 
     with _watched(blocks, enter, leave):
         _forward(setup, sample)
     total = Counter[str]()
     for name, storages in saved.items():
-        # Storages are held until here, so no address is used twice.
+        # Storages stay alive until here, so no address is used twice.
         new = {address: storage for address, storage in storages.items() if address not in counted}
         total[name] = sum(storage.nbytes() for storage in new.values())
         counted.update(new)
@@ -84,7 +83,7 @@ def _forward_seconds(setup: Setup, sample: Any, blocks: Mapping[str, nn.Module],
 
 
 def _forward(setup: Setup, sample: Any) -> None:
-    autocast, batch = setup.step.autocast, map_tensors(sample, torch.clone)  # which a loss may write to
+    autocast, batch = setup.step.autocast, map_tensors(sample, torch.clone)  # a loss may write to its batch
     with torch.enable_grad(), torch.autocast(setup.device.type, dtype=autocast, enabled=autocast is not None):
         setup.job.loss(setup.model, batch)
 
@@ -107,10 +106,17 @@ def _watched(
         yield
 
 
-def _storages(values: Iterable[Any]) -> dict[int, torch.UntypedStorage]:
-    """The memory under those of `values` that are tensors, by its address."""
-    storages = [value.untyped_storage() for value in values if isinstance(value, torch.Tensor)]
-    return {storage.data_ptr(): storage for storage in storages}
+def _storages(values: Any) -> dict[int, torch.UntypedStorage]:
+    """The memory of all tensors in the values, by its address."""
+    found = dict[int, torch.UntypedStorage]()
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        found[storage.data_ptr()] = storage
+        return tensor
+
+    map_tensors(values, note)
+    return found
 
 
 def _now(device: torch.device) -> float:

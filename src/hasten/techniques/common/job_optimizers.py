@@ -1,4 +1,5 @@
-"""The job's optimizers, made from its own function. Making one is cheap and moves nothing, so techniques may look."""
+"""The job's optimizers, built by its own function. Building is cheap and changes nothing, so techniques may inspect
+them."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ _ONE = "return one optimizer, or a list of them: lambda params: torch.optim.Adam
 
 
 def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parameter] | None = None) -> list[Any]:
-    """What the job's optimizer function is called with: parameters, (name, parameter) pairs, or groups as dictionaries.
+    """The argument of the job's optimizer function: parameters, (name, parameter) pairs, or groups as dictionaries.
 
-    removed: parameters that a technique took from the model, by name. Job.parameters is written for the model as the
-        job makes it, so it is shown that one, and they are left out of what it returns. A group may become empty.
+    removed: parameters that a technique removed from the model, by name. Job.parameters is called with them in place,
+    and
+        they are dropped from its result. A group may become empty.
 
-    Raises JobError when Job.parameters returns no parameters, in groups or not, and PlanError when it returns none but
-    those that were removed.
+    Raises JobError when Job.parameters returns no parameters, and PlanError when it returns only removed ones.
     """
     if job.parameters is None:
         return list(model.parameters())
@@ -37,19 +38,19 @@ def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parame
     if not _holds_any(items):
         raise JobError("parameters", "returns nothing to train", "return parameters, or groups that hold some")
     gone = {id(parameter) for parameter in removed.values()}
-    kept = [item for item in items if isinstance(item, dict) or id(_parameter_of(item)) not in gone]
-    left = [_without(item, gone) if isinstance(item, dict) else item for item in kept]
+    present = [item for item in items if isinstance(item, dict) or id(_parameter_of(item)) not in gone]
+    left = [_without(item, gone) if isinstance(item, dict) else item for item in present]
     if not _holds_any(left):
         raise PlanError(
-            "Job.parameters trains nothing but biases that this takes away",
+            "Job.parameters returns only biases that this removes",
             where="conv_bn_bias",
-            fix="leave this choice out of the plan",
+            fix="remove this choice from the plan",
         )
     return left
 
 
 def make_optimizers(job: Job, given: list[Any]) -> list[Optimizer]:
-    """The job's optimizers over these parameters. Raises JobError when its function returns something else, and
+    """The job's optimizers for these parameters. Raises JobError when its function returns something else, and
     UserCodeFailed when it raises."""
     try:
         made = job.optimizer(given)
@@ -67,7 +68,7 @@ def make_optimizers(job: Job, given: list[Any]) -> list[Optimizer]:
 
 
 def present_optimizers(setup: Setup) -> list[Optimizer]:
-    """Optimizers as the job would start with on this Setup's model, to be looked at and thrown away."""
+    """The job's optimizers for this Setup's model, to be inspected and dropped."""
     return make_optimizers(setup.job, parameters_given(setup.job, setup.model, setup.optimizer.removed))
 
 
@@ -96,7 +97,7 @@ def _without(group: dict[str, Any], gone: Collection[int]) -> dict[str, Any]:
 
 
 def _with_a_list(item: Any) -> Any:
-    """The item; where it is a group, a new one whose parameters can be walked more than once."""
+    """The item; a group is copied with a list of its parameters, which can be read more than once."""
     if not isinstance(item, dict):
         return item
     if "params" not in item:

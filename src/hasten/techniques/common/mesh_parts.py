@@ -1,5 +1,5 @@
-"""How a model falls into parts when devices hold it together: repeated blocks, divisible layers, layers that are
-gathered by themselves."""
+"""The parts of a model that several devices can share: repeated blocks, divisible layers, layers gathered one by
+one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from hasten.techniques.common.repeated_blocks import repeated_blocks
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelParts:
-    """blocks: names, in the model's order. divided: names of parameters of which a tensor rank holds a share. opens,
-    closes: names of layers before and behind which every tensor rank has the same; what lies between is in shares.
-    sizes: what a number of tensor ranks must divide. units: names of the layers that `shard` gathers by themselves."""
+    """blocks: names, in the model's order. divided: names of parameters of which a tensor rank holds a part. opens,
+    closes: names of layers before and after which every tensor rank has the same tensors; between them each has a part.
+    sizes: numbers that the number of tensor ranks must divide. units: names of the layers that `shard` gathers one by
+    one."""
 
     blocks: tuple[str, ...]
     divided: frozenset[str]
@@ -43,11 +44,11 @@ def parts_of(model: nn.Module) -> ModelParts:
 
 
 def is_in(name: str, module: str) -> bool:
-    """Whether a module or parameter of this name lies in the module, or is it."""
+    """Whether a module or parameter of this name is in the module, or is the module."""
     return not module or name == module or name.startswith(f"{module}.")
 
 
 def divided_parameters(model: nn.Module, ways: Mapping[str, Division]) -> Iterator[str]:
-    """Names of those that `divide` (parallel/tensor/tensor_parallel.py) holds in shares."""
+    """Names of the parameters that tensor parallelism divides."""
     for name, way in ways.items():
         yield from (qualified(name, own) for own in parameter_splits(model.get_submodule(name), way))

@@ -1,8 +1,8 @@
-"""How tensors flow through a model, for every input: its graphs as torch.fx records them.
+"""Which modules of a model read which outputs, for every input: from its graphs as torch.fx records them.
 
-A graph holds for all inputs of one mode and one way of calling, because tracing fails wherever a tensor's value or an
-argument decides the flow. So a model is traced in training and in evaluation, and with its optional arguments both left
-out and given: what holds in each of these graphs holds for the model.
+A graph is valid for all inputs of one mode and one way of calling, because tracing fails wherever a tensor's value or
+an argument decides the flow. So a model is traced in training and in evaluation, with and without its optional
+arguments. What is true in each of these graphs is true for the model.
 
 Source: https://docs.pytorch.org/docs/stable/fx.html
 """
@@ -24,35 +24,34 @@ from hasten.errors import Misconfigured
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """What one graph says about the modules and parameters of the model. Layers of torch.nn are single calls in it."""
+    """The modules and parameters in one graph. Layers of torch.nn are single calls in it."""
 
     called: frozenset[nn.Module]
     sole_reader: Mapping[nn.Module, nn.Module]
-    """A module that is called once -> the one that alone reads its output, is called once, and reads nothing else."""
+    """A module that is called once -> the only reader of its output, which is called once and reads nothing else."""
     parameters_read: frozenset[nn.Parameter]  # outside the layer that owns them
 
 
 def trace(model: nn.Module) -> list[Flow]:
-    """What the graphs of `model` say, that of training first.
+    """The model's graphs, those in training first.
 
-    Neither the model nor a random generator is touched: a copy that shares the parameters is traced. `forward` runs
-    once a graph, without data.
-
-    Raises Misconfigured with the tracer's reason where the flow depends on data, or the model cannot be copied.
+    A copy that shares the parameters is traced, so neither the model nor a random generator changes. `forward` runs
+    once for each graph, without data. Raises Misconfigured with the tracer's reason where the flow depends on data, or
+    the model cannot be copied.
     """
     try:
         optional = _optional_arguments(model)
         ways = [optional, {}] if optional else [{}]
         with undisturbed():
             return [_trace_once(model, training, fixed) for training in (True, False) for fixed in ways]
-    # What a forward raises when it is given stand-ins for tensors can be any exception at all.
+    # With proxies in place of tensors, a forward can raise any exception.
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise Misconfigured(f"the model cannot be traced: {reason}", where=type(model).__name__) from error
 
 
 def _trace_once(model: nn.Module, training: bool, fixed: dict[str, Any]) -> Flow:
-    # Parameters are shared: the tracer puts stand-ins in their place, so that no forward can write to them.
+    # The copy shares the parameters: the tracer replaces them by proxies, so no forward can write to them.
     replica = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     originals = dict(zip(replica.modules(), model.modules(), strict=True))
     if not training:

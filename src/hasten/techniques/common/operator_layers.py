@@ -14,13 +14,7 @@ from hasten.kernels.activation import gelu
 from hasten.kernels.attention import scaled_dot_product_attention
 from hasten.kernels.normalization import add_layer_norm
 from hasten.kernels.softmax import cross_entropy, softmax
-from hasten.techniques.common.attention_layers import (
-    calls_attention,
-    is_plain_multihead,
-    multihead_attention,
-    names_in_forward,
-    with_fused_attention,
-)
+from hasten.techniques.common.attention_layers import calls_attention, names_in_forward, with_fused_attention
 
 WhyPlain = Callable[[torch.device], str | None]
 
@@ -70,12 +64,6 @@ FUSED_LAYERS: Mapping[str, FusedLayer] = {
         kind="a layer that calls scaled_dot_product_attention",
         forward=with_fused_attention,
         fits=calls_attention,
-        why_plain=scaled_dot_product_attention.why_plain,
-    ),
-    "multihead_attention": FusedLayer(
-        kind="MultiheadAttention",
-        forward=multihead_attention,
-        fits=is_plain_multihead,
         why_plain=scaled_dot_product_attention.why_plain,
     ),
 }

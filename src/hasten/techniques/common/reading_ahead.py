@@ -1,14 +1,14 @@
-"""What the techniques of reading ahead ask of a Setup: whether anything is read, and how large a batch is."""
+"""For the techniques that read batches ahead: whether workers can read a Setup's data, and how large a batch is."""
 
 from __future__ import annotations
 
-from hasten.data.loading.limits import BATCHES_AHEAD, Room, is_ample
-from hasten.data.workers.batch_pickling import parcel
+from hasten.data.loading.loader_options import BATCHES_AHEAD, Room, is_ample
+from hasten.data.workers.batch_pickling import pickled_size
 from hasten.techniques.setup import Setup
 
 
 def why_nothing_is_read(setup: Setup) -> str | None:
-    """Why there is nothing that a worker could or may read ahead; None where there is."""
+    """Why no worker can read ahead; None where one can."""
     if setup.train is None:
         return "there is no training data yet"
     if setup.train.on_accelerator:
@@ -16,12 +16,12 @@ def why_nothing_is_read(setup: Setup) -> str | None:
     if setup.train.why_not_ahead is not None:
         return setup.train.why_not_ahead
     if setup.train.gathers or setup.loader.in_memory is not None:
-        return "batches are gathered from memory by index, in less time than it takes to send them between processes"
+        return "batches are gathered from memory by index, faster than they could be sent between processes"
     return None
 
 
 def why_no_process_reads(setup: Setup) -> str | None:
-    """Why there is no worker process that a setting could change; None where there is one."""
+    """Why no worker process reads, whose settings could change; None where one does."""
     why = why_nothing_is_read(setup)
     if why is not None:
         return why
@@ -35,5 +35,5 @@ def batches_ahead(setup: Setup) -> int:
 
 
 def batch_bytes(setup: Setup, room: Room, *, workers: int, ahead: int) -> int:
-    """Of the tensors in one batch; 0 where there is room for any batch, as reading one can take a while."""
-    return 0 if is_ample(room.shared_bytes, workers, ahead) else parcel(setup.sample).shared_bytes
+    """The bytes of the tensors in one batch; 0 where there is memory for any batch, as reading one takes time."""
+    return 0 if is_ample(room.shared_bytes, workers, ahead) else pickled_size(setup.sample).shared_bytes

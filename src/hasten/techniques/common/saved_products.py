@@ -1,4 +1,4 @@
-"""What a recomputed block keeps all the same: results of products, which are dear to compute and few beside the others.
+"""Save the results of products in a recomputed block: they are expensive to compute and small beside the rest.
 
 Source: torch.utils.checkpoint, selective activation checkpointing; Chen et al. 2016, arXiv:1604.06174, section 4.
 """
@@ -13,39 +13,27 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from hasten.kernels.attention import scaled_dot_product_attention  # noqa: F401  defines the operator
+from hasten.techniques.common import torch_internals
 
-_ATEN = torch.ops.aten
-PRODUCTS = frozenset(
-    {
-        _ATEN.mm.default,
-        _ATEN.addmm.default,
-        _ATEN.bmm.default,
-        _ATEN.baddbmm.default,
-        _ATEN.linear.default,
-        _ATEN.convolution.default,
-        _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
-        torch.ops.hasten.attention.default,
-        _ATEN._scaled_dot_product_flash_attention.default,
-        _ATEN._scaled_dot_product_efficient_attention.default,
-        _ATEN._scaled_dot_product_cudnn_attention.default,
-    }
-)
+PRODUCTS = torch_internals.PRODUCTS | {torch.ops.hasten.attention.default}
 Context = AbstractContextManager[Any]
 
 
-def keeping_nothing(first: Context, later: Context) -> tuple[Context, Context]:
+def saving_nothing(first: Context, later: Context) -> tuple[Context, Context]:
     return first, later
 
 
-def keeping_products(first: Context, later: Context) -> tuple[Context, Context]:
-    """Contexts of a first forward pass and of the one that recomputes it, of which the second is given products as the
-    first has computed them. They differentiate it once."""
-    keep, give = create_selective_checkpoint_contexts(_policy)
-    return _both(first, keep), _both(later, give)
+def saving_products(first: Context, later: Context) -> tuple[Context, Context]:
+    """Contexts of a first forward and of the one that recomputes it, which gets the products of the first.
+
+    They differentiate the block once.
+    """
+    save, restore = create_selective_checkpoint_contexts(_policy)
+    return _both(first, save), _both(later, restore)
 
 
 def products_in_a_compiler() -> tuple[Context, Context]:
-    """The same where torch.compile traces the block, which keeps a block's buffers by itself."""
+    """The same where torch.compile traces the block, which keeps the block's buffers by itself."""
     return create_selective_checkpoint_contexts(_policy)
 
 

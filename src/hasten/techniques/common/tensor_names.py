@@ -1,4 +1,4 @@
-"""Layers that a plan names for several ranks to hold together, and in which way."""
+"""Layers that a plan names for tensor parallelism, and how each is divided."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _FIX = "write names as model.named_modules() gives them, with * for any part"
 
 
 def named(model: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, Division]]:
-    """Layers that a plan names, and how they are divided. Raises PlanError for a name that is none of the model's."""
+    """Layers that a plan names, and how they are divided. Raises PlanError for a name that matches nothing."""
     for option, patterns in options.items():
         for pattern in map(str, patterns):
             found = [*_NAMED[option](model, pattern)]
             if not found:
-                what = f"{option} names {pattern!r}, which nothing in the model is"
+                what = f"{option} names {pattern!r}, which matches nothing in the model"
                 raise PlanError(what, where="tensor", fix=_FIX)
             yield from found
 
 
 def matching(model: nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Names of modules, in the model's order. Raises PlanError for a pattern that none has."""
+    """Names of modules, in the model's order. Raises PlanError for a pattern that matches none."""
     found = dict[str, None]()
     for pattern in patterns:
         names = [name for name, _ in model.named_modules() if name and fnmatchcase(name, str(pattern))]
         if not names:
-            what = f"sequence names {str(pattern)!r}, which nothing in the model is"
+            what = f"sequence names {str(pattern)!r}, which matches nothing in the model"
             raise PlanError(what, where="tensor", fix=_FIX)
         found |= dict.fromkeys(names)
     return [name for name in found if name.rpartition(".")[0] not in found]
@@ -70,8 +70,8 @@ def _vocabulary(model: nn.Module, pattern: str) -> Iterator[tuple[str, Division]
 
 
 def _is_plain_embedding(module: nn.Module) -> bool:
-    """Of torch's own, which neither changes its vectors as it looks them up, nor counts the words of a batch."""
-    if type(module) is not nn.Embedding or "weight" not in module._parameters:
+    """Whether it is torch's own, which neither changes its vectors in a lookup, nor counts the words of a batch."""
+    if type(module) is not nn.Embedding or "weight" not in dict(module.named_parameters(recurse=False)):
         return False
     return module.max_norm is None and not module.scale_grad_by_freq and not module.sparse
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from hasten.data.loading.ahead import copied, copied_ahead
 from hasten.data.loading.batch_loader import Microbatch, TrainLoader
+from hasten.data.loading.device_transfer import copied, copied_ahead
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import Source
 from hasten.facts.job import Job
@@ -103,7 +103,7 @@ class TrainingData:
     def describe(self, step: int) -> str:
         """Which samples an optimizer step took, in words."""
         place = self.position.of(step)
-        return "samples that are not known any more" if place is None else self.loader.samples_told(*place)
+        return "samples that are not known any more" if place is None else self.loader.samples_in_words(*place)
 
     def split_into(self, microbatch_size: int | None) -> None:
         """Use microbatches of this size from now on; an iteration over the present epoch ends."""

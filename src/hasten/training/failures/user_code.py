@@ -62,7 +62,7 @@ def is_users(filename: str) -> bool:
 
 _OTHERS = tuple(
     {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {Path(os.path.abspath(__file__)).parents[1]}
+    | {Path(os.path.abspath(__file__)).parents[2]}
 )
 
 

@@ -6,7 +6,7 @@ import hashlib
 from functools import partial
 from typing import Any
 
-from hasten.data.cache.code_text import text_of_module
+from hasten.data.cache.cache_key import text_of_module
 from hasten.facts.job import Job, Schedule
 from hasten.training.setup.settings import is_library
 

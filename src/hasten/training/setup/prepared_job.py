@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.cache.cached_source import Watcher, stored
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.order.randomness import seed_everything, undisturbed
@@ -107,7 +107,7 @@ def prepare_job(
     return PreparedJob(
         setup=setup,
         plan=with_claims(plan, claims),
-        train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
+        train=stored(train, setup.loader, setup.device, machine, watcher),
         valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
         batch_size=setup.batch_size,
         declared=declared,
@@ -132,7 +132,7 @@ def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
 def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
     """The evaluation's data as the plan wants the training's kept; as it is, with a notice, where that does not fit."""
     try:
-        return kept(valid, setup.loader, setup.device, setup.machine, watcher)
+        return stored(valid, setup.loader, setup.device, setup.machine, watcher)
     except OutOfMemory as error:
         setup.notices.append(f"valid is not held in memory: {error.what}")
         return valid

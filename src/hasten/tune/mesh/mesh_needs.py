@@ -26,7 +26,7 @@ from hasten.facts.machine import read_machine
 from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
 from hasten.measure.flop_count import profile_flops
-from hasten.techniques.common.few_samples import few_samples
+from hasten.techniques.common.batch_split import few_samples
 from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.probes.quiet import undisturbed
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job

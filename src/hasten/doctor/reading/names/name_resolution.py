@@ -1,5 +1,5 @@
-"""What the names in a file mean: followed through imports and their aliases, assignments, attributes of `self`, and
-parameters of functions that the file calls from one place.
+"""What the names of a file mean: through imports, assignments, attributes of `self`, and parameters of functions that
+the file calls from one place.
 
 A name that could mean two things means nothing here: what a rule cannot know is not a finding.
 """
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Binding, Function, Kind, Scope, Scopes, begin
-from hasten.doctor.reading.names.stars import starred
 
 _DEEPEST = 20  # assignments to follow
 _BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case)
@@ -31,8 +30,16 @@ _MOVED = (
     (re.compile(r"^torch\.autograd\.(?=(no_grad|inference_mode|set_grad_enabled|enable_grad)$)"), "torch."),
     (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
     (re.compile(r"^torch\.cuda\.memory\."), "torch.cuda."),
+    (re.compile(r"^(torch\.(?:\w+\.)?amp\.)(autocast_mode|grad_scaler)\."), r"\1"),
 )
 """Where a class was written, and the name that it is known by."""
+_OF_STARS = {
+    "torch.optim": "SGD Adam AdamW Adagrad Adadelta Adamax ASGD LBFGS NAdam RAdam RMSprop Rprop SparseAdam Adafactor",
+    "torch.utils.data": ("DataLoader Dataset IterableDataset TensorDataset ConcatDataset Subset random_split Sampler "
+                         "RandomSampler SequentialSampler WeightedRandomSampler BatchSampler DistributedSampler"),
+    "torch": "Tensor Generator Size FloatTensor LongTensor",
+}  # fmt: skip
+"""By module, the names that `from module import *` gives beside the layers of torch.nn and the functions."""
 
 
 class Names:
@@ -72,9 +79,15 @@ class Names:
         return found.pop() if len(found) == 1 else None
 
     def _starred(self, name: str) -> str | None:
-        imports = self.scopes.module.bindings.get("*", [])
-        meant = starred(name, [each.imported.removesuffix(".*") for each in imports]) if imports else None
-        return _known_as(meant) if meant is not None else None
+        """What `from torch.nn import *` and the like make of it; None where another star may have given it."""
+        modules = {each.imported.removesuffix(".*") for each in self.scopes.module.bindings.get("*", [])}
+        module = next((module for module, names in _OF_STARS.items() if name in names.split()), "")
+        if not module and name[:1].isupper():
+            module = "torch.nn"
+        elif not module:
+            module = "torch" if "torch" in modules else "torch.nn.functional"
+        others = any(not each.startswith("torch") for each in modules)
+        return _known_as(f"{module}.{name}") if module in modules and not others else None
 
     def _meaning(self, binding: Binding, name: str, depth: int) -> str | None:
         if binding.kind is Kind.IMPORT:
@@ -88,11 +101,7 @@ class Names:
 
     def value(self, node: ast.AST | None) -> ast.expr | None:
         """What a name or an attribute of `self` is, where that is one expression; None where not."""
-        bindings: list[Binding] = []
-        if isinstance(node, ast.Name):
-            bindings = self.bindings(node)
-        elif isinstance(node, ast.Attribute):
-            bindings = self.attribute_bindings(node)
+        bindings = self.bindings_of(node)
         return self.source(bindings[0]) if len(bindings) == 1 else None
 
     def followed(self, node: ast.AST | None) -> ast.AST | None:
@@ -172,10 +181,15 @@ class Names:
 
     def attribute_bindings(self, node: ast.Attribute) -> list[Binding]:
         """Of `self.name`, in its class."""
-        if not isinstance(node.value, ast.Name) or node.value.id not in {"self", "cls"}:
-            return []
-        owner = self.enclosing(node, ast.ClassDef)
+        is_own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
+        owner = self.enclosing(node, ast.ClassDef) if is_own else None
         return self.scopes.attributes.get(owner, {}).get(node.attr, []) if isinstance(owner, ast.ClassDef) else []
+
+    def bindings_of(self, node: ast.AST | None) -> list[Binding]:
+        """Of a name or of `self.name`; none of anything else."""
+        if isinstance(node, ast.Name):
+            return self.bindings(node)
+        return self.attribute_bindings(node) if isinstance(node, ast.Attribute) else []
 
     def _reaching(self, bindings: list[Binding], name: ast.Name) -> list[Binding]:
         """Of one scope: from the last before it, back to one that it surely passed. Where none stands before it, those
@@ -249,15 +263,17 @@ class Names:
             return self.method_of(self.class_of(node.value), node.attr)
         return None
 
+    def classes(self, owner: ast.ClassDef | None) -> list[ast.ClassDef]:
+        """The class, and those of this file that it derives from."""
+        found = list[ast.ClassDef]()
+        while owner is not None and owner not in found:
+            found.append(owner)
+            owner = next(filter(None, map(self.class_named, owner.bases)), None)
+        return found
+
     def method_of(self, owner: ast.ClassDef | None, name: str) -> Function | None:
         """Its own, or that of a class of this file that it derives from."""
-        for _ in range(_DEEPEST):
-            found = method(owner, name) if owner is not None else None
-            if owner is None or found is not None:
-                return found
-            bases = [base for each in owner.bases if (base := self.class_named(each)) not in {None, owner}]
-            owner = bases[0] if bases else None
-        return None
+        return next(filter(None, (method(each, name) for each in self.classes(owner))), None)
 
     def class_of(self, node: ast.AST | None) -> ast.ClassDef | None:
         """The class of this file that it is an object of; of `self`, the one around it."""
@@ -307,27 +323,19 @@ class Names:
 
     def _find_uses(self, function: Function) -> list[ast.AST]:
         owner = self.parents[function]
-        if not isinstance(owner, ast.ClassDef):
-            return [each for each in self._read_names.get(function.name, []) if self.function_named(each) is function]
-        if function.name == "__init__":
-            named = [each for each in self._read_names.get(owner.name, []) if self.class_named(each) is owner]
+        if function.name == "__init__" and isinstance(owner, ast.ClassDef):
+            named = [each for each in self._reads.get(owner.name, []) if self.class_named(each) is owner]
             return [each for each in named if not isinstance(self.parents[each], ast.ClassDef)]
-        return [each for each in self._read_attributes.get(function.name, []) if self.function_named(each) is function]
+        return [each for each in self._reads.get(function.name, []) if self.function_named(each) is function]
 
     @cached_property
-    def _read_names(self) -> dict[str, list[ast.Name]]:
-        found: dict[str, list[ast.Name]] = {}
-        for node in self.scopes.nodes.get(ast.Name, []):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                found.setdefault(node.id, []).append(node)
-        return found
-
-    @cached_property
-    def _read_attributes(self) -> dict[str, list[ast.Attribute]]:
-        found: dict[str, list[ast.Attribute]] = {}
-        for node in self.scopes.nodes.get(ast.Attribute, []):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                found.setdefault(node.attr, []).append(node)
+    def _reads(self) -> dict[str, list[ast.AST]]:
+        """Names and attributes that are read, by what they are called."""
+        found: dict[str, list[ast.AST]] = {}
+        for node in (*self.scopes.nodes.get(ast.Name, []), *self.scopes.nodes.get(ast.Attribute, [])):
+            match node:
+                case ast.Name(called, ast.Load()) | ast.Attribute(_, called, ast.Load()):
+                    found.setdefault(called, []).append(node)
         return found
 
     def calls_of(self, function: Function) -> Iterator[ast.Call]:
@@ -356,10 +364,9 @@ def method(owner: ast.ClassDef, name: str) -> Function | None:
 
 
 def only_return(function: Function | None) -> ast.expr | None:
-    if function is None:
-        return None
-    returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
-    return returns[0] if len(returns) == 1 else None
+    """What a function returns in its one `return`."""
+    found = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)] if function is not None else []
+    return found[0] if len(found) == 1 else None
 
 
 def argument_for(parameter: ast.arg, function: Function, call: ast.Call) -> ast.expr | None:
@@ -367,9 +374,7 @@ def argument_for(parameter: ast.arg, function: Function, call: ast.Call) -> ast.
     for keyword in call.keywords:
         if keyword.arg == parameter.arg:
             return keyword.value
-    if any(keyword.arg is None for keyword in call.keywords) or any(
-        isinstance(each, ast.Starred) for each in call.args
-    ):
+    if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
     plain = [*function.args.posonlyargs, *function.args.args]
     bound = int(bool(plain) and plain[0].arg in {"self", "cls"})

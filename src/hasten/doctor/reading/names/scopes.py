@@ -1,7 +1,4 @@
-"""Which name is bound where in a file: one pass over Python's own syntax tree, and nothing executed.
-
-A concrete syntax tree keeps comments, and takes seven times as long to read; only a fix needs one.
-"""
+"""Which name is bound where in a file: one pass over Python's syntax tree. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -10,9 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
 Position = tuple[int, int]  # line from 1, and bytes into it
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ITERATE = frozenset(
+    {"enumerate", "tqdm", "trange", "track", "iter", "islice", "cycle", "reversed", "log_every", "progress"}
+)
 _SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)
 
 
@@ -102,10 +103,8 @@ class Scopes:
             case ast.Assign(targets, value):
                 for target in targets:
                     self._bind_target(target, Binding(Kind.VALUE, node, end(node), value), scope)
-            case ast.AnnAssign(target, _, value) if value is not None:
+            case ast.AnnAssign(target, _, ast.expr() as value) | ast.NamedExpr(target, value):
                 self._bind_target(target, Binding(Kind.VALUE, node, end(node), value), scope)
-            case ast.NamedExpr(target, value):
-                self._bind_target(target, Binding(Kind.VALUE, node, end(node), value), _around_comprehensions(scope))
             case ast.AugAssign(target, _, value):
                 self._bind_target(target, Binding(Kind.AUGMENTED, node, end(node), value), scope)
             case ast.For(target, iterated) | ast.AsyncFor(target, iterated) | ast.comprehension(target, iterated):
@@ -118,8 +117,6 @@ class Scopes:
                 scope.add(name, Binding(Kind.PARAMETER, node, begin(node)))
             case ast.Global(names) | ast.Nonlocal(names):
                 scope.outer |= dict.fromkeys(names, self._sent_to(node, scope))
-            case ast.MatchAs(_, str(name)) | ast.MatchStar(str(name)):
-                scope.add(name, Binding(Kind.OTHER, node, begin(node)))
             case _:
                 pass
 
@@ -164,7 +161,11 @@ def _part(binding: Binding, target: ast.Tuple | ast.List, number: int) -> Bindin
     return Binding(Kind.PART, binding.node, binding.since, binding.source, number=number)
 
 
-def _around_comprehensions(scope: Scope) -> Scope:
-    while scope.parent is not None and isinstance(scope.node, COMPREHENSIONS):
-        scope = scope.parent
-    return scope
+def iterated(node: ast.expr) -> ast.expr:
+    """What a loop goes through, without enumerate(), tqdm() and the like around it."""
+    while isinstance(node, ast.Call) and node.args:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called not in _ITERATE:
+            return node
+        node = node.args[0]
+    return node

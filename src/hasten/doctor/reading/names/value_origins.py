@@ -1,8 +1,8 @@
-"""Where what an expression stands for may come from: followed through every assignment, every call of a function, what
-functions return, attributes, and entries of tuples, lists and dictionaries that are written out.
+"""All that an expression may be in some run of a file: through assignments, calls, returns, attributes, and entries of
+tuples, lists and dictionaries that are written out.
 
-Names.value says what a name is for sure, or nothing; this says all that it may be in some run. Where a trail is lost,
-its last expression stands for what is not known.
+Names.value says what a name surely is, or nothing. Here, where a trail is lost, its last expression stands for the
+rest.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hasten.doctor.reading.names.name_resolution import Names, argument_for, method
-from hasten.doctor.reading.names.scopes import Binding, Function, Kind
-from hasten.doctor.reading.steps.training_steps import iterated
+from hasten.doctor.reading.names.scopes import Binding, Function, Kind, iterated
 
 _ANY = object()  # an entry, whichever
 _MOST = 400  # expressions on the way from one
@@ -70,9 +69,7 @@ class Origins:
                 return [Origin(base, (_entry(index), *entries))]
             case ast.IfExp(_, body, orelse):
                 return [Origin(body, entries), Origin(orelse, entries)]
-            case ast.BoolOp(_, values):
-                return [Origin(each, entries) for each in values]
-            case ast.NamedExpr(_, value) | ast.Await(value) | ast.Starred(value):
+            case ast.Starred(value):
                 return [Origin(value, entries)]
             case ast.Call():
                 return self._called(node, here)
@@ -93,8 +90,6 @@ class Origins:
                     if not given:
                         return None
                     found += [Origin(value, here.entries) for value in given]
-                case Kind.ITEM if isinstance(each.source, ast.List | ast.Tuple):
-                    found.append(Origin(each.source, (_ANY, *here.entries)))
                 case _:
                     return None
         return found or None
@@ -159,7 +154,7 @@ def _taken(here: Origin) -> list[Origin] | None:
     match node:
         case ast.Tuple(values) | ast.List(values):
             if isinstance(entry, int) and -len(values) <= entry < len(values):
-                values = values[entry : entry + 1] if entry != -1 else values[-1:]
+                values = [values[entry]]
             elif entry is not _ANY:
                 return None
             return [Origin(each, tuple(rest)) for each in values]
@@ -170,9 +165,6 @@ def _taken(here: Origin) -> list[Origin] | None:
             return [Origin(each, tuple(rest)) for each in chosen] or None
         case ast.DictComp(_, value) | ast.ListComp(value) | ast.GeneratorExp(value):
             return [Origin(value, tuple(rest))]
-        case ast.Call(ast.Name("dict"), [], keywords):
-            chosen = [each.value for each in keywords if entry is _ANY or each.arg == entry]
-            return [Origin(each, tuple(rest)) for each in chosen] or None
         case _:
             return None
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hasten.doctor.reading.names.constants import ABSENT, Unknown, Values
+from hasten.doctor.reading.names.argument_values import ABSENT, Unknown, Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.names.scopes import Kind, Loop, iterated
 from hasten.doctor.reading.names.value_origins import Origins, contents
 from hasten.doctor.reading.objects.device_moves import Devices
 from hasten.doctor.reading.objects.loaded_datasets import Datasets, Source
-from hasten.doctor.reading.steps.training_steps import Loop, Step, Training, iterated
+from hasten.doctor.reading.steps.training_steps import Step, Training
 
 LOADER = "torch.utils.data.DataLoader"
 _POSITIONS = {"dataset": 0, "batch_size": 1, "shuffle": 2, "sampler": 3, "batch_sampler": 4, "num_workers": 5,
@@ -75,9 +75,9 @@ class Loader:
 class Loaders:
     """Of one file. all: in its order."""
 
-    def __init__(self, names: Names, values: Values, training: Training, devices: Devices) -> None:
+    def __init__(self, names: Names, values: Values, training: Training, devices: Devices, origins: Origins) -> None:
         self._names, self._training, self._devices = names, training, devices
-        self.origins = Origins(names)
+        self.origins = origins
         calls = [call for call in _of(names, ast.Call) if names.qualified(call.func) == LOADER]
         self.all = [Loader(call, values) for call in calls]
         self._by_call = {loader.call: loader for loader in self.all}
@@ -165,16 +165,9 @@ class Loaders:
         return [each for each in around if each in turns - made_in and self._runs_twice(each, loader)]
 
     def _runs_twice(self, loop: Loop, loader: Loader) -> bool:
-        if isinstance(loop, ast.While):
-            return True
-        match iterated(loop.iter):
+        match None if isinstance(loop, ast.While) else iterated(loop.iter):
             case ast.Call(ast.Name("range"), [stop]):
                 return loader.values.constant(stop) not in {0, 1}
-            case ast.Call(ast.Name("range"), [start, stop]):
-                begin, end = loader.values.constant(start), loader.values.constant(stop)
-                return not isinstance(begin, int) or not isinstance(end, int) or end - begin > 1
-            case ast.List(values) | ast.Tuple(values):
-                return len(values) > 1
             case _:
                 return True
 
@@ -228,8 +221,6 @@ class Loaders:
                             waiting.append(binding.source)
                 case ast.Subscript(base) | ast.Attribute(base, "data") | ast.Starred(base):
                     waiting.append(base)
-                case ast.Tuple(values) | ast.List(values):
-                    waiting += values
                 case ast.ListComp(value) | ast.GeneratorExp(value) | ast.DictComp(_, value):
                     waiting.append(value)
                 case ast.Call(ast.Attribute(base, method)) if method in _TAKEN_FROM_BATCHES:
@@ -262,7 +253,7 @@ def _is_placed(call: ast.Call) -> bool:
 
 def _chooses(loop: Loop, read: ast.AST) -> bool:
     """Whether each turn reads another: `for phase in phases: for batch in loaders[phase]`."""
-    if not isinstance(loop, ast.For | ast.AsyncFor) or not isinstance(read, ast.For | ast.AsyncFor | ast.comprehension):
+    if isinstance(loop, ast.While) or not isinstance(read, ast.For | ast.AsyncFor | ast.comprehension):
         return False
     chosen = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     return any(isinstance(each, ast.Name) and each.id in chosen for each in ast.walk(iterated(read.iter)))

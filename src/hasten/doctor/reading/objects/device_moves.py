@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from hasten.doctor.reading.names.constants import Unknown, Values
+from hasten.doctor.reading.names.argument_values import Unknown, Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function
 

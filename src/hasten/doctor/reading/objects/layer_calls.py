@@ -26,8 +26,6 @@ class Layers:
         """The layers that a Sequential is made of, as they are written; of one that is given by a star, none."""
         if len(call.args) == 1:
             match call.args[0]:
-                case ast.Starred(ast.List(layers) | ast.Tuple(layers)):
-                    return layers
                 case ast.Call(_, [ast.List(pairs) | ast.Tuple(pairs)]):  # OrderedDict([("name", layer), …])
                     return [each.elts[1] for each in pairs if isinstance(each, ast.Tuple) and len(each.elts) == 2]
         return call.args

@@ -6,10 +6,11 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from hasten.doctor.reading.names.constants import ABSENT, Values
-from hasten.doctor.reading.names.name_resolution import Names, method
+from hasten.doctor.reading.names.argument_values import ABSENT, Values
+from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function
 from hasten.doctor.reading.names.value_origins import Origin, Origins, contents
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 
 _PARTS = frozenset({"torch.utils.data.Subset", "torch.utils.data.random_split", "torch.utils.data.ConcatDataset",
                     "builtins.list"})  # fmt: skip
@@ -29,11 +30,11 @@ _READS_A_FILE = frozenset(
      "numpy.memmap", "cv2.imdecode", "cv2.VideoCapture", "pydicom.dcmread", "SimpleITK.ReadImage",
      "matplotlib.image.imread", "matplotlib.pyplot.imread"}
 )  # fmt: skip
-_READING_METHODS = frozenset({"read_bytes", "read_text", "open"})
 _TRANSFORMS = ("transform", "augment", "preprocess")
 _TRANSFORM_LIBRARIES = ("torchvision.transforms.", "torchaudio.transforms.", "albumentations.", "monai.transforms.")
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "secrets.")
 _TENSORS = ("torch.", "numpy.")
+_MAKE = frozenset({"randn", "rand", "zeros", "ones", "arange", "tensor", "stack"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +57,13 @@ class Source:
 
     @cached_property
     def getitem(self) -> Function | None:
-        return self.datasets.method(self.owner, "__getitem__")
+        return self.datasets.names.method_of(self.owner, "__getitem__")
 
     @property
     def is_map_style(self) -> bool:
         """For sure: with a length, and samples by their index."""
         if self.owner is not None:
             return self.getitem is not None and not self.datasets.is_iterable(self.owner)
-        if isinstance(self.making, ast.List | ast.ListComp):
-            return True
         made = self.name == "torch.utils.data.TensorDataset" or self._is_of_hub
         return made or (self.name.startswith(_LIBRARIES) and self.name[-1] != ".") or self._is_array
 
@@ -107,27 +106,15 @@ class Source:
     @property
     def _is_array(self) -> bool:
         """A tensor or an array that is made here."""
-        last = self.name.rpartition(".")[2]
-        return self.name.startswith(_TENSORS) and last in {
-            "randn",
-            "rand",
-            "zeros",
-            "ones",
-            "arange",
-            "tensor",
-            "stack",
-        }
+        return self.name.startswith(_TENSORS) and self.name.rpartition(".")[2] in _MAKE
 
     @cached_property
     def _draws_an_index(self) -> bool:
         """`self.rows[random.randrange(…)]`"""
         assert self.getitem is not None
         names = self.datasets.names
-        drawn = [
-            each
-            for each in ast.walk(self.getitem)
-            if isinstance(each, ast.Call) and (names.qualified(each.func) or "").startswith(_RANDOM)
-        ]
+        calls = [each for each in ast.walk(self.getitem) if isinstance(each, ast.Call)]
+        drawn = [each for each in calls if (names.qualified(each.func) or "").startswith(_RANDOM)]
         return any(isinstance(around, ast.Subscript) for each in drawn for around in names.around(each))
 
 
@@ -164,8 +151,6 @@ class Datasets:
                 return [base]
             case ast.Call(_, [of, *_]) if self.names.qualified(node.func) in _PARTS:
                 return of.elts if isinstance(of, ast.List | ast.Tuple) else [of]
-            case ast.Call(_, [], [*_]) if self.names.qualified(node.func) in _PARTS:
-                return [each.value for each in node.keywords if each.arg in {"dataset", "datasets"}]
             case ast.Attribute(base, "dataset"):
                 return self._of_loader(base)
             case _:
@@ -189,20 +174,8 @@ class Datasets:
         made = [self.names.qualified(getattr(each.node, "func", None)) or "" for each in self._origins.of(node)]
         return bool(made) and all(each.startswith(_RANDOM) for each in made)
 
-    def bases(self, owner: ast.ClassDef | None) -> list[ast.ClassDef]:
-        """The class, and those of this file that it derives from."""
-        found = list[ast.ClassDef]()
-        while owner is not None and owner not in found:
-            found.append(owner)
-            inner = [self.names.class_named(base) for base in owner.bases]
-            owner = next((each for each in inner if each is not None), None)
-        return found
-
-    def method(self, owner: ast.ClassDef | None, name: str) -> Function | None:
-        return next((found for each in self.bases(owner) if (found := method(each, name)) is not None), None)
-
     def is_iterable(self, owner: ast.ClassDef) -> bool:
-        bases = [base for each in self.bases(owner) for base in each.bases]
+        bases = [base for each in self.names.classes(owner) for base in each.bases]
         return any(ast.unparse(base).endswith(_ITERABLE) for base in bases)
 
     def opens_or_transforms(self, function: Function) -> bool:
@@ -210,15 +183,9 @@ class Datasets:
 
     def _works(self, call: ast.Call) -> bool:
         name = self.names.qualified(call.func) or ""
-        if name in _READS_A_FILE:
+        if name in _READS_A_FILE or name.startswith(_TRANSFORM_LIBRARIES):
             return True
-        if name.startswith(_TRANSFORM_LIBRARIES):
-            return True
-        if not isinstance(call.func, ast.Attribute | ast.Name):
-            return False
-        called = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id
-        if called in _READING_METHODS and isinstance(call.func, ast.Attribute):
-            return True
+        called = name_of(call.func)
         origins = self._origins.of(call.func)
         made = [self.names.qualified(getattr(each.node, "func", None)) or "" for each in origins]
         if any(each.startswith(_TRANSFORM_LIBRARIES) for each in made):

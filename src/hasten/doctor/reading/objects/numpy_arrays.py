@@ -26,8 +26,6 @@ _KEEP_METHODS = frozenset(
     {"astype", "reshape", "copy", "transpose", "clip", "flatten", "ravel", "repeat", "round", "squeeze", "swapaxes",
      "view", "cumsum", "argsort"}
 )  # fmt: skip
-_REDUCE_METHODS = frozenset({"mean", "sum", "max", "min", "std", "var", "argmax", "argmin", "any", "all", "prod"})
-_ON_TENSORS = frozenset({"cpu", "detach"})  # before .numpy()
 
 
 class Arrays:
@@ -44,20 +42,12 @@ class Arrays:
                 return self._are_arrays(self._names.bindings(node), depth)
             case ast.Attribute(ast.Name("self")):
                 return self._are_arrays(self._names.attribute_bindings(node), depth)
-            case ast.Attribute(base, "T"):
-                return self.is_array(base, depth + 1)
-            case ast.Attribute(base, "values"):
-                return self._is_of_table(base)
             case ast.Subscript(base, index):
                 return self.is_array(base, depth + 1) and self._is_part(index, depth)
             case ast.BinOp(left, _, right):
                 return self.is_array(left, depth + 1) or self.is_array(right, depth + 1)
             case ast.UnaryOp(_, operand):
                 return self.is_array(operand, depth + 1)
-            case ast.Compare(left):
-                return self.is_array(left, depth + 1)
-            case ast.IfExp(_, body, orelse):
-                return self.is_array(body, depth + 1) and self.is_array(orelse, depth + 1)
             case ast.Call():
                 return self._is_made(node, depth)
             case _:
@@ -82,10 +72,7 @@ class Arrays:
 
     def _is_part(self, index: ast.expr, depth: int) -> bool:
         """Whether it takes several elements, and not one."""
-        if isinstance(index, ast.Tuple):
-            return any(self._is_part(each, depth) for each in index.elts)
-        none = isinstance(index, ast.Constant) and (index.value is None or index.value is Ellipsis)
-        return none or isinstance(index, ast.Slice | ast.Compare) or self.is_array(index, depth + 1)
+        return isinstance(index, ast.Slice | ast.Compare) or self.is_array(index, depth + 1)
 
     def _is_made(self, call: ast.Call, depth: int) -> bool:
         name = self._names.qualified(call.func) or ""
@@ -99,25 +86,14 @@ class Arrays:
             return (drawn in _DRAW and sized) or (drawn in {"rand", "randn"} and bool(call.args))
         if isinstance(call.func, ast.Attribute):
             method, base = call.func.attr, call.func.value
-            if method == "numpy":
-                return isinstance(base, ast.Call) and getattr(base.func, "attr", "") in _ON_TENSORS
             if method == "to_numpy" or (method in _DRAW and self._is_generator(base)):
                 return method in {"to_numpy", "permutation"} or bool(call.args[2:] or call.keywords)
             if method in _KEEP_METHODS:
-                return self.is_array(base, depth + 1)
-            if method in _REDUCE_METHODS and (call.args or any(each.arg == "axis" for each in call.keywords)):
                 return self.is_array(base, depth + 1)
         return self.is_array(only_return(self._names.function(call)), depth + 1)
 
     def _is_generator(self, node: ast.expr) -> bool:
         return self._names.made_by(node) in {"numpy.random.default_rng", "numpy.random.RandomState"}
-
-    def _is_of_table(self, node: ast.expr) -> bool:
-        """Whether it is a table of pandas, or columns of one."""
-        while isinstance(node, ast.Subscript):
-            node = node.value
-        made = self._names.made_by(node) or ""
-        return made.startswith("pandas.read_") or made == "pandas.DataFrame"
 
     def _holds_one(self, call: ast.Call, name: str) -> bool:
         """`np.array(3.0)`: there is nothing to copy."""

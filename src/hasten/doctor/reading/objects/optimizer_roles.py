@@ -1,7 +1,7 @@
-"""Optimizers, their schedulers and the scalers of their gradients: which expression is one, and which are the same.
+"""Optimizers, schedulers and gradient scalers: which expression is one, and which two are the same.
 
-One is known by what makes it, and where that is out of sight by its name. Two are told apart only where they surely
-differ.
+One is known by the call that makes it, or by its name where that is not in the file. Two are distinct only where they
+surely differ.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import re
 from enum import Enum, auto
 
-from hasten.doctor.reading.names.constants import Unknown, Values
+from hasten.doctor.reading.names.argument_values import Unknown, Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Kind
 
@@ -57,9 +57,7 @@ class Optimizers:
 
     def _sources(self, node: ast.AST) -> list[ast.expr]:
         """All that is assigned to it, without None."""
-        bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
-        bindings = self._names.attribute_bindings(node) if isinstance(node, ast.Attribute) else bindings
-        values = [each.source for each in bindings if each.kind is Kind.VALUE]
+        values = [each.source for each in self._names.bindings_of(node) if each.kind is Kind.VALUE]
         return [each for each in values if each is not None and not is_none(each)]
 
     def made(self, node: ast.AST | None) -> str:
@@ -85,8 +83,7 @@ class Optimizers:
         """Whether they surely are one object."""
         if one is None or other is None:
             return False
-        first, second = self._names.followed(one), self._names.followed(other)
-        if first is second:
+        if self._names.followed(one) is self._names.followed(other):
             return True
         return ast.unparse(one) == ast.unparse(other) and self._origin(one) == self._origin(other)
 
@@ -113,8 +110,6 @@ class Optimizers:
             return scope, frozenset(id(each) for each in bindings)
         if isinstance(node, ast.Attribute):
             return self._names.enclosing(node, ast.ClassDef, ast.Module), frozenset()
-        if isinstance(node, ast.Subscript):
-            return self._origin(node.value) if isinstance(node.slice, ast.Constant) else (None, frozenset())
         return None, frozenset()
 
     def _is_item(self, node: ast.expr) -> bool:

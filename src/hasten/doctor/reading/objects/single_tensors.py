@@ -54,8 +54,6 @@ class Single:
         match node:
             case ast.Name():
                 return self._are_tensors(self._names.bindings(node), node, depth)
-            case ast.Attribute(base, "T" | "mT" | "data" | "grad"):
-                return self.is_tensor(base, depth + 1)
             case ast.Attribute(ast.Name("self")):
                 return self._are_tensors(self._names.attribute_bindings(node), None, depth)
             case ast.Subscript(base, ast.Slice() | ast.Tuple()):
@@ -64,8 +62,6 @@ class Single:
                 return self.is_tensor(left, depth + 1) or self.is_tensor(right, depth + 1)
             case ast.UnaryOp(ast.USub() | ast.Invert(), operand):
                 return self.is_tensor(operand, depth + 1)
-            case ast.IfExp(_, body, orelse):
-                return self.is_tensor(body, depth + 1) and self.is_tensor(orelse, depth + 1)
             case ast.Call():
                 return self._is_made(node, depth)
             case _:
@@ -130,9 +126,8 @@ class Single:
             if method in _OF_A_TENSOR or (method in _REDUCE and not call.args and not call.keywords):
                 return self.is_tensor(base, depth + 1)
         made = self._names.made_by(call.func) or ""
-        if made.startswith("torchaudio.transforms."):
-            return True
-        if made.startswith("torch.nn.") and any(word in made for word in _PLAIN_LAYERS):
+        plain_layer = made.startswith("torch.nn.") and any(word in made for word in _PLAIN_LAYERS)
+        if plain_layer or made.startswith("torchaudio.transforms."):
             return True
         return self._returns_tensor(call, depth)
 

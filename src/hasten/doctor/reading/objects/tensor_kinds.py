@@ -1,7 +1,6 @@
-"""Which expressions of a file are tensors, and of what kind: with the graph of their loss, or without it, on the device
-that the file computes on, or on the host.
+"""Which expressions of a file are tensors, and of what kind: attached to a graph or not, on the device or on the host.
 
-An expression of which this is not known has no kind, and nothing is said of it.
+An expression of which this is not known has no kind.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ class Tensor(IntEnum):
     ATTACHED = 4  # with the graph that computed it, and on the device
 
 
-_TO_HOST = frozenset({"cpu"})
 _TO_NUMBERS = frozenset({"item", "tolist"})
 _NO_TENSORS = frozenset(
     {"size", "dim", "numel", "nelement", "ndimension", "backward", "is_contiguous", "element_size", "data_ptr", "keys",
@@ -48,18 +46,8 @@ _MADE_ON_HOST = frozenset(
 _NOT_TENSORS_OF_TORCH = ("torch.nn.", "torch.optim.", "torch.utils.", "torch.cuda.", "torch.amp.", "torch.backends.")
 _MODULES = frozenset({"torch.nn.Module", "lightning.LightningModule", "pytorch_lightning.LightningModule",
                       "lightning.pytorch.LightningModule", "torch.nn.Sequential"})  # fmt: skip
-_MODEL_NAMES = (
-    "model",
-    "net",
-    "network",
-    "encoder",
-    "decoder",
-    "generator",
-    "discriminator",
-    "critic",
-    "actor",
-    "policy",
-)
+_MODEL_NAMES = ("model", "net", "network", "encoder", "decoder", "generator", "discriminator", "critic", "actor",
+                "policy")  # fmt: skip
 _LOSS_NAMES = ("criterion", "loss_fn", "loss_func", "loss_function", "crit", "lossfn")
 
 
@@ -69,9 +57,9 @@ _WORDS_JOINED = re.compile(r"([a-z0-9])([A-Z])")  # netG
 class Tensors:
     """Of one file."""
 
-    def __init__(self, names: Names, training: Training, devices: Devices) -> None:
+    def __init__(self, names: Names, training: Training, devices: Devices, origins: Origins) -> None:
         self._names, self._training, self._devices = names, training, devices
-        self._origins = Origins(names)
+        self._origins = origins
         self._kinds: dict[ast.AST, Tensor | None] = {}
         self._losses: dict[str, list[ast.Name]] = {}
         for name in (each for call in training.backwards for each in differentiated(call)):
@@ -104,11 +92,8 @@ class Tensors:
                 return True
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
                 sources = [binding.source for binding in self._names.bindings(each)]
-                if (
-                    self._is_loss(each)
-                    or _is_called(each.id, ("loss",))
-                    or any(isinstance(s, ast.Call) and self._computes_loss(s) for s in sources)
-                ):
+                computed = any(isinstance(source, ast.Call) and self._computes_loss(source) for source in sources)
+                if computed or self._is_loss(each) or _is_called(each.id, ("loss",)):
                     return True
         return False
 
@@ -125,33 +110,25 @@ class Tensors:
         made = self._names.made_by(node)
         if made is not None:
             return self._makes_model(made, node)
-        if isinstance(node, ast.Name) and self._is_one_of_models(node):
-            return True
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            return _is_called(node.attr, _MODEL_NAMES)
-        if isinstance(node, ast.Name):
-            if node.id == "self":
+        match node:
+            case ast.Name("self"):
                 return self.is_module_class(self._names.class_of(node))
-            return _is_called(node.id, _MODEL_NAMES)
-        if isinstance(node, ast.Attribute) and self._names.qualified(node) is None:
-            return _is_called(node.attr, _MODEL_NAMES)
-        return False
+            case ast.Name(name):
+                return self._is_one_of_models(node) or _is_called(name, _MODEL_NAMES)
+            case ast.Attribute(_, name):
+                return self._names.qualified(node) is None and _is_called(name, _MODEL_NAMES)
+            case _:
+                return False
 
     def _is_one_of_models(self, node: ast.Name) -> bool:
-        """Where it is made in several ways, or handed back by `prepare` of a framework."""
+        """Where it is made in several ways, or returned by `prepare` of a framework."""
         origins = self._origins.calls(node)
         return bool(origins) and all(self._makes_model(self._names.made_by(each) or "", each) for each in origins)
 
     def is_module_class(self, owner: ast.ClassDef | None) -> bool:
-        for _ in range(_DEEPEST):
-            if owner is None:
-                return False
-            bases = [self._names.qualified(base) or ast.unparse(base) for base in owner.bases]
-            if any(base in _MODULES or base.endswith(("nn.Module", "LightningModule")) for base in bases):
-                return True
-            inner = [self._names.class_named(base) for base in owner.bases]
-            owner = next((each for each in inner if each is not None and each is not owner), None)
-        return False
+        bases = [base for each in self._names.classes(owner) for base in each.bases]
+        named = [self._names.qualified(base) or ast.unparse(base) for base in bases]
+        return any(each in _MODULES or each.endswith(("nn.Module", "LightningModule")) for each in named)
 
     def is_criterion(self, node: ast.AST) -> bool:
         """Whether calling it computes a loss."""
@@ -184,16 +161,15 @@ class Tensors:
                 return self.kind(base) if field in _FIELDS_OF_OUTPUTS else None
             case ast.Subscript(base, _):
                 return self.kind(base)
-            case ast.BinOp(ast.Constant(str()), _, _):
-                return None  # a text
             case ast.BinOp(left, _, right):
-                return _highest((self.kind(left), self.kind(right)))
+                is_text = isinstance(left, ast.Constant) and isinstance(left.value, str)
+                return None if is_text else _highest((self.kind(left), self.kind(right)))
             case ast.UnaryOp(_, operand):
                 return None if isinstance(node.op, ast.Not) else self.kind(operand)
             case ast.Compare(left, operators, others):
-                if any(isinstance(each, ast.Is | ast.IsNot | ast.In | ast.NotIn) for each in operators):
-                    return None
-                return _without_graph(_highest(self.kind(each) for each in (left, *others)))
+                compared = _highest(self.kind(each) for each in (left, *others))
+                tests = any(isinstance(each, ast.Is | ast.IsNot | ast.In | ast.NotIn) for each in operators)
+                return None if tests else _without_graph(compared)
             case ast.IfExp(_, body, orelse):
                 kinds = {self.kind(body), self.kind(orelse)}
                 return None if None in kinds else _highest(kinds)
@@ -229,14 +205,13 @@ class Tensors:
 
     def _is_number(self, binding: Binding) -> bool:
         """Whether it is surely none of a tensor: `.item()`, `float(…)`, 0.0."""
-        if binding.kind is not Kind.VALUE or binding.source is None:
-            return False
-        source = binding.source
-        if isinstance(source, ast.Call):
-            if isinstance(source.func, ast.Attribute) and source.func.attr in _TO_NUMBERS | {"numpy"}:
+        match binding.kind, binding.source:
+            case Kind.VALUE, ast.Call(ast.Attribute(_, "item" | "tolist" | "numpy")):
                 return True
-            return self._names.qualified(source.func) in {"builtins.float", "builtins.int", "builtins.len"}
-        return False
+            case Kind.VALUE, ast.Call(function):
+                return self._names.qualified(function) in {"builtins.float", "builtins.int", "builtins.len"}
+            case _:
+                return False
 
     def _of_binding(self, binding: Binding) -> Tensor | None:
         source = binding.source
@@ -247,11 +222,6 @@ class Tensors:
                 kinds = {self.kind(given) for given in self._names.seen_given_to(binding.node)}
                 return None if None in kinds else _highest(kinds)
             case Kind.PART:
-                if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
-                    if source.func.attr in {"shape", "size"}:
-                        return None
-                    if source.func.attr in {"max", "min", "topk", "sort"}:
-                        return _without_graph(self.kind(source))
                 return self._of_part(binding)
             case Kind.ITEM if source is not None and not isinstance(source, ast.Call):
                 return self.kind(source)
@@ -259,12 +229,15 @@ class Tensors:
                 return None
 
     def _of_part(self, binding: Binding) -> Tensor | None:
-        """Of several that a function of the file returns, the one that is taken."""
-        source = binding.source
-        returned = only_return(self._names.function(source)) if isinstance(source, ast.Call) else None
+        """Of several values, the one that is taken."""
+        source, number = binding.source, binding.number
+        if not isinstance(source, ast.Call):
+            return self.kind(source)
+        if isinstance(source.func, ast.Attribute) and source.func.attr in {"max", "min", "topk", "sort"}:
+            return _without_graph(self.kind(source))
+        returned = only_return(self._names.function(source))
         if isinstance(returned, ast.Tuple):
-            place = binding.number
-            return self.kind(returned.elts[place]) if place is not None and place < len(returned.elts) else None
+            return self.kind(returned.elts[number]) if number is not None and number < len(returned.elts) else None
         return self.kind(source)
 
     def _of_call(self, call: ast.Call) -> Tensor | None:
@@ -286,15 +259,12 @@ class Tensors:
             return None if self.is_model(call.func.value) else Tensor.DEVICE
         if self.is_model(call.func):
             return Tensor.ATTACHED
-        if self.is_criterion(call.func):
-            return self._of_arguments(call)
-        made = self._names.made_by(call.func) or ""
-        if made.startswith("torch.nn."):
+        if self.is_criterion(call.func) or (self._names.made_by(call.func) or "").startswith("torch.nn."):
             return self._of_arguments(call)
         return self.kind(only_return(self._names.function(call)))
 
     def _of_function(self, name: str, call: ast.Call) -> Tensor | None:
-        if name == "torch.func.functional_call" or name == "torch.nn.utils.stateless.functional_call":
+        if name.endswith(".functional_call"):
             return Tensor.ATTACHED
         kind, last = self._of_arguments(call), name.rpartition(".")[2]
         if last in _WITHOUT_GRADIENTS or name == "torch.autograd.grad":
@@ -324,7 +294,7 @@ class Tensors:
             return None
         if name == "numpy":
             return Tensor.ARRAY
-        if name in _TO_HOST or (name == "to" and _names_cpu(call)):
+        if name == "cpu" or (name == "to" and _names_cpu(call)):
             return Tensor.HOST
         if kind is Tensor.ARRAY:
             return Tensor.ARRAY
@@ -341,9 +311,6 @@ def _is_append(call: ast.Call, name: str) -> bool:
             return base == name
         case _:
             return False
-
-
-_DEEPEST = 6  # classes that derive from classes
 
 
 def differentiated(call: ast.Call) -> set[ast.Name]:
@@ -366,12 +333,8 @@ def _terms(node: ast.expr) -> set[ast.Name]:
     match node:
         case ast.Name():
             return {node}
-        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right):
             return _terms(left) | _terms(right)
-        case ast.BinOp(left, ast.Mult() | ast.Div(), right):
-            return _terms(left) | _terms(right)
-        case ast.UnaryOp(_, operand):
-            return _terms(operand)
         case ast.Call(ast.Attribute(base, "mean" | "sum")):
             return _terms(base)
         case _:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hasten.doctor.reading.names.constants import Values
+from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.names.scopes import Kind, Loop
 from hasten.doctor.reading.objects.optimizer_roles import words_of
 from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn, Updates
-from hasten.doctor.reading.steps.training_steps import Loop
 
 _SPLITTING = ("accum", "micro", "minibatch")
 

@@ -1,73 +1,44 @@
-"""Where a file computes in mixed precision: its autocasts, and the scalers of its losses."""
+"""Mixed precision in a file: its autocasts, and the scalers of its losses."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.constants import Unknown
-from hasten.doctor.reading.names.name_resolution import only_return
-from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.names.argument_values import Unknown
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.training_steps import Ran, Step
 
 _OUTDATED = ("torch.cuda.amp.", "torch.cpu.amp.")
-_MODULES = frozenset({"autocast_mode", "grad_scaler"})
 _AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
 _SCALERS = frozenset(
     {"torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler",
      "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"}
 )  # fmt: skip
-_DEEPEST = 6
-
-
-def known_as(name: str | None) -> str:
-    """Without the module in which it was written: torch.cuda.amp.autocast for torch.cuda.amp.autocast_mode.autocast."""
-    return ".".join(part for part in (name or "").split(".") if part not in _MODULES)
 
 
 def outdated(code: Code, node: ast.AST) -> str | None:
     """What it is called in torch.cuda.amp or torch.cpu.amp: "autocast" and the like. None where it is of neither."""
-    name = known_as(code.names.qualified(node))
+    name = code.names.qualified(node) or ""
     return name.rpartition(".")[2] if name.startswith(_OUTDATED) else None
 
 
 # ── autocasts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def autocasts(code: Code, entered: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
-    """The calls that may make a context: it is entered by `with`, or decorates a function."""
-    if depth > _DEEPEST:
-        return
-    node = code.names.followed(entered)
-    match node:
-        case ast.IfExp(_, body, orelse):
-            for each in (body, orelse):
-                yield from autocasts(code, each, depth + 1)
-        case ast.Name():
-            for binding in code.names.bindings(node):
-                if binding.source is not None:
-                    yield from autocasts(code, binding.source, depth + 1)
-        case ast.Call(function):
-            name = known_as(code.names.qualified(function))
-            given = node.args[0] if name == "functools.partial" and node.args else None
-            if name in _AUTOCASTS or known_as(code.names.qualified(given)) in _AUTOCASTS:
-                yield node
-            else:
-                returned = only_return(code.names.function(node))
-                inner = returned if returned is not None else code.names.followed(function)
-                if isinstance(inner, ast.Call):
-                    yield from autocasts(code, inner, depth + 1)
-
-
 def entered_by(code: Code, node: ast.AST) -> list[ast.Call]:
-    """The autocasts of a `with`, or of a function's decorators."""
-    entered: list[ast.expr] = []
-    if isinstance(node, ast.With):
-        entered = [item.context_expr for item in node.items]
-    elif isinstance(node, Function):
-        entered = node.decorator_list
-    return [call for each in entered for call in autocasts(code, each)]
+    """The autocasts that a `with`, or a function's decorators, may enter."""
+    entered = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+    calls = [call for each in entered or getattr(node, "decorator_list", []) for call in code.origins.calls(each)]
+    made = [each for call in calls for each in (call, code.names.followed(call.func)) if isinstance(each, ast.Call)]
+    return [each for each in made if _makes_autocast(code, each)]
+
+
+def _makes_autocast(code: Code, call: ast.Call) -> bool:
+    """Also `partial(torch.autocast, …)`."""
+    name = code.names.qualified(call.func)
+    given = call.args[0] if name == "functools.partial" and call.args else None
+    return name in _AUTOCASTS or code.names.qualified(given) in _AUTOCASTS
 
 
 def is_on(code: Code, autocast: ast.Call) -> bool:
@@ -79,7 +50,7 @@ def is_on(code: Code, autocast: ast.Call) -> bool:
 
 def argument(code: Code, autocast: ast.Call, name: str) -> ast.expr | Unknown:
     """enabled, or dtype, of an autocast of either kind; of a partial() of one, what it is given by name."""
-    called = known_as(code.names.qualified(autocast.func))
+    called = code.names.qualified(autocast.func) or ""
     places = {"enabled": 0, "dtype": 1} if called.startswith(_OUTDATED) else {"dtype": 1, "enabled": 2}
     return code.values.argument(autocast, name, places[name] if called in _AUTOCASTS else None)
 
@@ -94,7 +65,7 @@ def is_bfloat16(code: Code, autocast: ast.Call) -> bool:
 
 def scalers(code: Code) -> list[ast.Call]:
     """The calls that make one, in the order of the file."""
-    return [call for call in code.all(ast.Call) if known_as(code.names.qualified(call.func)) in _SCALERS]
+    return [call for call in code.all(ast.Call) if code.names.qualified(call.func) in _SCALERS]
 
 
 def steps_of(code: Code, scaler: ast.Call) -> list[Step]:

@@ -1,4 +1,4 @@
-"""How a file evaluates: which of its loops do, which call in them is the model's, and whether that records a graph."""
+"""The evaluation loops of a file, the call of the model in each, and whether that call records a graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from hasten.doctor.reading.names.constants import Values
-from hasten.doctor.reading.names.name_resolution import Names, method
-from hasten.doctor.reading.names.scopes import Function, begin, end
+from hasten.doctor.reading.names.argument_values import Values
+from hasten.doctor.reading.names.name_resolution import Names
+from hasten.doctor.reading.names.scopes import Function, begin, end, iterated
 from hasten.doctor.reading.names.value_origins import Origins
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
 from hasten.doctor.reading.steps.model_modes import Modes
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
-from hasten.doctor.reading.steps.training_steps import Around, Training, iterated
+from hasten.doctor.reading.steps.training_steps import Around, Training
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOADERS = re.compile(
@@ -45,8 +46,8 @@ _RUN_BY_FRAMEWORKS = re.compile(r"valid|test|predict|eval")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """One run of an evaluation loop. call: the model's, in the loop or in a function that only evaluations call; the
-    call in the loop that leads to it, otherwise. index: of the model's call. model: the objects that it may be."""
+    """One run of an evaluation loop. call: of the model, or the call in the loop that leads to it where training uses
+    the function around it too. index: of the model's call in the timeline. model: the objects that it may be."""
 
     loop: ast.AST
     call: ast.Call
@@ -132,7 +133,7 @@ class Evaluations:
         return {step.node for step in self._training.steps}
 
     def _is_part_of_step(self, around: Around) -> bool:
-        """Whether each training step runs it: what it computes may be gone back through later."""
+        """Whether each training step runs it: a later backward() may need what it computes."""
         places = [number for number, (each, _) in enumerate(around) if each in self._steps]
         conditions = (ast.If, ast.IfExp, ast.ExceptHandler)
         return bool(places) and not any(isinstance(each, conditions) for each, _ in around[places[-1] :])
@@ -151,16 +152,16 @@ class Evaluations:
             if followed is read or not isinstance(followed, ast.expr) or iterated(followed) is followed:
                 break
             read = followed
-        several = read.args if isinstance(read, ast.Call) and _last_name(read.func) == "zip" else [read]
+        several = read.args if isinstance(read, ast.Call) and name_of(read.func) == "zip" else [read]
         return any(self._is_loader(each) for each in several)
 
     def _is_loader(self, node: ast.expr) -> bool:
         inner = node
         while isinstance(inner, ast.Subscript):
             inner = inner.value
-        if _LOADERS.search(_last_name(inner.func if isinstance(inner, ast.Call) else inner)):
+        if _LOADERS.search(name_of(inner.func if isinstance(inner, ast.Call) else inner)):
             return True
-        return any(_last_name(each.func).lower().endswith("loader") for each in self._origins.calls(node))
+        return any(name_of(each.func).lower().endswith("loader") for each in self._origins.calls(node))
 
     def _evaluates(self, loop: ast.AST) -> bool:
         """Whether nothing in it looks as if it trained, or needed gradients."""
@@ -170,18 +171,17 @@ class Evaluations:
         body: list[ast.stmt] = getattr(loop, "body", [])
         if isinstance(loop, ast.expr):
             body = [ast.Expr(loop)]
-        nodes = [each.node for each in self._training.run(body)]
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(loop)):
             return False
-        return not any(map(_hints, nodes)) and not self._is_gone_back_through(loop, function)
+        trains = any(_hints(each.node) for each in self._training.run(body))
+        return not trains and not self._is_differentiated_later(loop, function)
 
-    def _is_gone_back_through(self, loop: ast.AST, function: ast.AST | None) -> bool:
-        """Whether what it has summed up trains something behind it."""
+    def _is_differentiated_later(self, loop: ast.AST, function: ast.AST | None) -> bool:
+        """Whether what it has summed up trains something after it."""
         inside = [each for each in ast.walk(loop) if isinstance(each, ast.Name)]
         bound = {each.id for each in inside if isinstance(each.ctx, ast.Store)}
-        last = end(loop)
         return any(
-            begin(call) > last and _names_in(call) & bound and any(map(_TRAINS.search, _all_words(call.func)))
+            begin(call) > end(loop) and _names_in(call) & bound and any(map(_TRAINS.search, _all_words(call.func)))
             for call in ast.walk(function or self._names.scopes.module.node)
             if isinstance(call, ast.Call)
         )
@@ -198,7 +198,7 @@ class Evaluations:
         callee = _callee(call)
         if not isinstance(callee, ast.Name | ast.Attribute) or self._names.function_named(callee) is not None:
             return False
-        if not (call.args or call.keywords) or _NO_MODELS.search(_last_name(callee)):
+        if not (call.args or call.keywords) or _NO_MODELS.search(name_of(callee)):
             return False
         if self._tensors.is_criterion(callee):
             return False
@@ -221,9 +221,7 @@ class Evaluations:
     def _takes_batch(self, loop: ast.AST, call: ast.Call) -> bool:
         """Whether it is given what the loop reads, or what is computed from it."""
         around = [loop] if isinstance(loop, ast.For | ast.AsyncFor) else getattr(loop, "generators", [])
-        targets = [each.target for each in around]
-        batch = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-        batch |= _fetched(loop)
+        batch = _fetched(loop).union(*(_names_in(each.target) for each in around))
         body = loop.body if isinstance(loop, ast.For | ast.AsyncFor) else []
         assigned = [each for statement in body for each in ast.walk(statement)]
         for _ in range(3):
@@ -232,10 +230,6 @@ class Evaluations:
                     case ast.Assign(targets, value) if _names_in(value) & batch:
                         batch |= {name for target in targets for name in _names_in(target)}
                     case ast.For(target, value) | ast.comprehension(target, value) if _names_in(value) & batch:
-                        batch |= _names_in(target)
-                    case ast.AnnAssign(target, _, value) | ast.NamedExpr(target, value) if (
-                        value is not None and _names_in(value) & batch
-                    ):
                         batch |= _names_in(target)
         return bool(_names_in(call) & (batch - {"self"}))
 
@@ -256,24 +250,35 @@ class Evaluations:
 
     def _switches_all(self, call: ast.Call) -> bool | None:
         """`torch.set_grad_enabled(False)` as a statement: from there on; None where it is none."""
-        if _last_name(call.func) != "set_grad_enabled" or not isinstance(self._names.parents[call], ast.Expr):
+        if name_of(call.func) != "set_grad_enabled" or not isinstance(self._names.parents[call], ast.Expr):
             return None
         return not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is True)
 
     def _is_quiet(self, moment: Moment, call: ast.Call) -> bool:
-        """Whether it runs where gradients are switched off, or may be."""
+        """Whether gradients are, or may be, switched off there."""
         around = [each for each, _ in moment.around]
         function = self._names.enclosing(call, *_FUNCTIONS)
         while isinstance(function, Function):  # one that is defined in another
             around.append(function)
             function = self._names.enclosing(function, *_FUNCTIONS)
-        if any(self._may_switch_off(each) for each in around):
-            return True
-        owner = self._names.class_of(_callee(call))
-        forward = method(owner, "forward") if owner is not None else None
-        if forward is not None and (self._may_switch_off(forward) or any(map(self._may_switch_off, forward.body))):
-            return True
-        return self._is_frozen(_callee(call), moment)
+        forward = self._names.method_of(self._names.class_of(_callee(call)), "forward")
+        around += [forward, *forward.body] if forward is not None else []
+        frozen = self._timelines.own(_callee(call), moment.path) & self._frozen
+        return bool(frozen) or any(self._may_switch_off(each) for each in around)
+
+    @cached_property
+    def _frozen(self) -> frozenset[Identity]:
+        """Models none of whose parameters gets a gradient."""
+        found = set[Identity]()
+        for moment in (each for modes in self.modes for each in modes.moments):
+            match moment.node:
+                case ast.Call(ast.Attribute(base, "requires_grad_"), [ast.Constant(False)]):
+                    found |= self._timelines.own(base, moment.path)
+                case ast.For(_, ast.Call(ast.Attribute(base, "parameters"), []), body) if any(
+                    "requires_grad" in ast.unparse(each) and "False" in ast.unparse(each) for each in body
+                ):
+                    found |= self._timelines.own(base, moment.path)
+        return frozenset(found)
 
     def _may_switch_off(self, node: ast.AST) -> bool:
         entered: list[ast.expr] = []
@@ -284,7 +289,7 @@ class Evaluations:
         return any(self._may_be_off(each) for each in entered)
 
     def _may_be_off(self, entered: ast.expr) -> bool:
-        """By what it says, or what the file makes it of; of what comes from elsewhere, by its name."""
+        """By its words, or those of what makes it in the file; by its name where it comes from another file."""
         followed = self._names.followed(entered) or entered
         sources: list[ast.AST] = [entered, followed]
         if isinstance(followed, ast.Name):
@@ -294,25 +299,7 @@ class Evaluations:
             sources += [function] if function is not None else []
         if any(_OFF.search(word) for each in sources for word in _all_words(each)):
             return True
-        return bool(_MAY_BE_OFF.search(_last_name(followed.func if isinstance(followed, ast.Call) else followed)))
-
-    def _is_frozen(self, callee: ast.expr, moment: Moment) -> bool:
-        return bool(self._timelines.own(callee, moment.path) & self._frozen)
-
-    @cached_property
-    def _frozen(self) -> frozenset[Identity]:
-        """Models none of whose parameters gets a gradient."""
-        found = set[Identity]()
-        for modes in self.modes:
-            for moment in modes.moments:
-                match moment.node:
-                    case ast.Call(ast.Attribute(base, "requires_grad_"), [ast.Constant(False)]):
-                        found |= self._timelines.own(base, moment.path)
-                    case ast.For(_, ast.Call(ast.Attribute(base, "parameters"), []), body) if any(
-                        "requires_grad" in ast.unparse(each) and "False" in ast.unparse(each) for each in body
-                    ):
-                        found |= self._timelines.own(base, moment.path)
-        return frozenset(found)
+        return bool(_MAY_BE_OFF.search(name_of(followed.func if isinstance(followed, ast.Call) else followed)))
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -326,10 +313,6 @@ def _callee(call: ast.Call) -> ast.expr:
     return node
 
 
-def _last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
 def _names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
@@ -338,7 +321,7 @@ def _fetched(loop: ast.AST) -> set[str]:
     """The names that a turn gives to a batch that it fetches."""
     assigned = [each for each in getattr(loop, "body", ()) if isinstance(each, ast.Assign)]
     fetched = [
-        each for each in assigned if isinstance(each.value, ast.Call) and _BATCHES.search(_last_name(each.value.func))
+        each for each in assigned if isinstance(each.value, ast.Call) and _BATCHES.search(name_of(each.value.func))
     ]
     return {name for each in fetched for target in each.targets for name in _names_in(target)}
 
@@ -358,7 +341,7 @@ def _all_words(node: ast.AST) -> Iterator[str]:
 
 def _hints(node: ast.AST) -> bool:
     """Whether it is named as what trains is, or what needs gradients."""
-    if isinstance(node, ast.Call) and _TRAIN_CALLS.search(_last_name(node.func)):
+    if isinstance(node, ast.Call) and _TRAIN_CALLS.search(name_of(node.func)):
         return True
     return any(
         _TRAINS.search(word) or (word not in _NO_GRADIENTS and _OF_GRADIENTS.search(word)) for word in _words(node)

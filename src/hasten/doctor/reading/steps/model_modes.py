@@ -1,4 +1,4 @@
-"""In which mode a model is when: what train() and eval() have said last."""
+"""In which mode a model is at each moment of a timeline, by the last train() or eval()."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 
-from hasten.doctor.reading.names.constants import ABSENT, Values
+from hasten.doctor.reading.names.argument_values import ABSENT, Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
-from hasten.doctor.reading.steps.training_steps import Around, Loop, Training
+from hasten.doctor.reading.steps.training_steps import Around, Training
 
 _SWITCHES = re.compile(r"(^|_)(train|eval|mode|training|inference)(_|$)")
-_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case, ast.BoolOp)
+_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp)
 _COMPUTE_NOTHING = frozenset(
     {"train", "eval", "parameters", "named_parameters", "state_dict", "load_state_dict", "zero_grad", "to", "cuda",
      "modules", "named_modules", "children", "requires_grad_", "register_forward_hook", "no_sync", "join"}
@@ -144,14 +144,14 @@ class Modes:
                 if switch.mode is not Mode.TRAIN:
                     return switch.mode
                 if switch.objects & objects and not _is_conditional(moment.around, around):
-                    return self._unless_meant(each, index)
+                    return self._unless_on_purpose(each, index)
             if moment.node in objects:
                 return Mode.TRAIN  # it is made here
             trained_before = trained_before or (each in self._in_training and bool(self.uses[each] & objects))
         return Mode.TRAIN if trained_before else Mode.UNKNOWN
 
-    def _unless_meant(self, switched: int, index: int) -> Mode:
-        """train() straight before an evaluation, with no training between, is said on purpose."""
+    def _unless_on_purpose(self, switched: int, index: int) -> Mode:
+        """train() straight before an evaluation, with no training between, is on purpose."""
         return Mode.TRAIN if any(switched < each < index for each in self._in_training) else Mode.UNKNOWN
 
     @cached_property
@@ -159,8 +159,8 @@ class Modes:
         return {index for index, _ in self.trained()}
 
     def last_in_turn(self, objects: frozenset[Identity], index: int) -> Switch | None:
-        """The eval() that is the last word when a turn of the loops around it gets here, after the model was used for
-        something else; None where something else is, or none."""
+        """The eval() that decides the mode when a turn of the loops around it gets here, after the model was used for
+        something else; None where there is none."""
         used = False
         leading_here = {call for _, call in self.moments[index].path}
         for each in self._backwards(index, objects):
@@ -169,7 +169,7 @@ class Modes:
             if _leaves(moment.around, self.moments[index].around):
                 continue
             if moment.node in objects:
-                return None  # it is made anew
+                return None  # it is rebuilt
             if switch is not None and switch.objects & objects and switch.mode is Mode.EVAL:
                 return switch if used and not self._is_chosen(switch, objects) else None
             if switch is not None and switch.mode is not Mode.EVAL and switch.may_switch(objects):
@@ -179,8 +179,7 @@ class Modes:
         return None
 
     def _backwards(self, index: int, objects: frozenset[Identity]) -> Iterator[int]:
-        """What runs before it in the turns of the loops around it, the latest first; of the next outer loop, then. Not
-        of one that goes through these objects: each turn has another."""
+        """What runs before it in the turns of the loops around it, the latest first, the innermost loop first."""
         low, high = index, index
         for loop in self.moments[index].loops():
             first, last = low, high
@@ -190,7 +189,7 @@ class Modes:
                 last += 1
             yield from range(low - 1, first - 1, -1)
             if loop in objects:
-                return
+                return  # each turn has another
             yield from range(last, high, -1)
             low, high = first, last
 
@@ -215,12 +214,10 @@ def may_be(some: frozenset[Identity], others: frozenset[Identity]) -> bool:
 
 
 def _kind(identity: Identity) -> object:
-    """Two of the same kind, and no more, can be told apart."""
+    """Two objects of the same kind, and no others, can be told apart."""
     match identity:
-        case (ast.ClassDef() as owner, _):
-            return owner
-        case (_, "text"):
-            return "text"
+        case (owner, name):
+            return "text" if name == "text" else owner
         case ast.Call() | ast.arg():
             return type(identity)
         case _:
@@ -248,14 +245,8 @@ def _is_conditional(some: Around, others: Around) -> bool:
 
 
 def _leaves(some: Around, others: Around) -> bool:
-    """Whether its branch ends with leaving the loop, or the function, that both lie in."""
+    """Whether its branch ends by leaving the loop, or the function, that both are in."""
     shared = {each for each, _ in others}
-    for each, branch in some:
-        if each in shared:
-            continue
-        if isinstance(each, Function | Loop):
-            return False  # what leaves it comes back
-        body = getattr(each, branch) if isinstance(each, ast.If) else None
-        if isinstance(body, list) and isinstance(body[-1], ast.Return | ast.Break | ast.Raise):
-            return True
-    return False
+    node, branch = next(((each, branch) for each, branch in some if each not in shared), (None, ""))
+    body = getattr(node, branch) if isinstance(node, ast.If) else []
+    return bool(body) and isinstance(body[-1], ast.Return | ast.Break | ast.Raise)

@@ -1,7 +1,6 @@
-"""What a turn of a loop does to its optimizers, their schedules and their gradients: in which order, under which
-conditions.
+"""What a turn of a loop does to its optimizers, schedulers and gradients: in which order, under which conditions.
 
-A call into code out of sight may do anything to the optimizer that it is given, so it is an action too.
+A call of unknown code may do anything to the optimizer that it is given, so it is an action too.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from enum import Enum, auto
 from functools import cached_property
 
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.names.scopes import Function, Loop
 from hasten.doctor.reading.objects.optimizer_roles import Optimizers, Role, is_none, name_of, words_of
-from hasten.doctor.reading.steps.training_steps import Loop, Ran, Step, Training
+from hasten.doctor.reading.steps.training_steps import Ran, Training
 
-_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case, ast.BoolOp, ast.For, ast.AsyncFor, ast.While)
-_MOST_RUN = 20_000  # nodes of one turn
+_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.For, ast.AsyncFor, ast.While)
 _CLIPS = frozenset(f"torch.nn.utils.{name}" for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"))
 _LEAVE_GRADIENTS = frozenset(
     {"clip", "lr", "rate", "learning", "save", "load", "checkpoint", "print", "log", "isinstance", "len", "id", "type",
@@ -33,7 +31,7 @@ _SETTING_GRADIENTS = frozenset({"zero_", "fill_", "copy_", "mul_", "div_", "add_
 
 
 class Action(Enum):
-    """TOUCH: a call out of sight gets the optimizer, or belongs to the same object, and may update or clear it."""
+    """TOUCH: unknown code gets the optimizer, or belongs to the same object, and may update or clear it."""
 
     BACKWARD = auto()
     UPDATE = auto()  # an optimizer's step
@@ -87,22 +85,6 @@ class Turn:
     def after(self, event: Event, *actions: Action) -> list[Event]:
         return [each for each in self.events[self.events.index(event) + 1 :] if each.action in actions]
 
-    def depends_on_turn(self, test: ast.expr) -> bool:
-        """Whether what it tests changes from turn to turn: it names what is bound in the turn."""
-        named = {ast.unparse(each) for each in ast.walk(test) if isinstance(each, ast.Name | ast.Attribute)}
-        return bool(named & self._bound)
-
-    @cached_property
-    def _bound(self) -> set[str]:
-        top = [self.node.target] if isinstance(self.node, ast.For | ast.AsyncFor) else []
-        found = {*top, *self.nodes}
-        inner = {part for each in top for part in ast.walk(each)}
-        return {
-            ast.unparse(each)
-            for each in found | inner
-            if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store)
-        }
-
 
 class Updates:
     """Of one file."""
@@ -119,13 +101,8 @@ class Updates:
         for step in self._training.steps:
             for node in (step.node, *step.epochs):
                 if node not in found:
-                    found[node] = Turn(node, self._ran(node), self)
+                    found[node] = Turn(node, self._training.run(node.body), self)
         return [*found.values()]
-
-    def chain(self, step: Step) -> list[Turn]:
-        """Of the step and of the loops around it, the nearest first."""
-        by_node = {turn.node: turn for turn in self.turns}
-        return [by_node[node] for node in (step.node, *step.epochs)]
 
     @cached_property
     def updating(self) -> list[tuple[Turn, Event]]:
@@ -140,18 +117,10 @@ class Updates:
                     nearest[event.node] = turn, event
         return [*nearest.values()]
 
-    def _ran(self, node: Loop | Function) -> list[Ran]:
-        found = list[Ran]()
-        for each in self._training.run(node.body):
-            found.append(each)
-            if len(found) > _MOST_RUN:
-                break
-        return found
-
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def events_of(self, ran: list[Ran]) -> Iterator[Event]:
-        inside = set[Function]()  # own methods of optimizers and schedulers: what they do is told as one event
+        inside = set[Function]()  # methods of optimizers and schedulers of the file: each call is one event
         for each in ran:
             if inside and any(node in inside for node, _ in each.around):
                 continue
@@ -171,9 +140,9 @@ class Updates:
             case ast.Call():
                 return self._of_function(node)
             case ast.Assign(targets) | ast.Delete(targets) if any(_is_gradient(each) for each in targets):
-                forgets = isinstance(node, ast.Delete) or is_none(node.value)
-                return (Action.CLEAR if forgets else Action.REWRITE), None
-            case ast.AugAssign(target) if _is_gradient(target):
+                drops = isinstance(node, ast.Delete) or is_none(node.value)
+                return (Action.CLEAR if drops else Action.REWRITE), None
+            case ast.AugAssign(target) if _is_gradient(target):  # clipping and scaling by hand
                 return Action.REWRITE, None
             case _:
                 return None, None
@@ -199,8 +168,6 @@ class Updates:
             return Action.CLEAR, base
         if name == "unscale_":
             return Action.UNSCALE, first
-        if name == "get_scale" and isinstance(self._names.parents[call], ast.BinOp):  # 1 / scaler.get_scale()
-            return Action.UNSCALE, None
         if name in _SETTING_GRADIENTS and any(_is_gradient(each) for each in (base, getattr(base, "value", base))):
             return (Action.CLEAR if name == "zero_" else Action.REWRITE), None
         return self._of_function(call)
@@ -212,8 +179,6 @@ class Updates:
             return None, None
         words = words_of(name_of(call.func))
         gives = next((each for each in _given(call) if self.optimizers.role(each) is Role.OPTIMIZER), None)
-        if {"optimizer", "step"} <= words and gives is not None:  # of XLA
-            return Action.UPDATE, gives
         if words & {"grad", "grads", "gradient", "gradients"} and words & {"zero", "clear", "reset"}:
             return Action.CLEAR, None
         if name_of(call.func) == "setattr" or ("backward" in words and "sync" not in words):

@@ -7,13 +7,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from hasten.doctor.reading.names.name_resolution import RETURN_THEMSELVES, Names, argument_for, only_return
-from hasten.doctor.reading.names.scopes import Binding, Function, Kind, begin
-from hasten.doctor.reading.steps.training_steps import Around, Loop, Training
+from hasten.doctor.reading.names.scopes import Binding, Function, Kind, Loop, begin
+from hasten.doctor.reading.steps.training_steps import Around, Training
 
-_MOST = 20_000  # nodes that run from one beginning
 _DEEPEST = 12
 _WRAP = frozenset(
     {"DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "compile", "prepare",
@@ -76,7 +74,7 @@ class Timelines:
         path = start
         last: dict[int, ast.Call] = {}  # by the number of functions that it lies in
         first = tuple((function, "body") for function, _ in start)
-        for ran in islice(self._training.run(beginning.body), _MOST):
+        for ran in self._training.run(beginning.body):
             if not isinstance(ran.node, ast.Call | ast.For):
                 continue
             inside = [*(each for each, _ in start), *(each for each, _ in ran.around if isinstance(each, Function))]

@@ -1,4 +1,4 @@
-"""How a file trains: its steps, what runs in each of them in which order, the epochs around them, its evaluations."""
+"""The training steps of a file: what runs in each, in which order, and the loops over epochs around them."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function, begin
+from hasten.doctor.reading.names.scopes import Function, Loop, begin
 
-Loop = ast.For | ast.AsyncFor | ast.While
+Around = tuple[tuple[ast.AST, str], ...]
+Called = tuple[Function, ...]
 _CALLS_DEEP = 4  # functions that call functions
 _MOST_RUN = 20_000  # nodes of one step: a file of more was not written by a person
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _WITHOUT_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
 _STEPS_OF_FRAMEWORKS = frozenset({"training_step", "compute_loss"})
-_ITERATE = frozenset(
-    {"enumerate", "tqdm", "trange", "track", "iter", "islice", "cycle", "reversed", "log_every", "progress"}
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ran:
-    """A node that runs in a step. around: what it lies in there, the outermost first, through the functions that are
-    called; of a condition with the branch, "body" or "orelse"."""
+    """A node that runs. around: what it lies in, the outermost first, through the functions that are called, each with
+    the branch, "body" or "orelse"."""
 
     node: ast.AST
-    around: tuple[tuple[ast.AST, str], ...]
+    around: Around
 
     @property
     def is_conditional(self) -> bool:
         """Whether a turn may pass it by."""
-        kinds = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case, ast.While, ast.BoolOp)
+        kinds = (ast.If, ast.IfExp, ast.ExceptHandler, ast.While, ast.BoolOp)
         return any(isinstance(each, kinds) for each, _ in self.around)
 
 
@@ -46,13 +45,8 @@ class Step:
 
     @cached_property
     def ran(self) -> list[Ran]:
-        """All that runs in it, in order: what an expression consists of stands before it."""
-        found = list[Ran]()
-        for each in self._training.run(self.node.body):
-            found.append(each)
-            if len(found) > _MOST_RUN:
-                break
-        return found
+        """All that runs in it, in order: the parts of an expression come before it."""
+        return self._training.run(self.node.body)
 
     @cached_property
     def calls(self) -> list[Ran]:
@@ -179,29 +173,16 @@ class Training:
 
     # ── evaluation ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def iterated(self, loop: ast.For | ast.AsyncFor) -> ast.expr:
-        """What it goes through, without enumerate(), tqdm() and the like around it."""
-        return iterated(loop.iter)
-
-    def is_without_gradients(self, around: tuple[tuple[ast.AST, str], ...]) -> bool:
-        return any(isinstance(each, ast.With) and self.is_no_grad(each) for each, _ in around) or any(
-            isinstance(each, Function) and self.is_no_grad_function(each) for each, _ in around
-        )
-
-    def is_no_grad(self, block: ast.With) -> bool:
-        return any(self._switches_off(item.context_expr) for item in block.items)
-
-    def is_no_grad_function(self, function: Function) -> bool:
-        return any(self._switches_off(each) for each in function.decorator_list)
+    def is_without_gradients(self, around: Around) -> bool:
+        return any(self._switches_gradients_off(each) for each, _ in around)
 
     def runs_without_gradients(self, node: ast.AST) -> bool:
         """Whether it lies in a block, or in a function, that switches gradients off."""
-        for each in self._names.around(node):
-            if isinstance(each, ast.With) and self.is_no_grad(each):
-                return True
-            if isinstance(each, Function) and self.is_no_grad_function(each):
-                return True
-        return False
+        return any(self._switches_gradients_off(each) for each in self._names.around(node))
+
+    def _switches_gradients_off(self, node: ast.AST) -> bool:
+        entered = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+        return any(map(self._switches_off, node.decorator_list if isinstance(node, Function) else entered))
 
     def _switches_off(self, node: ast.expr) -> bool:
         called = node.func if isinstance(node, ast.Call) else node
@@ -212,9 +193,9 @@ class Training:
 
     # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, body: list[ast.stmt]) -> Iterator[Ran]:
+    def run(self, body: list[ast.stmt]) -> list[Ran]:
         """What runs when these statements do, in order, with the functions of the file that they call."""
-        return self._statements(body, (), ())
+        return [*islice(self._statements(body, (), ()), _MOST_RUN)]
 
     def _statements(self, body: list[ast.stmt], around: Around, called: Called) -> Iterator[Ran]:
         for each in body:
@@ -248,8 +229,6 @@ class Training:
                 yield from self._statements(body, (*around, (node, "body")), called)
             case ast.ExceptHandler(_, _, body):
                 yield from self._statements(body, (*around, (node, "body")), called)
-            case ast.match_case():
-                yield from self._statements(node.body, (*around, (node, "body")), called)
             case ast.Try(body, handlers, orelse, final):
                 yield from self._statements(body, around, called)
                 for handler in handlers:
@@ -271,19 +250,7 @@ class Training:
                 yield from self._statements(function.body, (*around, (function, "body")), (*called, function))
 
 
-Around = tuple[tuple[ast.AST, str], ...]
-Called = tuple[Function, ...]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-def iterated(node: ast.expr) -> ast.expr:
-    """What is gone through, without enumerate(), tqdm() and the like around it."""
-    while isinstance(node, ast.Call) and node.args:
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called not in _ITERATE:
-            return node
-        node = node.args[0]
-    return node
 
 
 def _method(node: ast.AST) -> str:

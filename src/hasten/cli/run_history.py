@@ -1,0 +1,83 @@
+"""The runs of a job: which is the newest, which job began a run, and the command that resumes it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hasten.cli.application import RunEnded
+from hasten.errors import RankFailed, StorageFailed, Terminated
+from hasten.facts.formatting import printable
+from hasten.facts.ranks import LAUNCHER, launched
+from hasten.training.run_folder.folder_names import CHECKPOINTS, has_begun
+from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+
+RUNS = Path("runs")
+
+
+def job_of(run: Path) -> str | None:
+    """The job that began a run; None if its folder names none that a command could take."""
+    from hasten.training.run_folder.run_request import asked_in
+
+    try:
+        asked = asked_in(run)
+    except StorageFailed:  # whoever resumes it sees the error
+        return None
+    place, _, function = ("" if asked is None else asked.name).rpartition(":")
+    name = f"{place}:{function}"
+    valid = bool(place) and function.isidentifier() and not name.startswith("-") and name.isprintable()
+    return name if valid else None
+
+
+def same_job(one: str, other: str) -> bool:
+    """Whether two names refer to one function, seen from the working directory."""
+    return _resolved(one) == _resolved(other)
+
+
+def _resolved(name: str) -> tuple[str, str]:
+    place, _, function = name.rpartition(":")
+    file = place if place.endswith(".py") or "/" in place or os.sep in place else f"{place.replace('.', os.sep)}.py"
+    return os.path.realpath(file), function
+
+
+def newest_run_of(job: str) -> Path | None:
+    """The newest run of this job in runs/; None where there is none."""
+    begin = f"{job.rpartition(':')[2]}-"
+    found = [path for path in RUNS.glob(f"{begin}*") if path.name.removeprefix(begin).isdecimal() and has_begun(path)]
+    for path in sorted(found, key=lambda path: int(path.name.removeprefix(begin)), reverse=True):
+        name = job_of(path)
+        if name is not None and same_job(name, job):
+            return path
+    return None
+
+
+def resume_command(job: str, folder: Path, allowed: Sequence[str] = ()) -> str:
+    """The command that resumes a run with the options that its folder records. allowed: changes that the newest
+    checkpoint may not have yet."""
+    changes = [part for key in allowed for part in ("--allow-change", key)]
+    ranks = ["--nproc", str(launched().all.size)] if LAUNCHER in os.environ else []
+    return shlex.join(["hasten", "train", job, "--resume", "--run-dir", str(folder), *ranks, *changes])
+
+
+@contextmanager
+def says_how_to_resume(last: LastSaved, folder: Path, command: str) -> Iterator[None]:
+    """Whatever ends a run that had begun is raised as RunEnded, with its newest checkpoint and the command that resumes
+    it."""
+    from hasten.checkpoint.saved_checkpoint import checkpoints_in
+
+    try:
+        yield
+    except BaseException as error:
+        if not last.began:
+            raise
+        saved = last.told_of(lambda: checkpoints_in(folder / CHECKPOINTS))
+        raise RunEnded(error, printable(f"{_cause(error)}; {what_is_left(saved, command)}")) from error
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return f"ended by {error.by if isinstance(error, Terminated) else 'Ctrl-C'}"
+    return f"ended by {error.where if isinstance(error, RankFailed) else type(error).__name__}"
