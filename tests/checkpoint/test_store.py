@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved_checkpoint import TENSORS
-from hasten.checkpoint.store import STATE, Store
+from hasten.checkpoint.manifest import STATE, TENSORS
+from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured, StorageFailed
 from support.checkpoint import file_faults, stores
 
@@ -32,13 +32,6 @@ def test_a_checkpoint_is_read_as_it_was_saved(tmp_path):
         path.stat().st_size for path in made.path.iterdir() if path.name != manifests.NAME
     )
     assert stores.names(store) == ["step-12"]
-
-
-def test_a_folder_that_is_not_there_holds_no_checkpoint(tmp_path):
-    store = Store(tmp_path / "missing")
-    assert (store.found(), stores.step_found(store)) == ([], None)
-    store.clean()
-    assert not store.folder.exists()
 
 
 def test_every_byte_is_on_the_disk_before_the_name_and_the_name_before_the_return(tmp_path):
@@ -96,13 +89,6 @@ def test_other_names_are_no_checkpoints_and_stay(tmp_path):
     store.clean()
     assert [each.path.name for each in store.found()] == ["step-1"]
     assert len(stores.names(store)) == len(others) + 2
-
-
-def test_a_removed_checkpoint_is_gone_and_the_others_stay(tmp_path):
-    store = stores.filled(tmp_path, 1, 2, 3)
-    store.remove(store.found()[1])
-    assert stores.names(store) == ["step-1", "step-3"]
-    assert all(stores.is_right(each.read()) for each in store.found())
 
 
 def test_a_damaged_checkpoint_can_be_removed_whatever_it_is(tmp_path):

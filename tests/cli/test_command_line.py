@@ -304,7 +304,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     assert signal.SIGINT + 128 == done.returncode == 130
     assert done.stderr.split("\n\n")[-1] == (
         "interrupted\nended by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1; "
-        "go on with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
+        "resume with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
     )
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 

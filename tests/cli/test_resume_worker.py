@@ -71,9 +71,9 @@ def test_every_step_is_told_and_the_end_is_asked_for_once_after_the_last_one(tel
     telling.sender.log(trained(6))
     assert telling.asked == 1
     assert telling.told == [
-        {"told": "going", "step": 0, "total_steps": 20},
-        {"told": "Noticed"},
-        *({"told": "step", "step": step} for step in range(1, 7)),
+        {"event": "going", "step": 0, "total_steps": 20},
+        {"event": "Noticed"},
+        *({"event": "step", "step": step} for step in range(1, 7)),
     ]
 
 
@@ -90,4 +90,4 @@ def test_a_run_that_goes_on_where_it_was_to_end_is_asked_at_once(telling: Tellin
     """It was killed between the checkpoint of that step and its end."""
     telling.sender.log(resumed(step, None))
     assert telling.asked == asked
-    assert telling.told == [{"told": "going", "step": step, "total_steps": None}]
+    assert telling.told == [{"event": "going", "step": step, "total_steps": None}]

@@ -64,7 +64,7 @@ def tune(
     """
     began = time.monotonic()
     from hasten.errors import Misconfigured
-    from hasten.tune.trials.libraries import libraries_of
+    from hasten.tune.trials.process_seconds import libraries_of
     from hasten.tune.trials.trial_process import start_fork_server
 
     if allow not in ALLOWED:
@@ -93,12 +93,12 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
-        where = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
+        where = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
         again = partial(_again, job, output, allow=allow, busy=busy)
         following = again(seconds)
         if found.has_plan or not found.interrupted:
             following = command("train", job, output if found.has_plan else None)
-        names = [] if found.interrupted else found.ledger.not_reached
+        names = [] if found.interrupted else found.log.not_reached
         if names:
             where += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
         show("", [("", result), *where, ("next", following)])
@@ -111,7 +111,7 @@ class Trials:
 
     def __init__(self, plan: Path) -> None:
         """Raises StorageFailed if it cannot be written, Misconfigured if it is another file; before the search."""
-        from hasten.checkpoint.files import open_for_append
+        from hasten.checkpoint.files import GrowingFile
         from hasten.errors import Misconfigured
         from hasten.facts.trials import Surveyed, read_trials, trials_beside
 
@@ -124,18 +124,18 @@ class Trials:
         if self._path.stat().st_size and not any(isinstance(record, Surveyed) for record in self._records):
             fix = "choose another name with --output, or move the file"
             raise Misconfigured("exists, and is not a file of trials", where=str(self._path), fix=fix)
-        open_for_append(self._path).close()
+        GrowingFile(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
         """The records of an earlier search with the same key; a file of another search is emptied."""
-        from hasten.checkpoint.files import open_for_append, write_atomically
+        from hasten.checkpoint.files import GrowingFile, write_atomically
         from hasten.facts.trials import Surveyed
 
         keys = [record.key for record in self._records if isinstance(record, Surveyed)]
         same = bool(keys) and keys[-1] == surveyed.key
         if not same:
             write_atomically(self._path, b"")
-        self._file = open_for_append(self._path)
+        self._file = GrowingFile(self._path)
         return self._records if same else []
 
     def keep(self, record: Record) -> None:
@@ -170,7 +170,7 @@ def _searched(
         job,
         options,
         keep=keep,
-        tell=screen.doing,
+        report=screen.doing,
         earlier=trials.earlier,
         began=began,
     )
@@ -183,7 +183,7 @@ def _searched(
 def _plan(found: Found) -> Plan:
     from hasten.tune.search.found_plan import plan_found
 
-    return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
+    return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
 
 
 def _sentence(found: Found, others: float) -> str:
@@ -191,8 +191,8 @@ def _sentence(found: Found, others: float) -> str:
     from hasten.report.terminal.search_progress import sentence
 
     gained = found.gained.reached if found.gained else ()
-    plain, stops_early = found.look.costs, found.look.surveyed.stops_early
-    seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
+    plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
+    seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
     result = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     took = f"; other programs used {100 * others:.0f} % of the CPU"
     return f"{result}{took if others > MUCH_ELSE else ''}"
@@ -212,13 +212,13 @@ def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> di
     return {
         "sentence": sentence,
         "interrupted": found.interrupted,
-        "job": found.look.surveyed.job,
-        "machine": found.look.surveyed.machine,
+        "job": found.profile.surveyed.job,
+        "machine": found.profile.surveyed.machine,
         "plan": None if written is None else str(written),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],
         "choices": [asdict(each.choice) for each in plan.choices],
         "rejected": [asdict(each) for each in plan.rejected],
-        "not_reached": found.ledger.not_reached,
+        "not_reached": found.log.not_reached,
     }

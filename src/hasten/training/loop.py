@@ -23,7 +23,7 @@ from hasten.training.recovered import of_known_form
 from hasten.training.reporting.line_clock import LineClock
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
-from hasten.training.saving.checkpointing import Keeping, Origin
+from hasten.training.saving.checkpointing import Checkpointing, Origin
 from hasten.training.state.made_buffers import make_buffers
 from hasten.training.state.sharded_state import to_save
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
@@ -60,7 +60,7 @@ class Result:
         return model.eval()
 
 
-def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> Result:
+def train_run(run: Run, receiver: Receiver, keeping: Checkpointing | None = None) -> Result:
     """Train to the planned end or an early stop; every event goes to `receiver`, which stays open.
 
     keeping: saves checkpoints, and says where the run goes on; None begins it and saves none.
@@ -70,7 +70,7 @@ def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> R
 
 
 class _Loop:
-    def __init__(self, run: Run, receiver: Receiver, keeping: Keeping | None) -> None:
+    def __init__(self, run: Run, receiver: Receiver, keeping: Checkpointing | None) -> None:
         self._run, self._receiver, self._keeping = run, receiver, keeping
         self._start = time.monotonic()
         self._spikes = Spikes()

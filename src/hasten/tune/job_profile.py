@@ -1,7 +1,7 @@
 """Where the memory and the seconds of a job's step go, on this machine.
 
-The job is trained for a few dozen steps and thrown away. What is timed are whole optimizer steps with their data, after
-those that set things up: the arithmetic is counted in the first, memory is watched in the next two.
+A copy of the job is trained for a few dozen steps. FLOPs are counted in the first step, memory is traced in the next
+two, and then whole optimizer steps with their data are timed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class JobProfile:
 
 
 def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
-    """Train the job briefly by the plan, and look at it. The job's own length and schedule play no part.
+    """Train the job briefly by the plan and profile it. The job's own length and schedule are ignored.
 
-    Random states, those of the device included, are put back. Raises what building or training the job raises.
+    Random states, those of the device included, are restored. Raises what building or training the job raises.
     """
     unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
     with brief_run(unjudged, plan, name=name, steps=BEFORE_TIMING + MOST) as run:
@@ -113,5 +113,5 @@ def _time(run: Run, step: Callable[[], None]) -> StepTimes:
 
 def _now(device: torch.device) -> float:
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # queued work would be billed to the next step
+        torch.cuda.synchronize(device)  # queued work would be counted in the next step
     return time.perf_counter()

@@ -38,7 +38,7 @@ import psutil
 import torch
 import torch.multiprocessing
 
-from hasten.checkpoint.folders.process_folder import keep_sockets_here, process_folder
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.checkpoint.folders.shared_segments import forget_processes, remove_segments
 from hasten.data.loading.data_errors import failed_arrival
 from hasten.data.loading.device_transfer import pinned
@@ -152,7 +152,6 @@ class Workers:
     # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self) -> None:
-        keep_sockets_here()
         if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names last, and others use them
             self._noted_in = process_folder()
         with threads_paused() if self._forks else nullcontext(), _signals_blocked():

@@ -154,7 +154,7 @@ def retained_memory(run: Run, timed: TimedSteps, steps: int, times: int) -> Reta
     epoch = run.epoch + 1
 
     def taken() -> float:
-        run.epoch = epoch - 1  # the same one each time
+        run.built.batches.position.epoch = epoch - 1  # the same one each time
         run.skip_to_next_epoch()
         return timed.take(steps).seconds
 

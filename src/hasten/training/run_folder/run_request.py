@@ -1,7 +1,6 @@
-"""How a run was asked for, as its folder tells it: so that it goes on as it was begun when nothing is said again.
+"""How a run was requested, in asked.json of its folder, so that it can be resumed without repeating the options.
 
-What was trained, the checkpoints say. But a wrong number here would remove checkpoints that were to stay: so the file
-is sealed, and each value is looked at before it is believed.
+A wrong number here could remove checkpoints: so the file is sealed, and each value is checked.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class RunRequest:
     """
-    name: of the job; "" where nobody gave one.
-    changes: the fields of the job that were replaced on the command line, of those in CHANGES.
-    saving: when checkpoints are saved, and which stay.
-    tensorboard: whether TensorBoard events were to be written too.
+    name: of the job; "" without one.
+    changes: the fields of the job that the command line replaced, of those in CHANGES.
+    saving: when checkpoints are saved, and which are retained.
+    tensorboard: whether TensorBoard events are written too.
     """
 
     name: str = ""
@@ -43,7 +42,7 @@ class Asked:
 
     @property
     def options(self) -> dict[str, str]:
-        """Of `hasten train`, each with its value, "" for none; those with their defaults are left out."""
+        """The options of `hasten train` that differ from their defaults, each with its value or ""."""
         saving, plain = self.saving, Saving()
         found = {f"--{name.replace('_', '-')}": str(value) for name, value in self.changes.items()}
         if saving.every_steps is not None:
@@ -65,10 +64,10 @@ class Asked:
         write_atomically(folder / ASKED, sealed(told))
 
 
-def asked_in(folder: Path) -> Asked | None:
-    """How the run in this folder was asked for; None where it does not say, as that of an older hasten.
+def asked_in(folder: Path) -> RunRequest | None:
+    """How the run in this folder was requested; None where that is not recorded.
 
-    Raises Damaged for a file that was changed, or that another hasten wrote; StorageFailed for one that cannot be read.
+    Raises Damaged for a file that was changed, or of another schema; StorageFailed for one that cannot be read.
     """
     if not (folder / ASKED).exists():
         return None
@@ -81,11 +80,11 @@ def asked_in(folder: Path) -> Asked | None:
         raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
 
 
-def _checked(found: Mapping[str, Any]) -> Asked:
-    """A seal can be forged, so a value is believed for its form. Raises KeyError, ValueError or Misconfigured."""
+def _checked(found: Mapping[str, Any]) -> RunRequest:
+    """A seal can be forged, so each value is checked. Raises KeyError, ValueError or Misconfigured."""
     changes, saving = found["changes"], found["saving"]
     right = (
-        found.keys() == {"schema", *(each.name for each in fields(Asked))},
+        found.keys() == {"schema", *(each.name for each in fields(RunRequest))},
         type(found["schema"]) is int and found["schema"] == SCHEMA,
         _is_text(found["name"]),
         isinstance(changes, dict) and all(_is_change(*each) for each in cast("dict[str, Any]", changes).items()),
@@ -96,7 +95,7 @@ def _checked(found: Mapping[str, Any]) -> Asked:
         raise ValueError
     if type(saving["keep_best"]) is not bool or not all(map(_is_number_or_none, saving.values())):
         raise ValueError
-    return Asked(name=found["name"], changes=changes, saving=Saving(**saving), tensorboard=found["tensorboard"])
+    return RunRequest(name=found["name"], changes=changes, saving=Saving(**saving), tensorboard=found["tensorboard"])
 
 
 def _is_change(name: str, value: Any) -> bool:

@@ -36,7 +36,7 @@ _FIT = "give the file of this very model, or load what fits yourself in Job.mode
 
 
 @contextmanager
-def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWeights | None]:
+def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[InitialWeights | None]:
     """What a run begins with: the weights in this file, or, where none is named, those that its folder says; else None.
 
     The folder says from now on which they are; where the run never comes so far that anything else is in it, no more.
@@ -44,12 +44,12 @@ def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWe
     StorageFailed where one cannot be read, or the folder cannot be written to.
     """
     if folder is None:
-        yield GivenWeights(Path(path)) if path is not None else None
+        yield InitialWeights(Path(path)) if path is not None else None
         return
     if path is None:
-        yield GivenWeights.remembered(folder)
+        yield InitialWeights.remembered(folder)
         return
-    given = GivenWeights(Path(path))
+    given = InitialWeights(Path(path))
     given.remember(folder)
     try:
         yield given
@@ -59,7 +59,7 @@ def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWe
         raise
 
 
-class GivenWeights:
+class InitialWeights:
     """notices: what is to be known of them, once a model was made."""
 
     def __init__(self, path: Path) -> None:
