@@ -156,7 +156,7 @@ def test_shares_that_are_gathered_are_the_whole(dim, parts, tmp_path):
     [
         (3, {"tensor": 3}, "cannot be divided over 3 processes"),
         (3, {"tensor": 2}, "3 = 1 × 2 + 1"),
-        (2, {"tensor": (2, {"columns": ["blocks.*.nothing"]})}, "which nothing in the model is"),
+        (2, {"tensor": (2, {"columns": ["blocks.*.nothing"]})}, "which matches nothing in the model"),
         (2, {"tensor": (2, {"columns": ["head"]})}, "words.weight and head.weight are one"),
         (2, {"tensor": (2, {"columns": ["blocks.*.perceptron.1"]})}, "the divided model fails on the first batch"),
         (2, {"tensor": (2, {"rows": ["*.mix"], "columns": ["*.mix"]})}, "mix is named twice"),
@@ -237,4 +237,4 @@ def test_layers_that_no_table_knows_are_of_use_where_they_are_named(options, is_
 def test_one_process_holds_whole_layers_and_says_so():
     with prepare(word_job(), make_plan(tensor=2)) as run:
         assert run.built.strategy.sharding.is_whole
-        assert any("one process has nobody to share with" in notice for notice in run.notices)
+        assert any("one process cannot divide a model" in notice for notice in run.notices)
