@@ -22,11 +22,22 @@ REQUIRED_TRAPS = {*range(1, 20), *range(30, 36), 39, 40, *range(43, 52)}
 LAST_TRAP = 51
 
 # Rooms that hold a check which the whole package is to hold; tests/ stands for the folders of tests.
-READ_NO_PRIVATE_NAMES = {"data", "kernels", "techniques", "facts", "report", "cli", "entry", "errors", "stop_signals"}
-SAY_NO_OLD_WORDS = {"errors", "kernels", "techniques"}
+READ_NO_PRIVATE_NAMES = {
+    "data",
+    "kernels",
+    "techniques",
+    "facts",
+    "report",
+    "cli",
+    "entry",
+    "errors",
+    "stop_signals",
+    "doctor",
+}
+SAY_NO_OLD_WORDS = {"errors", "kernels", "techniques", "doctor"}
 IMPORT_IN_NO_CIRCLE = {"data", "doctor", "facts", "kernels", "measure", "parallel", "report", "techniques", "cli"}
-SMALL_FOLDERS = {"errors", "kernels", "techniques"}
-NAMES_OF_THEIR_OWN = {"errors", "kernels", "techniques"}
+SMALL_FOLDERS = {"errors", "kernels", "techniques", "doctor"}
+NAMES_OF_THEIR_OWN = {"errors", "kernels", "techniques", "doctor"}
 
 
 def of(held: set[str]) -> list[Source]:

@@ -171,8 +171,6 @@ class _Profiler:
             not_counted=not_counted,
         )
 
-    # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _compiler_notes(self) -> AbstractContextManager[CompilerNotes | None]:
         """Where the plan compiles the model."""
         return compiler_notes() if self._run.compiling is not None else nullcontext()
@@ -330,8 +328,6 @@ class _Profiler:
             return None
         self._report("memory that is released")
         return retained_memory(self._run, self._timed, steps, len(self._found.plain))
-
-    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _evaluations_per_epoch(self) -> float:
         if self._job.valid is None:
