@@ -91,7 +91,8 @@ def as_if_from_there_on(size: int) -> tuple[dict[str, Tensor], list[str]]:
     """The run whose microbatches had that size from step TIGHT_FROM on, because its plan says so."""
     with prepare(tight_job()) as whole:
         list(steps_of(whole, TIGHT_FROM - 1))
-        state = whole.state_dict() | {"microbatch_size": size}
+        state = whole.state_dict()
+        state["batches"]["microbatch_size"] = size
     collected = Collected()
     with prepare(tight_job(), make_plan(microbatch=size)) as split:
         split.load_state_dict(state)
@@ -121,7 +122,8 @@ def test_a_size_that_halves_unevenly_gives_the_bits_of_the_plan_too():
     assert memory.refused == [7]
     with prepare(tight_job(**seven)) as whole:
         list(steps_of(whole, TIGHT_FROM - 1))
-        state = whole.state_dict() | {"microbatch_size": 4}
+        state = whole.state_dict()
+        state["batches"]["microbatch_size"] = 4
     with prepare(tight_job(**seven), make_plan(microbatch=4)) as split:
         split.load_state_dict(state)
         assert_same(weights, dict(train_run(split, Collected()).weights))
@@ -138,7 +140,8 @@ def test_a_later_microbatch_that_does_not_fit_takes_the_whole_window_again():
     weights = dict(train(tight_job(loss), make_plan(microbatch=4), receivers=[collected]).weights)
     with prepare(tight_job(), make_plan(microbatch=4)) as whole:
         list(steps_of(whole, TIGHT_FROM - 1))
-        state = whole.state_dict() | {"microbatch_size": 2}
+        state = whole.state_dict()
+        state["batches"]["microbatch_size"] = 2
     with prepare(tight_job(), make_plan(microbatch=2)) as split:
         split.load_state_dict(state)
         assert_same(weights, dict(train_run(split, Collected()).weights))
