@@ -42,8 +42,8 @@ def search_once(function: str) -> Line:
     """One search: what it has kept, and what it saw of the choice."""
     job, records, began = f"{JOBS}:{function}", list[Record](), time.monotonic()
     options = Options(only=(CHOICE,))
-    with Arms(job, other_programs=OtherPrograms(options.seconds)) as arms:
-        found = Search(arms, job, options, keep=records.append, tell=lambda _: None, earlier=lambda _: [])()
+    arms = Arms(job, other_programs=OtherPrograms(options.seconds))
+    found = Search(arms, job, options, keep=records.append, report=lambda _: None, earlier=lambda _: [])()
     tried = trials_of(records)
     return {
         "job": function,

@@ -60,9 +60,9 @@ from hasten.facts.trials import Proven, Tried, read_trials, trials_beside
 from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.report.display import time_left
 from hasten.tune.search.candidates import plan_of
-from hasten.tune.search.comparison import Entry, Pace, run_heat
+from hasten.tune.search.comparison import ComparisonSettings, Entry, compare_arms
 from hasten.tune.search.objective import speedup
-from hasten.tune.search.plan_profile import Look, look_at
+from hasten.tune.search.plan_profile import PlanProfile, profile_plan
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.survey import as_table
 
@@ -118,8 +118,8 @@ class Bench:
         return json.loads(path.read_text(encoding="utf-8"))
 
     @cached_property
-    def look(self) -> Look:
-        return look_at(self._arms, self.job, CEILING)
+    def look(self) -> PlanProfile:
+        return profile_plan(self._arms, self.job, CEILING)
 
     @property
     def tuned(self) -> Configuration:
@@ -160,7 +160,7 @@ class Bench:
         workers = [choice for choice in proposed if choice.technique == "loader_workers" and choice.value != 0]
         if workers:
             known = {choice.technique for choice in proposed}
-            more = look_at(self._arms, self.job, CEILING, workers[:1]).proposed
+            more = profile_plan(self._arms, self.job, CEILING, workers[:1]).proposed
             proposed += [choice for choice in more if choice.technique not in known]
         return allowed_values(proposed, CEILING, configuration_of(self.stage("tune")["harmful"]))
 
@@ -200,12 +200,12 @@ class Bench:
             arms.setdefault(names[name], plan)
         look, oracle = self.look, Entry(name=ORACLE, plan=plan_of(self.oracle))
         steps = self._steps_of_a_window()
-        pace = Pace(steps=steps, rounds=LEAST_PAIRS, evaluations=look.evaluations_at_the_end, looks=())
+        pace = ComparisonSettings(steps=steps, repeats=LEAST_PAIRS, evaluations=look.evaluations_at_the_end, checks=())
         entries = [Entry(name=name, plan=plan_of(plan), stays=True) for name, plan in arms.items()]
-        outcome = run_heat(self._arms, oracle, entries, pace, look.length, lambda *_: None)
+        outcome = compare_arms(self._arms, oracle, entries, pace, look.length, lambda *_: None)
         if outcome.failed:
             raise next(iter(outcome.failed.values()))
-        ratios = {name: asdict(speedup(outcome.base, seen, look.length)) for name, seen in outcome.seen.items()}
+        ratios = {name: asdict(speedup(outcome.base, seen, look.length)) for name, seen in outcome.measured.items()}
         return {
             "oracle": [as_table(choice) for choice in self.oracle],
             "random": [as_table(choice) for choice in drawn],
@@ -251,7 +251,7 @@ class Bench:
         return json.loads(told.stdout.splitlines()[-1]) | {"wall_seconds": wall}
 
 
-class Left:
+class Skipped:
     """Says what is done, and about how long all of it still takes: by what the stages so far took, of what is
     expected of each."""
 
@@ -280,7 +280,7 @@ def main() -> None:
         return
     names, scale = options.only, QUICK if options.quick else FULL
     work = Path(tempfile.mkdtemp(prefix="hasten-bench-")) if options.quick else options.work
-    left = Left(names)
+    left = Skipped(names)
     for name in names:
         bench = Bench(name, work, scale, left)
         for stage in EXPECTED:

@@ -25,9 +25,9 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.techniques.combinations import conflicts
 from hasten.tune.search.candidates import MEMORY_ALONE, ONE_OF, plan_of, same
-from hasten.tune.search.comparison import Entry, Outcome, Pace, run_heat
+from hasten.tune.search.comparison import Compared, ComparisonSettings, Entry, compare_arms
 from hasten.tune.search.objective import paired_totals
-from hasten.tune.search.plan_profile import Look
+from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.survey import as_table, choice_of
 
@@ -166,17 +166,17 @@ def _gain(raced: Raced, singles: Sequence[Raced]) -> float:
 
 
 def race(
-    arms: Arms, look: Look, configurations: Sequence[Configuration], rounds: int, tell: Tell
+    arms: Arms, look: PlanProfile, configurations: Sequence[Configuration], rounds: int, tell: Tell
 ) -> tuple[list[Raced], list[dict[str, Any]]]:
     """Each beside the plain job, several in a heat; and every window as it ran."""
     found, windows = list[Raced](), list[dict[str, Any]]()
     evaluations = min(look.evaluations_at_the_end, rounds)
-    pace = Pace(steps=look.steps_in(WINDOW_SECONDS), rounds=rounds, evaluations=evaluations, looks=())
+    pace = ComparisonSettings(steps=look.steps_in(WINDOW_SECONDS), repeats=rounds, evaluations=evaluations, checks=())
     for begin in range(0, len(configurations), IN_A_HEAT):
         some = {said(each): each for each in configurations[begin : begin + IN_A_HEAT]}
         entries = [Entry(name=name, plan=plan_of(each), stays=True) for name, each in some.items()]
         started = time.monotonic()
-        outcome = run_heat(arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, lambda *_: None)
+        outcome = compare_arms(arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, lambda *_: None)
         share = (time.monotonic() - started) / len(some)
         found += [_raced(name, each, outcome, look, share) for name, each in some.items()]
         windows += windows_of(outcome, heat=begin // IN_A_HEAT)
@@ -184,18 +184,16 @@ def race(
     return found, windows
 
 
-def _raced(name: str, configuration: Configuration, outcome: Outcome, look: Look, seconds: float) -> Raced:
+def _raced(name: str, configuration: Configuration, outcome: Compared, look: PlanProfile, seconds: float) -> Raced:
     if name in outcome.failed:
         failure = outcome.failed[name]
-        return Raced(
-            configuration=configuration, ratio=0.0, seconds=seconds, failed=f"{failure.fate.value}: {failure.what}"
-        )
-    plain, planned = paired_totals(outcome.base, outcome.seen[name], look.length)
+        return Raced(configuration=configuration, ratio=0.0, seconds=seconds, failed=failure.reason)
+    plain, planned = paired_totals(outcome.base, outcome.measured[name], look.length)
     ratio = median(before.seconds / after.seconds for before, after in zip(plain, planned, strict=True))
     return Raced(configuration=configuration, ratio=ratio, seconds=seconds)
 
 
-def windows_of(outcome: Outcome, heat: int = 0) -> list[dict[str, Any]]:
+def windows_of(outcome: Compared, heat: int = 0) -> list[dict[str, Any]]:
     """Every window of a heat, and what its arms cost besides."""
     return [
         {
@@ -207,7 +205,7 @@ def windows_of(outcome: Outcome, heat: int = 0) -> list[dict[str, Any]]:
             "turns": list(seen.turns),
             "evaluations": list(seen.evaluations),
         }
-        for seen in (outcome.base, *outcome.seen.values())
+        for seen in (outcome.base, *outcome.measured.values())
     ]
 
 

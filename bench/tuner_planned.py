@@ -23,7 +23,7 @@ from typing import Any
 
 import hasten
 from hasten.training.setup.load_job import load_job
-from hasten.tune.trials.libraries import libraries_of
+from hasten.tune.trials.process_seconds import libraries_of
 
 OURS = ("hasten.tune.trials.trial_requests", "torch._dynamo")  # what the arms of a search have loaded before they begin
 

@@ -93,18 +93,6 @@ def test_illegal_meshes_are_told_when_they_are_asked_for():
     assert reason in ran(f"{line} --all")[1]
 
 
-def test_of_meshes_that_a_plan_forbids_what_they_hold_is_told(here: Path):
-    (here / "own.toml").write_text('[[choice]]\ntechnique = "compile"\nvalue = "default"\n')
-    _, shown, _ = ran(f"plan-mesh jobs_of_meshes.py:job --devices 2 --plan own.toml --all {CLUSTER}")
-    assert "2×1×1 zero3: compile = default and shard = zero3 exclude each other" in shown
-
-
-def test_a_microbatch_that_somebody_chose_is_taken():
-    _, shown, _ = ran(f"plan-mesh jobs_of_meshes.py:job --devices 1 --microbatch 4 {CLUSTER}")
-    assert "4 × 4" in shown
-    assert entries(shown) == {"microbatch": 4}
-
-
 def test_what_a_plan_says_of_meshes_plays_no_part_and_that_is_said(here: Path):
     (here / "own.toml").write_text('[[choice]]\ntechnique = "tensor"\nvalue = 2\n')
     _, shown, _ = ran(f"plan-mesh jobs_of_meshes.py:job --devices 2 --plan own.toml {CLUSTER}")

@@ -25,13 +25,12 @@ from hasten.measure.loss_equivalence import Criterion
 from hasten.measure.run_difference import Extent
 from hasten.tune.proof.loss_proof import judged
 from hasten.tune.proof.paired_runs import Pair, Trained
-from hasten.tune.resume.kill_instants import Pace, Phase
+from hasten.tune.resume.kill_instants import Phase, RunTimes
 from hasten.tune.resume.resume_proof import Kill, ResumeProof
-from hasten.tune.search.plan_profile import look_at
+from hasten.tune.search.plan_profile import profile_plan
 from hasten.tune.trials.arms import Arms
 from support.cli.commands import invoked
 from support.report.samples import sample_records
-from support.tune import forked_runs
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -89,14 +88,6 @@ def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: P
     assert last_line(shown) == "next      hasten train loss_jobs.py:another_rate_when_planned"
 
 
-@pytest.mark.trap(51)
-def test_a_planned_run_that_becomes_nan_is_a_harm(here: Path):
-    code, shown, _ = ran("loss_jobs.py:never_finite_when_planned", "--plan", "plan.toml")
-    assert code == 16
-    assert "the planned run became not finite" in shown
-    assert re.search(r"^ +0 +\d\.\d+ +not finite +–$", shown, re.MULTILINE)
-
-
 def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes(here: Path):
     asked = ("--pairs", "3", "--steps", "9", "--margin", "0.01", "--seeds", "4")
     code, shown, _ = ran("loss_jobs.py:job", "--plan", "plan.toml", *asked)
@@ -118,14 +109,6 @@ def test_the_answer_is_one_object_for_a_program(here: Path):
     assert [pair["seed"] for pair in found["pairs"]] == [0, 1, 2]
     assert all(pair["plain"] == pair["planned"] and pair["plain"]["steps"] == 9 for pair in found["pairs"])
     assert found["next"] == "hasten train loss_jobs.py:job --plan nothing.toml"
-
-
-def test_an_arm_without_room_ends_with_the_code_of_memory_after_what_was_found(here: Path):
-    code, shown, _ = ran("loss_jobs.py:full_when_planned", "--plan", "plan.toml", "--json")
-    assert code == 12
-    found = json.loads(shown)
-    assert (found["verdict"], found["harm"]) == ("failed", None)
-    assert found["pairs"][0]["planned"]["failed"] == "out of memory"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +155,7 @@ def test_the_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(here:
     (here / "other.toml").write_text('[[choice]]\ntechnique = "threads"\nvalue = 1\n')
     confirmed = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
     choices = tuple(item.choice for item in read_plan(here / "nothing.toml").choices)
-    surveyed = look_at(Arms(of), of, Preserves.BITS).surveyed
+    surveyed = profile_plan(Arms(of), of, Preserves.BITS).surveyed
     trials = here / plan.replace(".toml", ".trials.jsonl")
     written = "".join(f"{line_of(record)}\n" for record in (surveyed, replace(confirmed, choices=choices)))
     trials.write_text(written)
@@ -188,14 +171,6 @@ def test_the_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(here:
     assert curves.plain == curves.planned
     assert [len(losses) for losses in curves.plain] == [4, 4, 4]
     assert curves.verdict == "equivalent"
-
-
-def test_a_file_of_trials_that_is_none_is_left_alone(here: Path):
-    (here / "nothing.trials.jsonl").write_text('{"record": "Tea"}\n')
-    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3", "--steps", "4")
-    assert code == 0
-    assert "hasten report" not in shown
-    assert (here / "nothing.trials.jsonl").read_text() == '{"record": "Tea"}\n'
 
 
 def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Path):
@@ -228,7 +203,7 @@ def trained(*losses: float) -> Trained:
 @pytest.fixture
 def forking(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Processes begin as copies of this one: in a tenth of the time."""
-    monkeypatch.setattr("hasten.tune.resume.run_process.interpreter", lambda program: forked_runs.begin)
+    monkeypatch.setattr("hasten.tune.resume.run_process.START_METHOD", "fork")
     return here
 
 
@@ -263,21 +238,6 @@ def test_a_run_that_does_not_go_on_exactly_has_the_code_of_harm_and_what_to_do(f
 
 
 @fork_warned
-def test_a_job_that_differs_from_itself_answers_so_to_a_program(forking: Path):
-    asked = ("--kills", "2", "--steps", "10", "--seed", "3", "--json")
-    code, shown, _ = ran_proof("resume", "resumed_jobs.py:another_each_time", *asked)
-    found = json.loads(shown)
-    assert code == NOT_PROVEN
-    assert (found["verdict"], found["wanted"], found["steps"]) == ("not deterministic", 2, 10)
-    assert found["itself"]["step"] == 1
-    assert float.fromhex(found["difference"]["expected_hex"]) == float(found["difference"]["expected"])
-    assert [kill["phase"] in ("training", "saving") for kill in found["kills"]] == [True]
-    assert "two undisturbed runs differ as well" in found["sentence"]
-    again = "hasten prove resume resumed_jobs.py:another_each_time --kills 2 --steps 10 --seed 3"
-    assert found["next"] == again
-
-
-@fork_warned
 def test_a_job_that_fails_ends_the_proof_as_it_ends_any_command(forking: Path):
     code, shown, error = ran_proof("resume", "resumed_jobs.py:faulty", "--kills", "1")
     assert (code, shown) == (10, "")
@@ -297,7 +257,7 @@ def test_a_job_that_fails_ends_the_proof_as_it_ends_any_command(forking: Path):
 def test_what_cannot_be_resumed_is_refused_before_anything_runs(
     here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ):
-    monkeypatch.setattr("hasten.tune.resume.run_process.interpreter", None)
+    monkeypatch.setattr("hasten.tune.resume.run_process.START_METHOD", None)
     code, shown, error = ran_proof("resume", *arguments)
     assert (code, shown) == (2, "")
     assert says in error
@@ -307,8 +267,8 @@ def test_kills_are_counted_by_what_they_have_hit():
     def hit(phase: Phase) -> Kill:
         return Kill(phase=phase, step=3, saved_step=2)
 
-    pace = Pace(starting_seconds=3.0, going_on_seconds=1.0, step_seconds=0.1, save_seconds=0.01)
-    fields = {"steps": 9, "total_steps": None, "save_every": 1, "lines": 9, "extent": Extent(), "pace": pace}
+    times = RunTimes(starting_seconds=3.0, resuming_seconds=1.0, step_seconds=0.1, save_seconds=0.01)
+    fields = {"steps": 9, "total_steps": None, "save_every": 1, "lines": 9, "extent": Extent(), "times": times}
     kills = (hit(Phase.SAVING), hit(Phase.TRAINING), hit(Phase.SAVING))
     found = ResumeProof(wanted=4, kills=kills, runs=2, **fields)
     assert resume_command.killed(found) == "3 times in 2 runs: 2 while it saved, 1 while it trained"

@@ -21,11 +21,15 @@ from hasten.facts.choice import Choice
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
-from hasten.tune.search.candidates import OUT_OF_TIME, Left
-from hasten.tune.search.plan_profile import Look
+from hasten.tune.search.candidates import OUT_OF_TIME, Skipped
+from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.plan_search import Found
+<<<<<<< HEAD
 from hasten.tune.search.search_log import Ledger, Options
 from support.cli.commands import invoked
+=======
+from hasten.tune.search.search_log import Options, SearchLog
+>>>>>>> house
 from support.report.samples import sample_records
 
 CLOCKED = Path(__file__).parents[1] / "tune" / "jobs" / "clocked_jobs.py"
@@ -146,7 +150,7 @@ def test_a_class_that_there_is_not_is_refused(here: Path):
 
 SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
-LOOK = cast("Look", SimpleNamespace(surveyed=SURVEYED, run_seconds=412.3, costs=CONFIRMED.plain))
+PROFILE = cast("PlanProfile", SimpleNamespace(surveyed=SURVEYED, run_seconds=412.3, costs=CONFIRMED.plain))
 
 
 @pytest.fixture
@@ -160,9 +164,9 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         interrupt: KeyboardInterrupt | None = None,
         late: Sequence[Choice] = (),
     ):
-        ledger = Ledger(options=Options(), keep=lambda record: None, tell=lambda doing: None)
-        ledger.leave([Left(choice=each, reason=OUT_OF_TIME) for each in late], ())
-        found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
+        log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
+        log.skip([Skipped(choice=each, reason=OUT_OF_TIME) for each in late], ())
+        found = Found(profile=PROFILE, log=log, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
         monkeypatch.setattr("hasten.tune.trials.trial_process.start_fork_server", lambda libraries: None)
         return ran("job.py:job", *arguments, busy=False)[:2]

@@ -56,8 +56,8 @@ def test_a_weight_that_an_update_has_overflowed_is_not_called_unharmed():
             run.step(batch)
     assert refusal.value.where.startswith(f"optimizer step {BAD_STEP + 1} ")
     assert refusal.value.what == (
-        "a gradient of used.weight is not finite, and used.bias was not before: an update by finite gradients "
-        "overflowed it; this one is left out"
+        "a gradient of used.weight is not finite, and the weight used.bias is not: an earlier update overflowed it; "
+        "this update was not applied"
     )
 
 

@@ -200,9 +200,9 @@ def global_state() -> dict[str, Any]:
         "denormals": (torch.ones(1, dtype=torch.int32).view(torch.float32) * 1.0).view(torch.int32).item(),
         "environment": dict(os.environ),
         "random": (
-            torch.get_rng_state().tolist(),
+            torch.get_rng_state().numpy().tobytes(),
             random.getstate(),
-            [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
+            [part.tobytes() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
         ),
     }
 

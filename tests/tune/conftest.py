@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hasten.tune.proof import evaluated
+from hasten.tune.proof import training_runs
 from hasten.tune.trials import arms, trial
 
 
@@ -12,7 +12,7 @@ from hasten.tune.trials import arms, trial
 def _the_clock_of_a_job_goes_with_its_test():
     """Where a job with a clock of its own was made in the test's process."""
     yield
-    evaluated.time = trial.time = time
+    training_runs.time = trial.time = time
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
-from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.errors import JobError
-from hasten.facts.job import EarlyStopping
 from hasten.facts.plan import make_plan
 from hasten.measure.memory_profile import Kind
 from hasten.tune.job_profile import FEWEST, MOST, profile_job
@@ -39,19 +37,6 @@ def test_the_plan_is_obeyed_and_the_length_of_the_run_plays_no_part():
     assert found.microbatch_size == 4
 
 
-def test_what_judges_the_job_is_left_out_together():
-    data = small_job().train
-    stop = EarlyStopping("accuracy")
-    judged = small_job(valid=data, evaluate_every=1, stop=stop, metrics={"accuracy": MulticlassAccuracy(3)})
-    assert profile_job(judged).batch_size == 8
-
-
-def test_the_callers_random_state_is_left_alone():
-    before = torch.get_rng_state()
-    profile_job(small_job())
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.gpu
 def test_the_random_state_of_the_device_is_left_alone_too():
     if not torch.cuda.is_available():
@@ -65,10 +50,6 @@ def test_the_random_state_of_the_device_is_left_alone_too():
 def test_a_device_that_is_not_there_is_refused_as_in_training(device):
     with pytest.raises(JobError, match=r"Job\.device"):
         profile_job(small_job(device=device))
-
-
-def test_a_processor_has_no_fragments_to_measure():
-    assert profile_job(small_job(device="cpu")).fragmentation is None
 
 
 def test_a_data_set_smaller_than_a_batch_is_counted_as_it_is():

@@ -67,22 +67,6 @@ def test_a_flat_loss_suggests_nothing():
     assert "noise" in suggestion.reason
 
 
-def test_a_test_that_diverges_at_once_says_to_start_lower():
-    suggestion = suggest_rate(RATES, [1.0, 1.0, *[math.nan] * 98])
-    assert suggestion.rate is None
-    assert f"only 2 losses before training diverged at a rate of {RATES[2]:.3g}" in suggestion.reason
-
-
-def test_a_loss_that_still_falls_says_that_higher_rates_may_be_better():
-    assert "higher ones may be better" in suggest_rate(RATES[:50], losses_of(RATES[45])[:50]).reason
-
-
-@pytest.mark.parametrize(("rates", "losses"), [([0.1, 0.1], [1, 1]), ([-1.0, 1.0], [1, 1]), ([0.1], [1, 2])])
-def test_rates_that_do_not_rise_are_refused(rates, losses):
-    with pytest.raises(ValueError, match="positive and rising"):
-        suggest_rate(rates, losses)
-
-
 @pytest.mark.parametrize(
     ("losses", "position"),
     [
@@ -132,32 +116,6 @@ def test_the_plans_choices_hold_but_for_rates():
     assert range_test(quadratic_job(), plan, steps=20) == range_test(quadratic_job(), steps=20)
 
 
-def test_ratios_between_groups_are_kept_all_along():
-    seen = []
-
-    class Watching(torch.optim.SGD):
-        def step(self, closure=None):
-            seen.append([group["lr"] for group in self.param_groups])
-            return super().step(closure)
-
-    job = quadratic_job(
-        optimizer=lambda params: Watching([{"params": params[:1], "lr": 0.2}, {"params": params[1:]}], lr=0.1)
-    )
-    found = range_test(job, lowest=1e-5, highest=1e-2, steps=12)
-    assert [rates[0] for rates in seen] == list(found.rates)
-    assert [rates[1] for rates in seen] == pytest.approx([rate / 2 for rate in found.rates])
-
-
-def test_an_explosion_ends_the_test_instead_of_failing_it():
-    def loss(model, batch):
-        mean = (model(batch[0]) - batch[1]).square().mean()
-        return mean * float("nan") if model.weight.abs().max() > 2 else mean
-
-    found = range_test(quadratic_job(loss=loss), lowest=1e-3, highest=1e3)
-    assert math.isnan(found.losses[-1])
-    assert all(math.isfinite(loss) for loss in found.losses[:-1])
-
-
 @pytest.mark.trap(31)
 @pytest.mark.trap(47)
 def test_nothing_of_the_callers_changes():
@@ -187,8 +145,3 @@ def test_nothing_of_the_callers_changes():
 def test_a_range_that_is_none_is_refused(bad):
     with pytest.raises(ValueError, match="give 0 < lowest < highest"):
         range_test(quadratic_job(), **bad)
-
-
-def test_a_job_that_is_judged_often_can_be_tested_too():
-    judged = small_job(valid=small_job().train, evaluate_every=1)
-    assert len(range_test(judged, steps=FEWEST).rates) <= FEWEST

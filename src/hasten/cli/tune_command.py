@@ -65,7 +65,7 @@ def tune(
     """
     began = time.monotonic()
     from hasten.errors import Misconfigured
-    from hasten.tune.trials.libraries import libraries_of
+    from hasten.tune.trials.process_seconds import libraries_of
     from hasten.tune.trials.trial_process import start_fork_server
 
     if allow not in ALLOWED:
@@ -87,7 +87,19 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
+<<<<<<< HEAD
         _show(found, result, written, partial(_again, job, output, allow=allow, busy=busy), job, output, seconds)
+=======
+        where = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
+        again = partial(_again, job, output, allow=allow, busy=busy)
+        following = again(seconds)
+        if found.has_plan or not found.interrupted:
+            following = command("train", job, output if found.has_plan else None)
+        names = [] if found.interrupted else found.log.not_reached
+        if names:
+            where += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
+        show("", [("", result), *where, ("next", following)])
+>>>>>>> house
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 
@@ -171,7 +183,7 @@ def _searched(
         job,
         options,
         keep=keep,
-        tell=screen.doing,
+        report=screen.doing,
         earlier=trials.earlier,
         began=began,
     )
@@ -184,7 +196,7 @@ def _searched(
 def _plan(found: Found) -> Plan:
     from hasten.tune.search.found_plan import plan_found
 
-    return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
+    return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
 
 
 def _sentence(found: Found, others: float) -> str:
@@ -192,8 +204,8 @@ def _sentence(found: Found, others: float) -> str:
     from hasten.report.terminal.search_progress import sentence
 
     gained = found.gained.reached if found.gained else ()
-    plain, stops_early = found.look.costs, found.look.surveyed.stops_early
-    seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
+    plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
+    seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
     result = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     took = f"; other programs used {100 * others:.0f} % of the CPU"
     return f"{result}{took if others > MUCH_ELSE else ''}"
@@ -213,13 +225,13 @@ def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> di
     return {
         "sentence": sentence,
         "interrupted": found.interrupted,
-        "job": found.look.surveyed.job,
-        "machine": found.look.surveyed.machine,
+        "job": found.profile.surveyed.job,
+        "machine": found.profile.surveyed.machine,
         "plan": None if written is None else str(written),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],
         "choices": [asdict(each.choice) for each in plan.choices],
         "rejected": [asdict(each) for each in plan.rejected],
-        "not_reached": found.ledger.not_reached,
+        "not_reached": found.log.not_reached,
     }

@@ -1,7 +1,7 @@
 """Where the memory and the seconds of a job's step go, on this machine.
 
-The job is trained for a few dozen steps and thrown away. What is timed are whole optimizer steps with their data, after
-those that set things up: the arithmetic is counted in the first, memory is watched in the next two.
+A copy of the job is trained for a few dozen steps. FLOPs are counted in the first step, memory is traced in the next
+two, and then whole optimizer steps with their data are timed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class JobProfile:
 
 
 def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
-    """Train the job briefly by the plan, and look at it. The job's own length and schedule play no part.
+    """Train the job briefly by the plan and profile it. The job's own length and schedule are ignored.
 
-    Random states, those of the device included, are put back. Raises what building or training the job raises.
+    Random states, those of the device included, are restored. Raises what building or training the job raises.
     """
     unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
     with brief_run(unjudged, plan, name=name, steps=BEFORE_TIMING + MOST) as run:
@@ -91,7 +91,7 @@ def _profile(run: Run) -> JobProfile:
 
 
 def _time(run: Run, step: Callable[[], None]) -> StepTimes:
-    waited, seen, seconds = run.wait_seconds, run.samples_seen, list[float]()
+    waited, seen, seconds = run.built.batches.wait_seconds, run.built.batches.samples_seen, list[float]()
     begin = _now(run.device)
     ends = begin + TIMED_SECONDS
     while len(seconds) < FEWEST or (len(seconds) < MOST and begin < ends):
@@ -106,12 +106,12 @@ def _time(run: Run, step: Callable[[], None]) -> StepTimes:
         low=low,
         high=high,
         steps=len(seconds),
-        data_wait_share=min((run.wait_seconds - waited) / total, 1.0),
-        samples_per_second=(run.samples_seen - seen) * run.grid.data.size / total,
+        data_wait_share=min((run.built.batches.wait_seconds - waited) / total, 1.0),
+        samples_per_second=(run.built.batches.samples_seen - seen) * run.grid.data.size / total,
     )
 
 
 def _now(device: torch.device) -> float:
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # queued work would be billed to the next step
+        torch.cuda.synchronize(device)  # queued work would be counted in the next step
     return time.perf_counter()

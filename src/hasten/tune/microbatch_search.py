@@ -1,9 +1,8 @@
 """The fastest microbatch that fits, found by running whole optimizer steps of the job itself.
 
-The global batch is held: every size divides the same batches, so what is learned does not depend on the answer. Sizes
-are the batch and its halves, each tried in a run of its own that trains real steps: a size that was never run is never
-answered. Two rounds, down and up, so that a machine that slows meanwhile does not choose. Halving ends when two sizes
-in a row were slower than the best.
+The global batch stays: every size divides the same batches, so training does not depend on the answer. Sizes are the
+batch and its halves, each in a run of its own. There are two rounds, down and up, so that a machine that slows down
+meanwhile does not decide. Halving ends when two sizes in a row were slower than the best.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from hasten.training.probes.quiet import undisturbed
 from hasten.training.run import Run
 from hasten.training.setup.prepared_job import device_of
 
-WARM_UP, TIMED = 2, 6  # optimizer steps of one visit
+WARM_UP, TIMED = 2, 6  # optimizer steps of one run
 SLOWER_IN_A_ROW = 2
-_LEFT_OUT = ("microbatch", "accumulation", "schedule")  # what is searched for, and what needs the run's whole length
+_REPLACED = ("microbatch", "accumulation", "schedule")  # what is searched for, and what needs the run's whole length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,9 +60,8 @@ def fastest_microbatch(
 ) -> MicrobatchSearch:
     """Try the batch and its halves on the job, by its plan, and time them.
 
-    watch: called after every visit, so that a person can follow.
-
-    Random states, those of the device included, are put back. Raises OutOfMemory when not even one sample fits.
+    watch: called after every run of a size. Random states, those of the device included, are restored. Raises
+    OutOfMemory when not even one sample fits.
     """
     plan = plan or Plan()
     with undisturbed(device_of(job, read_machine())):
@@ -75,7 +73,7 @@ def fastest_microbatch(
                 where="microbatch",
                 fix="use a smaller model, activation_checkpointing, or a device with more memory",
             )
-        second = {trial.size: _visited(job, plan, trial.size, batch_size, watch) for trial in reversed(fitting)}
+        second = {trial.size: _ran(job, plan, trial.size, batch_size, watch) for trial in reversed(fitting)}
     trials = [
         replace(trial, step_seconds=trial.step_seconds + second[trial.size].step_seconds) if trial.fits else trial
         for trial in first
@@ -88,7 +86,7 @@ def _first_round(job: Job, plan: Plan, watch: Callable[[MicrobatchTrial], None])
     trials: list[MicrobatchTrial] = []
     best, slower = float("inf"), 0
     for size in (batch_size, *halves(batch_size)):
-        trials.append(_visited(job, plan, size, batch_size, watch))
+        trials.append(_ran(job, plan, size, batch_size, watch))
         seconds = trials[-1].median_seconds
         slower = slower + 1 if trials[-1].fits and seconds > best else 0
         best = min(best, seconds)
@@ -102,9 +100,7 @@ def _batch_size(job: Job, plan: Plan) -> int:
         return run.built.batch_size
 
 
-def _visited(
-    job: Job, plan: Plan, size: int, batch_size: int, watch: Callable[[MicrobatchTrial], None]
-) -> MicrobatchTrial:
+def _ran(job: Job, plan: Plan, size: int, batch_size: int, watch: Callable[[MicrobatchTrial], None]) -> MicrobatchTrial:
     try:
         seconds = tuple(_timed_steps(job, _with_size(plan, size if size < batch_size else None)))
         trial = MicrobatchTrial(size=size, fits=True, step_seconds=seconds)
@@ -112,7 +108,7 @@ def _visited(
         if not is_out_of_memory(error):
             raise
         trial = MicrobatchTrial(size=size, fits=False)
-    # Outside the except block, whose traceback would keep the failed step's tensors alive.
+    # Outside the except block, whose traceback keeps the failed step's tensors alive.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -138,7 +134,7 @@ def _timed_steps(job: Job, plan: Plan) -> Iterator[float]:
 
 def _with_size(plan: Plan, size: int | None) -> Plan:
     """The plan with this microbatch size in place of what it says about splitting the batch; None for the whole."""
-    others = tuple(item for item in plan.choices if item.choice.technique not in _LEFT_OUT)
+    others = tuple(item for item in plan.choices if item.choice.technique not in _REPLACED)
     if size is None:
         return replace(plan, choices=others)
     chosen = Choice(technique="microbatch", value=size, preserves=Preserves.ROUNDING)

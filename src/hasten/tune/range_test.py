@@ -1,11 +1,10 @@
 """Find a good learning rate by training briefly with a rising one.
 
-The rate grows from step to step by a constant factor until the loss runs away. Far too small, it moves nothing; then
-the loss falls, ever faster; close to the limit of stability it stalls, and beyond it explodes. The suggested rate is
-where the loss falls fastest: about a factor of ten below the limit, and a usual peak for a schedule.
+The rate grows from step to step by a constant factor until the loss diverges. The suggested rate is where the loss
+falls fastest: about a factor of ten below the limit of stability, and a usual peak for a schedule.
 
 Source: Smith 2015, arXiv:1506.01186, section 3.3. A straight line fitted to the losses around each rate gives its
-smoothed loss and its slope at once, and unlike a running average does not lag behind the rising rate."""
+smoothed loss and its slope, and unlike a running average does not lag behind the rising rate."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from hasten.training.probes.quiet import undisturbed
 from hasten.training.run import Run
 from hasten.training.setup.prepared_job import device_of
 
-FEWEST = 10  # losses from which a slope can be told from noise
+FEWEST = 10  # losses from which a slope differs from noise
 ROUNDING = 1e-6  # a fall by less than this share of the loss is float32's own
 _SETS_RATES = ("learning_rate", "schedule")
 
@@ -51,10 +50,10 @@ def range_test(
 ) -> RangeTest:
     """Train a copy of the job's model for up to `steps` optimizer steps, the rate rising from `lowest` to `highest`.
 
-    The rate is the first parameter group's; all others keep their ratio to it. The plan's choices hold, but for those
-    that set rates. Nothing of the caller's changes: the copy is thrown away, and random states are put back.
+    The rate is the first parameter group's; all others keep their ratio to it. The plan's choices apply, except those
+    that set rates. The caller's model is not changed, and random states are restored.
 
-    Raises ValueError for a range that is none, and whatever training the job raises.
+    Raises ValueError for an impossible range, and whatever training the job raises.
     """
     if not (0 < lowest < highest and math.isfinite(highest) and steps >= FEWEST):
         what = f"a test of {steps} steps from {lowest} to {highest}"
@@ -72,9 +71,9 @@ def range_test(
 def suggest_rate(rates: Sequence[float], losses: Sequence[float]) -> Suggestion:
     """The rate at which the loss falls fastest against the logarithm of the rate, up to where it is lowest.
 
-    rates: positive and rising; losses: one for each, noisy as they are. From where training diverged on, they are left
-    out. There is no suggestion without at least FEWEST losses before, or when the loss did not fall by more than its
-    noise. Multiplying all losses by one positive number changes nothing.
+    rates: positive and rising; losses: one for each. Those after training diverged are ignored. There is no suggestion
+    without at least FEWEST losses before, or when the loss did not fall by more than its noise. Multiplying all losses
+    by one positive number changes nothing.
     """
     if len(rates) != len(losses) or any(b <= a for a, b in zip([0.0, *rates], rates, strict=False)):
         raise ValueError("rates must be positive and rising, with one loss for each")
@@ -142,7 +141,7 @@ def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
 
 
 def _trial_of(job: Job, steps: int) -> Job:
-    """The job without what a test has no use for. The model is copied: a job may hand out one that it goes on using."""
+    """The job with only what a test needs. The model is copied: a job may return one that it uses elsewhere."""
     return replace(
         job,
         model=lambda: copy.deepcopy(job.model()),

@@ -128,10 +128,6 @@ def failing_in_microbatches(after: float = 1.0) -> hasten.Job:
     return job(failing)
 
 
-def failing_late_in_microbatches() -> hasten.Job:
-    return failing_in_microbatches(after=3.0)
-
-
 def failing_at_once() -> hasten.Job:
     def failing(model: nn.Module, batch: Any) -> torch.Tensor:
         raise ZeroDivisionError("in every arm")
@@ -148,10 +144,6 @@ def halved_by_either() -> hasten.Job:
         return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
     return job(halved)
-
-
-def longer() -> hasten.Job:
-    return job(max_steps=90)
 
 
 def indifferent() -> hasten.Job:

@@ -86,10 +86,6 @@ def tokens(loss: Any = token_loss, dropout: float = 0.0) -> hasten.Job:
     )
 
 
-def with_dropout() -> hasten.Job:
-    return tokens(dropout=0.5)
-
-
 def noisy_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> hasten.Loss:
     return replace(token_loss(model, batch), auxiliary=torch.rand(()) * model(batch[0]).square().mean())
 
@@ -120,10 +116,6 @@ def short_numbers() -> hasten.Job:
 def cut() -> hasten.Job:
     """Clipped by value: most numbers lie beyond the bound in some step."""
     return replace(tokens(), clip_norm=None, clip_value=1e-3)
-
-
-def three_steps() -> hasten.Job:
-    return replace(tokens(), epochs=None, max_steps=3)
 
 
 def other_weights() -> hasten.Job:
@@ -190,44 +182,15 @@ def before_each_move(change: Callable[[Step], None]) -> Callable[[Setter], None]
 
 
 def zero_one(step: Step) -> None:
-    gradient = step._parameters[-1].grad
+    gradient = step.parameters[-1].grad
     assert gradient is not None
     gradient.zero_()
 
 
-def lose_one(step: Step) -> None:
-    step._parameters[-2].grad = None
-
-
-LEFT_OVER: list[Tensor] = []
-
-
-def add_the_previous(step: Step) -> None:
-    present = [each.grad for each in step._parameters if each.grad is not None]
-    own = [each.clone() for each in present]
-    for gradient, other in zip(present, LEFT_OVER, strict=False):
-        gradient.add_(other)
-    LEFT_OVER[:] = own
-
-
 def spoil_one(step: Step) -> None:
-    gradient = step._parameters[0].grad
+    gradient = step.parameters[0].grad
     assert gradient is not None
     gradient.view(-1)[0] += gradient.norm() / 5
-
-
-def half_stale(put: Setter) -> None:
-    """Half of every batch is that of the batch before."""
-    accumulate, before = Step.accumulate, dict[str, Any]()
-
-    def wrong(self: Step, batch: Any, samples: int, last: bool = True) -> Tensor:
-        old = before.get("batch", batch)
-        before["batch"] = batch
-        half = samples // 2
-        mixed = tuple(torch.cat([then[:half], now[half:]]) for then, now in zip(old, batch, strict=True))
-        return accumulate(self, mixed, samples, last)
-
-    put(Step, "accumulate", wrong)
 
 
 def without_momentum(put: Setter) -> None:
@@ -262,12 +225,8 @@ def in_the_groups(**settings: Any) -> Callable[[Setter], None]:
 
 HARMS: dict[str, Callable[[Setter], None]] = {
     "rescaled by 1.01": rescaled(1.01),
-    "rescaled by 2": rescaled(2.0),
     "one parameter zeroed": before_each_move(zero_one),
-    "one parameter lost": before_each_move(lose_one),
     "one number spoiled": before_each_move(spoil_one),
-    "the previous gradient added": before_each_move(add_the_previous),
-    "half of the batch stale": half_stale,
     "without weight decay": in_the_groups(weight_decay=0.0),
 }
 

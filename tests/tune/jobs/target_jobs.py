@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import hasten
-from hasten.tune.proof import evaluated
+from hasten.tune.proof import training_runs
 from hasten.tune.trials import trial
 from tune.jobs.clocked_jobs import CLOCK, drawn
 
@@ -34,7 +34,7 @@ def loss(model: Any, batch: Any) -> torch.Tensor:
 
 
 def job(rate: float = 0.05, model: Any = Distance, **rest: Any) -> hasten.Job:
-    evaluated.time = trial.time = CLOCK  # type: ignore[assignment]
+    training_runs.time = trial.time = CLOCK  # type: ignore[assignment]
     fields: dict[str, Any] = {"valid": (ROWS[:8],), "epochs": 5, "loss": loss} | rest
     return hasten.Job(
         model=model,
@@ -58,10 +58,6 @@ def infinite_at_twice_the_rate() -> hasten.Job:
     return job(rate=1.9, epochs=20)
 
 
-def without_valid_data() -> hasten.Job:
-    return job(valid=None)
-
-
 def steeper_from_odd_seeds() -> hasten.Job:
     """There half of the rate is as much as it bears."""
 
@@ -71,12 +67,3 @@ def steeper_from_odd_seeds() -> hasten.Job:
         return made
 
     return job(model=model)
-
-
-def failing_without_a_choice() -> hasten.Job:
-    def failing(model: Any, batch: Any) -> torch.Tensor:
-        if CLOCK.now > 12:
-            raise ZeroDivisionError("late in every run")
-        return loss(model, batch)
-
-    return job(loss=failing)

@@ -74,11 +74,12 @@ def talkative(model: nn.Module, batch: Any) -> torch.Tensor:
     return plain_loss(model, batch)
 
 
-def starting_another(model: nn.Module, batch: Any) -> torch.Tensor:
-    other = subprocess.Popen(["sleep", "1000"])
-    with Path(os.environ["HASTEN_TEST_JOURNAL"]).open("a") as journal:
-        journal.write(f"{os.getpid()} {other.pid} ")
-    return plain_loss(model, batch)
+def finding_the_disk_full(model: nn.Module, batch: Any) -> torch.Tensor:
+    raise ValueError("could not be saved") from OSError(28, "No space left on device")
+
+
+def exiting(model: nn.Module, batch: Any) -> torch.Tensor:
+    sys.exit("enough")
 
 
 def __getattr__(name: str) -> Callable[[], hasten.Job]:

@@ -8,11 +8,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
-import hasten
-from hasten.errors import JobError, OutOfMemory
+from hasten.errors import OutOfMemory
 from hasten.facts.job import Loss
 from hasten.facts.mesh import Mesh, Sharding
 from hasten.facts.plan import make_plan
@@ -143,10 +141,6 @@ def test_a_block_that_computes_again_keeps_its_input_and_has_the_rest_for_a_whil
         assert after.per_sample.total + after.recomputed.total == pytest.approx(before.per_sample.total)
 
 
-def test_choices_that_a_mesh_makes_play_no_part():
-    assert needs_of(mesh_job(), make_plan(tensor=2, microbatch=2, shard="zero3")) == needs_of(mesh_job())
-
-
 def looking_at_numbers(model: nn.Module, batch: Any) -> Loss:
     found = loss(model, batch)
     assert found.total.item() > 0
@@ -165,59 +159,3 @@ def test_a_model_that_is_larger_than_the_host_and_no_shapes_is_refused(monkeypat
     with pytest.raises(OutOfMemory, match=r"this host has 0\.98 KiB") as refused:
         needs_of(mesh_job(loss=looking_at_numbers))
     assert "looked at by shapes alone" in refused.value.what
-
-
-def test_a_fault_of_the_job_is_its_own():
-    def faulty(model: nn.Module, batch: Any) -> Loss:
-        raise RuntimeError("of the job")
-
-    with pytest.raises(RuntimeError, match="of the job"):
-        needs_of(mesh_job(loss=faulty))
-
-
-def test_looking_leaves_random_numbers_as_they_were():
-    before = torch.get_rng_state()
-    needs_of(mesh_job())
-    assert torch.equal(before, torch.get_rng_state())
-
-
-class Convolved(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
-        self.head = nn.Linear(8 * 6 * 6, 5)
-
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layers(pictures))
-
-
-def test_a_model_without_blocks_and_divisible_layers_lies_around_nothing():
-    pictures = torch.rand(8, 3, 8, 8), torch.arange(8) % 5
-    job = mesh_job(model=Convolved, loss=hasten.supervised(nn.functional.cross_entropy), train=pictures, batch_size=4)
-    needs = needs_of(job)
-    assert (needs.blocks, needs.divisible, needs.border_bytes) == ((), (), 0)
-    assert needs.buffer_bytes == FLOAT * 16 + 8
-    assert needs.around.weights.total == FLOAT * needs.parameters
-
-
-def test_frozen_weights_have_no_gradient_and_no_state():
-    def half_frozen() -> nn.Module:
-        model = nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, WORDS))
-        model[0].requires_grad_(False)
-        return model
-
-    around = needs_of(mesh_job(model=half_frozen)).around
-    trained = 9 * WORDS * FLOAT
-    assert (around.weights.total, around.gradients.total) == (trained + 8 * WORDS * FLOAT, trained)
-
-
-def test_batches_without_rows_are_refused():
-    class Rowless(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 8
-
-        def __getitem__(self, index: int) -> Any:
-            return "words"
-
-    with pytest.raises(JobError, match="no tensor has a row"):
-        needs_of(mesh_job(train=Rowless(), loss=lambda model, batch: model(torch.zeros(1, 1, dtype=torch.int64)).sum()))

@@ -63,31 +63,10 @@ def test_of_two_that_fail_together_the_one_of_less_gain_goes():
     assert planted.asked == ["abcd", "a", "b", "c", "d", "abc", "abd"]
 
 
-def test_the_largest_plan_is_left_where_one_that_fails_with_several_can_go():
-    assert harmful(Planted("ab", "ac", "ad")) == [("a", "bcd", True)]
-
-
 def test_where_several_have_to_go_the_rest_is_built_up_from_the_fastest():
     planted = Planted("ab", "cd")
     assert harmful(planted) == [("b", "a", True), ("d", "ac", True)]
     assert planted.asked[5:] == ["abc", "abd", "acd", "bcd", "ab", "ac"]
-
-
-def test_who_fails_alone_and_who_fails_with_others_are_told_apart():
-    assert harmful(Planted("a", "bd")) == [("a", "", True), ("d", "bc", True)]
-
-
-def test_where_all_fail_nothing_is_left():
-    planted = Planted("a", "b", "c", "d")
-    assert harmful(planted) == [(name, "", True) for name in "abcd"]
-    assert len(planted.asked) == 5
-
-
-def test_one_that_joins_a_set_that_has_passed_costs_two_proofs_and_is_the_one_to_go():
-    planted = Planted("ad")
-    assert planted.proof.surely((EXACT, A, B, C)).passes
-    assert harmful(planted) == [("d", "abc", True)]
-    assert planted.asked == ["abc", "abcd", "d"]
 
 
 @pytest.mark.parametrize("failing", [("ac",), ("abcd",), ("ab", "cd"), ("ab", "bc", "cd", "da"), ("a", "bcd")])
@@ -111,9 +90,3 @@ def test_when_the_time_ends_what_has_passed_so_far_stays():
     planted = Planted("ab", "cd", has_time=lambda asked: len(asked) < 7)
     assert conflicting(planted) == [("b", "a", True), ("c", "abd", False), ("d", "abc", False)]
     assert planted.asked == ["abcd", "abc", "abd", "acd", "bcd", "a", "ab"]
-
-
-def test_one_that_fails_needs_no_more_proofs():
-    planted = Planted("a")
-    assert told(without_conflicts(planted.proof, (EXACT, A), [A])) == [("a", "", True)]
-    assert planted.asked == ["a"]

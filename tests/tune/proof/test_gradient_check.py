@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,33 +14,22 @@ import torch
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan, make_plan
 from hasten.tune.proof.gradient_check import NORM, clipped_as, judge_gradients_of, keep_references
-from hasten.tune.proof.optimizer_steps import Watched, put_state, state_of
 from hasten.tune.trials.trial import Trial
 from tune.jobs import gradient_jobs as jobs
 
 STEPS = 4
-WITH_BATCH_NORM = {
-    "fused": {"fused_optimizer": "fused"},
-    "foreach": {"fused_optimizer": "foreach"},
-    "channels_last": {"channels_last": True},
-    "conv_bn_bias": {"conv_bn_bias": True},
-    "in_memory": {"in_memory": "host"},
-    "threads": {"threads": 2},
-    "all": {"fused_optimizer": "fused", "channels_last": True, "conv_bn_bias": True, "in_memory": "host"},
+PLANS = {
+    "digits": {
+        "conv_bn_bias": {"conv_bn_bias": True},
+        "all": {"fused_optimizer": "fused", "channels_last": True, "conv_bn_bias": True, "in_memory": "host"},
+    },
+    "text": {"microbatch": {"microbatch": 5}, "all": {"fused_optimizer": "fused", "microbatch": 5, "threads": 2}},
+    "tokens": {"accumulation": {"accumulation": 2}, "foreach": {"fused_optimizer": "foreach"}},
 }
-WITHOUT = {
-    "fused": {"fused_optimizer": "fused"},
-    "foreach": {"fused_optimizer": "foreach"},
-    "microbatch": {"microbatch": 5},
-    "accumulation": {"accumulation": 2},
-    "in_memory": {"in_memory": "host"},
-    "threads": {"threads": 2},
-    "all": {"fused_optimizer": "fused", "microbatch": 5, "in_memory": "host"},
-}
-PLANS = {"digits": WITH_BATCH_NORM, "text": WITHOUT, "tokens": WITHOUT}
 HARMS = {
-    "digits": {**jobs.HARMS, "without momentum": jobs.without_momentum},
-    **dict.fromkeys(("text", "tokens"), jobs.HARMS | jobs.HARMS_OF_CLIPPING | jobs.HARMS_OF_MICROBATCHES),
+    "digits": {"rescaled by 1.01": jobs.HARMS["rescaled by 1.01"], "without momentum": jobs.without_momentum},
+    "text": jobs.HARMS_OF_CLIPPING,
+    "tokens": jobs.HARMS | jobs.HARMS_OF_MICROBATCHES,
 }
 
 
@@ -76,18 +65,12 @@ def judged(
         trial.close()
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    yield
-    jobs.LEFT_OVER.clear()
-
-
 @pytest.mark.trap(50)
 @pytest.mark.parametrize(("name", "plan"), [(name, plan) for name, plans in PLANS.items() for plan in plans])
 def test_an_honest_plan_passes(kept, name, plan):
     found = judged(getattr(jobs, name)(), kept(name), make_plan(**PLANS[name][plan]))
     assert found["passes"], found["reason"]
-    assert 0 < found["error"] <= found["bound"] == 2.0
+    assert 0 < found["gradient_error"] <= found["bound"] == 2.0
 
 
 @pytest.mark.trap(50)
@@ -98,12 +81,6 @@ def test_a_planted_harm_is_caught(kept, monkeypatch, name, harm):
     plan = make_plan(microbatch=5) if harm in jobs.HARMS_OF_MICROBATCHES else Plan()
     found = judged(getattr(jobs, name)(), folder_and_answer, plan)
     assert not found["passes"], found["reason"]
-
-
-def test_the_plain_job_itself_has_the_same_bits_and_other_sums_have_not(kept):
-    assert judged(jobs.tokens(), kept("tokens"), Plan())["same_bits"]
-    assert judged(jobs.tokens(), kept("tokens"), make_plan(in_memory="host"))["same_bits"]
-    assert not judged(jobs.tokens(), kept("tokens"), make_plan(microbatch=5))["same_bits"]
 
 
 def test_a_wrong_scale_that_clipping_hides_is_seen_in_the_norm(kept, monkeypatch):
@@ -141,12 +118,6 @@ def test_gradients_are_clipped_by_value_and_then_by_norm():
     assert shorter.gradients["a"].tolist() == pytest.approx([1.0, 1.0, 0.5], abs=1e-5)
 
 
-def test_dropout_is_off_on_every_side(tmp_path):
-    answer = references(jobs.with_dropout(), tmp_path)
-    found = judged(jobs.with_dropout(), (str(tmp_path), answer), make_plan(microbatch=5))
-    assert found["passes"], found["reason"]
-
-
 def test_a_job_that_draws_random_numbers_elsewhere_cannot_be_judged(tmp_path):
     assert "draws random numbers that no dropout layer draws" in references(jobs.drawing(), tmp_path)["refused"]
 
@@ -154,13 +125,13 @@ def test_a_job_that_draws_random_numbers_elsewhere_cannot_be_judged(tmp_path):
 def test_a_model_that_does_not_follow_the_seed_is_told(tmp_path):
     answer = references(jobs.other_weights(), tmp_path)
     found = judged(jobs.other_weights(), (str(tmp_path), answer), Plan())
-    assert (found["passes"], found["error"]) == (False, None)
+    assert (found["passes"], found["gradient_error"]) == (False, None)
     assert "the model does not follow Job.seed" in found["reason"]
 
 
 def test_layers_behind_one_that_begins_with_zeros_are_judged_too(tmp_path, monkeypatch):
     answer = references(jobs.zeros_at_first(), tmp_path)
-    jobs.before_each_move(lambda step: step._parameters[0].grad.mul_(1.5))(monkeypatch.setattr)
+    jobs.before_each_move(lambda step: step.parameters[0].grad.mul_(1.5))(monkeypatch.setattr)
     found = judged(jobs.zeros_at_first(), (str(tmp_path), answer), Plan())
     assert "words.weight" in found["reason"]
     assert not found["passes"]
@@ -175,17 +146,6 @@ def test_a_parameter_that_a_plan_takes_away_must_have_been_of_no_use(kept):
     assert (found["passes"], "6.bias" in found["reason"]) == (False, True)
 
 
-def test_a_parameter_that_a_plan_loses_is_told(kept):
-    def lose_the_last_bias(trial: Trial) -> None:
-        step = trial.run._step
-        at = step._names.index("6.bias")
-        step._names = (*step._names[:at], *step._names[at + 1 :])
-        del step._parameters[at]
-
-    found = judged(jobs.digits(), kept("digits"), Plan(), lose_the_last_bias)
-    assert found["reason"] == "the plan's model has no 6.bias, which the job trains"
-
-
 @pytest.mark.parametrize("name", ["sparse", "short_numbers"])
 def test_unusual_weights_are_judged(name, tmp_path, monkeypatch):
     job = getattr(jobs, name)
@@ -195,71 +155,6 @@ def test_unusual_weights_are_judged(name, tmp_path, monkeypatch):
     assert found["passes"], found["reason"]
     jobs.rescaled(2.0)(monkeypatch.setattr)
     assert not judged(job(), (str(tmp_path), answer), Plan())["passes"]
-
-
-def test_a_planned_run_shorter_than_the_proof_gives_the_steps_that_it_has(tmp_path):
-    answer = references(jobs.three_steps(), tmp_path, steps=8)
-    assert answer["steps"] == 3
-    assert judged(jobs.three_steps(), (str(tmp_path), answer), make_plan(microbatch=6))["passes"]
-    assert references(jobs.three_steps(), tmp_path, first=3)["refused"] == "not one optimizer step was taken"
-
-
-def test_a_plan_with_fewer_steps_than_the_plain_job_is_told(tmp_path, kept):
-    found = judged(jobs.three_steps(), kept("tokens"), Plan())
-    assert found["reason"] == "the plan takes 3 of the 4 optimizer steps to compare"
-
-
-def test_later_steps_can_be_judged_as_well(kept, monkeypatch):
-    later = kept("digits", first=4)
-    assert judged(jobs.digits(), later, make_plan(channels_last=True))["passes"]
-    jobs.rescaled(1.01)(monkeypatch.setattr)
-    assert not judged(jobs.digits(), later, Plan())["passes"]
-
-
-def test_a_step_that_the_plan_skips_is_told(kept, monkeypatch):
-    def scale(trial: Trial) -> None:
-        trial.run._step._scaler = torch.amp.GradScaler("cpu")
-
-    folder_and_answer = kept("tokens")
-    jobs.before_each_move(lambda step: step._parameters[0].grad.fill_(torch.inf))(monkeypatch.setattr)
-    found = judged(jobs.tokens(), folder_and_answer, Plan(), scale)
-    assert found["reason"] == "step 0 was skipped: a gradient is not finite"
-
-
-@pytest.mark.parametrize("name", ["digits", "short_numbers"])
-def test_the_state_of_one_run_is_put_into_another_whole(name):
-    ones, other = (Trial(getattr(jobs, name)(), Plan(), "job") for _ in range(2))
-    for _ in range(2):
-        ones.window(1)
-    state = {key: each.clone() for key, each in state_of(ones.run).items()}
-    assert not any(torch.equal(each, state_of(other.run)[key]) for key, each in state.items() if each.numel() > 20)
-    put_state(other.run, state)
-    assert all(torch.equal(each, state_of(other.run)[key]) for key, each in state.items())
-    weights = zip(ones.run.model.state_dict().values(), other.run.model.state_dict().values(), strict=True)
-    assert all(torch.equal(one, copied) for one, copied in weights)
-    ones.close()
-    other.close()
-
-
-def test_what_is_seen_is_what_the_optimizer_is_given():
-    trial = Trial(jobs.tokens(), make_plan(accumulation=3), "job")
-    weights = dict[str, torch.Tensor]()
-
-    def before(position: int, batch: Any) -> None:
-        weights.update({name: each.detach().clone() for name, each in trial.run.model.named_parameters()})
-
-    given: list[torch.Tensor] = []
-    steps = Watched(trial.run).steps(before)
-    trial.run.optimizers[0].register_step_pre_hook(
-        lambda optimizer, args, kwargs: given.append(optimizer.param_groups[0]["params"][0].grad.clone())
-    )
-    seen = next(steps)
-    trial.close()
-    assert torch.equal(seen.gradients["words.weight"], given[0])
-    assert seen.rates[0]["lr"] == 1e-2
-    assert seen.rates[0]["betas"] == (0.9, 0.999)
-    assert "fused" not in seen.rates[0]
-    assert not torch.equal(trial.run.model.words.weight, weights["words.weight"])
 
 
 @pytest.mark.proof
@@ -272,14 +167,12 @@ def test_all_of_it_on_many_seeds(name, seed, tmp_path, monkeypatch):
         return replace(getattr(jobs, name)(), seed=1000 + seed)
 
     answer = references(job(), tmp_path, steps=8)
-    plans = PLANS.get(name) or {plan: each for plan, each in WITH_BATCH_NORM.items() if "conv_bn_bias" not in each}
-    for plan, choices in plans.items():
+    for plan, choices in PLANS.get(name, {"fused": {"fused_optimizer": "fused"}}).items():
         found = judged(job(), (str(tmp_path), answer), make_plan(**choices))
         assert found["passes"], f"{plan}: {found['reason']}"
-    for name_of_harm, harm in HARMS.get(name, jobs.HARMS).items():
+    for harm, plant in (jobs.HARMS | (jobs.HARMS_OF_MICROBATCHES if name == "tokens" else {})).items():
         with monkeypatch.context() as patch:
-            harm(patch.setattr)
-            plan = make_plan(microbatch=5) if name_of_harm in jobs.HARMS_OF_MICROBATCHES else Plan()
+            plant(patch.setattr)
+            plan = make_plan(microbatch=5) if harm in jobs.HARMS_OF_MICROBATCHES else Plan()
             found = judged(job(), (str(tmp_path), answer), plan)
-        jobs.LEFT_OVER.clear()
-        assert not found["passes"], f"{name_of_harm}: {found['reason']}"
+        assert not found["passes"], f"{harm}: {found['reason']}"

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from hasten.tune.resume.kill_instants import Instant, Pace, Phase, draw, missed, training_seconds
+from hasten.tune.resume.kill_instants import Instant, Phase, RunTimes, draw, missed, training_seconds
 
-PACE = Pace(starting_seconds=3.0, going_on_seconds=1.0, step_seconds=0.5, save_seconds=0.1)
+PACE = RunTimes(starting_seconds=3.0, resuming_seconds=1.0, step_seconds=0.5, save_seconds=0.1)
 
 
 def test_a_seed_gives_the_same_instants_and_another_seed_others():

@@ -6,18 +6,21 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from hasten.cli.prove import resume_worker
 from hasten.errors import Hang, UserCodeFailed
-from hasten.tune.resume import resume_proof
+from hasten.tune.resume import resume_proof, run_process
 from hasten.tune.resume.kill_instants import Instant, Phase
 from hasten.tune.resume.resume_proof import Kill, ResumeProof, prove_resume
+from hasten.tune.resume.run_process import Errand
+from hasten.tune.trials.messages import Messages
 from hasten.tune.trials.process_tree import resident_bytes
-from support.tune import forked_runs
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -49,6 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HASTEN_TEST_PROCESS", str(os.getpid()))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_process, "START_METHOD", "fork")  # torch is loaded, so they begin at once
     return tmp_path
 
 
@@ -64,7 +68,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch):
 
 
 def proven(job: str, watch: Told | None = None, plan: str | None = None, **options: Any) -> ResumeProof:
-    given = {"kills": 2, "steps": 24, "begin": forked_runs.begin, "watch": watch or Told()} | options
+    given = {"kills": 2, "steps": 24, "train": resume_worker.train, "watch": watch or Told()} | options
     return prove_resume(f"resumed_jobs.py:{job}", plan, **given)
 
 
@@ -92,13 +96,6 @@ def test_runs_are_killed_in_more_than_one_phase_and_end_at_their_planned_end_whe
     assert any(0 < kill.saved_step < 14 for kill in found.kills)
 
 
-def test_a_run_whose_losses_are_read_seldom_ends_at_one_step_however_often_it_is_killed(here: Path):
-    (here / "plan.toml").write_text('[[choice]]\ntechnique = "device_metrics"\nvalue = 50\n')
-    found = proven("job", plan="plan.toml", kills=4, steps=12)
-    assert found.verdict == "bit-exact"
-    assert found.steps == 13  # its twelfth loss was read for the checkpoint of that step, and it was asked to end then
-
-
 def test_workers_that_stay_do_not_keep_the_runs_from_ending(here: Path):
     stay = '[[choice]]\ntechnique = "persistent_workers"\nvalue = true\n'
     (here / "plan.toml").write_text(f'[[choice]]\ntechnique = "loader_workers"\nvalue = 1\n{stay}')
@@ -117,10 +114,10 @@ def test_what_no_checkpoint_keeps_is_found_by_step_and_value():
     found = proven("counting", told, steps=30, kills=6)
     assert found.verdict == "differs"
     assert found.difference is not None
-    assert found.went_on_at is not None
+    assert found.resumed_at is not None
     assert len(found.kills) < found.wanted  # it was found in what the next process would have taken back
     assert found.difference.what == "loss"
-    assert found.difference.step == found.went_on_at + 1
+    assert found.difference.step == found.resumed_at + 1
     assert float.fromhex(found.difference.expected.hex or "") != float.fromhex(found.difference.found.hex or "")
     assert told.runs[-1] == "second reference run"
     assert found.itself is None
@@ -142,11 +139,12 @@ def test_an_error_of_the_job_is_the_proofs_own():
 
 def test_an_error_that_comes_when_the_run_is_to_go_on_says_so():
 
-    def begin(told: dict[str, Any], *more: Any) -> forked_runs.Forked:
-        return forked_runs.begin(told | {"job": "resumed_jobs.py:faulty"} if told["goes_on"] else told, *more)
+    def train(errand: Errand, messages: Messages) -> None:
+        faulty = replace(errand, job="resumed_jobs.py:faulty")
+        resume_worker.train(faulty if errand.resumes else errand, messages)
 
-    with pytest.raises(UserCodeFailed, match=r"killed, the run was to go on from step \d+: ValueError: no such class"):
-        proven("job", begin=begin)
+    with pytest.raises(UserCodeFailed, match=r"killed, the run was to resume from step \d+: ValueError: no such class"):
+        proven("job", train=train)
 
 
 def test_a_process_that_dies_without_a_word_is_told_with_its_last_ones_and_its_temporary_files_go(here: Path):
@@ -155,24 +153,6 @@ def test_a_process_that_dies_without_a_word_is_told_with_its_last_ones_and_its_t
     made = Path((here / "kept" / "temporary").read_text())
     assert made.is_relative_to(tempfile.gettempdir())
     assert not made.exists()
-
-
-def test_what_the_runs_leave_lies_meanwhile_where_it_was_asked_for(here: Path):
-    with tempfile.TemporaryDirectory() as place:
-        with pytest.raises(UserCodeFailed):
-            proven("ending", place=Path(place))
-        assert Path((here / "kept" / "temporary").read_text()).is_relative_to(place)
-        assert os.listdir(place) == []
-
-
-@pytest.mark.proof
-def test_an_instant_that_a_run_did_not_come_to_is_drawn_earlier_in_the_next_one(monkeypatch: pytest.MonkeyPatch):
-    late = Instant(phase=Phase.TRAINING, share=50.0, before_save=0.0)  # no machine is so busy that a run takes so long
-    monkeypatch.setattr(resume_proof, "draw", lambda kills, seed: [late])
-    monkeypatch.setattr(resume_proof, "IDLE_RUNS", 12)
-    found = proven("job", kills=1)
-    assert (found.verdict, len(found.kills)) == ("bit-exact", 1)
-    assert found.runs > 1
 
 
 def test_a_run_that_ends_before_anything_can_kill_it_proves_nothing_and_is_not_begun_for_ever(

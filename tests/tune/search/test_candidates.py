@@ -19,8 +19,6 @@ from hasten.tune.search.candidates import (
     first_values,
     joined,
     tried_again,
-    why_not_compiled,
-    with_choice,
     without,
     worth_trying,
 )
@@ -59,11 +57,6 @@ def test_two_techniques_that_say_the_same_are_tried_once():
     assert allowed([choice("accumulation", 2)], Preserves.STATISTICS)[0]
 
 
-def test_further_values_of_a_technique_wait_for_its_first_two():
-    sizes = [choice("microbatch", size) for size in (32, 16, 8, 4)]
-    assert first_values([*sizes, choice("threads", 1)]) == ([*sizes[:2], choice("threads", 1)], sizes[2:])
-
-
 def test_values_lie_in_a_row_only_with_the_same_options_and_only_where_they_are_numbers():
     def workers(count: int, kind: str) -> Choice:
         return Choice(technique="loader_workers", value=count, preserves=Preserves.BITS, options={"kind": kind})
@@ -79,22 +72,6 @@ def test_a_trial_that_takes_longer_than_the_plans_runs_could_save_is_not_made():
     assert worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS)[0] == [threads]
     _, [left] = worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS + 1)
     assert left.reason == "trying it takes 26.0 s, and it could save 5.00 s of a planned run (upper bound)"
-
-
-def test_a_run_too_short_to_earn_it_is_not_put_to_compiling():
-    assert why_not_compiled(61.0) is None
-    assert "planned run of 30 s" in (why_not_compiled(30.0) or "")
-
-
-def test_a_choice_takes_the_place_of_the_one_of_its_technique():
-    base = (choice("threads", 1), choice("channels_last"))
-    assert with_choice(base, choice("threads", 2)) == (choice("channels_last"), choice("threads", 2))
-    assert with_choice(base, choice("threads", 1)) is None
-
-
-def test_a_choice_that_may_not_be_beside_another_is_not_added():
-    base = (choice("loader_workers", 0),)
-    assert with_choice(base, choice("prefetch", 4)) is None
 
 
 def test_without_its_workers_a_plan_has_nothing_that_needs_them():

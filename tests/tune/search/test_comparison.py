@@ -11,13 +11,13 @@ import pytest
 from hasten.facts.plan import Plan, make_plan
 from hasten.measure.paired_timing import early_speedup
 from hasten.tune.search.compared_arm import Entry
-from hasten.tune.search.comparison import Outcome, Pace, is_known, run_heat
-from hasten.tune.search.objective import Length, speedup
+from hasten.tune.search.comparison import Compared, ComparisonSettings, compare_arms, is_known
+from hasten.tune.search.objective import RunLength, speedup
 from hasten.tune.trials.arms import Arm, Arms
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
-LENGTH = Length(steps=100, epochs=2, evaluations=0)
+LENGTH = RunLength(steps=100, epochs=2, evaluations=0)
 BASE = Entry(name="plain", plan=Plan())
 BF16 = Entry(name="bf16", plan=make_plan(precision="bf16"))
 ONE_THREAD = Entry(name="one thread", plan=make_plan(threads=1))
@@ -39,55 +39,50 @@ class CountedArms(Arms):
         self._alive -= 1
 
 
-def heat(
+def compare(
     *entries: Entry,
     function: str = "job",
-    pace: Pace | None = None,
+    settings: ComparisonSettings | None = None,
     started: Callable[[int], None] = lambda alive: None,
-) -> Outcome:
-    rounds: list[int] = []
+) -> Compared:
+    repeats: list[int] = []
     arms = CountedArms(f"{JOBS}:{function}", started)
-    outcome = run_heat(
-        arms, BASE, entries, pace or Pace(steps=2), LENGTH, lambda done, whole, ratios: rounds.append(done)
+    outcome = compare_arms(
+        arms,
+        BASE,
+        entries,
+        settings or ComparisonSettings(steps=2),
+        LENGTH,
+        lambda done, whole, ratios: repeats.append(done),
     )
-    assert rounds == list(range(1, rounds[-1] + 1))
+    assert repeats == list(range(1, repeats[-1] + 1))
     return outcome
 
 
 @pytest.mark.trap(50)
 def test_a_planted_gain_is_measured_as_it_is_and_a_planted_slow_down_leaves_at_the_first_look():
-    outcome = heat(BF16, ONE_THREAD)
+    outcome = compare(BF16, ONE_THREAD)
     assert early_speedup(outcome.early["bf16"]).ratio == pytest.approx(2, rel=0.05)
     assert early_speedup(outcome.early["one thread"]).ratio == pytest.approx(2 / 3, rel=0.05)
-    assert len(outcome.base.windows) == len(outcome.seen["bf16"].windows) == 3
+    assert len(outcome.base.windows) == len(outcome.measured["bf16"].windows) == 3
 
 
 def test_a_control_stays_to_the_end_whatever_it_looks_like():
-    outcome = heat(Entry(name="control", plan=make_plan(threads=1), stays=True), pace=Pace(steps=2, looks=()))
-    assert len(outcome.seen["control"].windows) == 12
-    assert speedup(outcome.base, outcome.seen["control"], LENGTH).ratio == pytest.approx(2 / 3, rel=0.05)
+    outcome = compare(
+        Entry(name="control", plan=make_plan(threads=1), stays=True), settings=ComparisonSettings(steps=2, checks=())
+    )
+    assert len(outcome.measured["control"].windows) == 12
+    assert speedup(outcome.base, outcome.measured["control"], LENGTH).ratio == pytest.approx(2 / 3, rel=0.05)
 
 
-def test_a_heat_is_over_when_only_a_control_is_left():
-    outcome = heat(ONE_THREAD, Entry(name="control", plan=Plan(), stays=True))
+def test_a_comparison_is_over_when_only_a_control_is_left():
+    outcome = compare(ONE_THREAD, Entry(name="control", plan=Plan(), stays=True))
     assert len(outcome.base.windows) == len(outcome.early["control"]) == 3
-
-
-def test_a_control_that_is_left_alone_still_has_three_pairs_to_tell():
-    senseless = Entry(name="senseless", plan=make_plan(precision="fp17"))
-    outcome = heat(senseless, Entry(name="control", plan=Plan(), stays=True))
-    assert outcome.failed["senseless"].fate is Fate.REFUSED
-    assert len(outcome.early["control"]) == 3
-
-
-def test_the_wait_for_a_new_epoch_counts_for_who_leaves_early_as_well():
-    outcome = heat(ONE_THREAD)
-    assert len(outcome.base.turns) == len(outcome.seen["one thread"].turns) == 1
 
 
 def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
     a_little = Entry(name="a little", plan=make_plan(microbatch=2))
-    broken, whole = heat(ONE_THREAD, a_little), heat(a_little, pace=Pace(steps=2, looks=()))
+    broken, whole = compare(ONE_THREAD, a_little), compare(a_little, settings=ComparisonSettings(steps=2, checks=()))
     assert "a little" not in broken.early  # so the base went on after somebody had left
     losses = broken.losses["plain"]
     assert len(losses) >= 8
@@ -96,36 +91,30 @@ def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
 
 def test_where_arms_do_not_fit_beside_each_other_each_is_alone_in_its_turn_and_measured_as_it_is():
     alive = list[int]()
-    outcome = heat(BF16, pace=Pace(steps=2, looks=(3,), resident=False), started=alive.append)
+    outcome = compare(BF16, settings=ComparisonSettings(steps=2, checks=(3,), resident=False), started=alive.append)
     assert early_speedup(outcome.early["bf16"]).ratio == pytest.approx(2, rel=0.05)
     assert set(alive) == {1}
     assert len(alive) == 2 * 3 + 2  # a process for every window, and for every wait for a new epoch
 
 
-def test_what_an_arms_first_evaluation_takes_longer_is_paid_once():
-    outcome = heat(BF16, function="slow_first_evaluation", pace=Pace(steps=2, evaluations=4, looks=(5,)))
-    assert outcome.base.evaluations == pytest.approx([5.0] * 3)
-    assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
-
-
 def test_what_has_the_steps_of_the_base_is_compared_by_its_evaluations_alone():
     quick = Entry(name="quick", plan=make_plan(evaluation_batch=400), same_steps=True)
-    length = Length(steps=100, epochs=1, evaluations=100)
+    length = RunLength(steps=100, epochs=1, evaluations=100)
     arms = Arms(f"{JOBS}:evaluating_by_batches")
-    outcome = run_heat(arms, BASE, [quick, BF16], Pace(steps=2, looks=()), length, lambda *_: None)
-    seen = outcome.seen["quick"]
+    outcome = compare_arms(arms, BASE, [quick, BF16], ComparisonSettings(steps=2, checks=()), length, lambda *_: None)
+    seen = outcome.measured["quick"]
     assert [window.seconds for window in seen.windows] == [window.seconds for window in outcome.base.windows]
     assert {window.arm for window in seen.windows} == {"quick"}
     assert len(seen.evaluations) == len(outcome.base.evaluations) == 11  # one in every round, and the first is cold
     assert seen.evaluations == pytest.approx([outcome.base.evaluations[0] / 5] * 11)
     assert speedup(outcome.base, seen, length).ratio == pytest.approx((100 + 100 * 5) / (100 + 100), rel=0.05)
-    assert outcome.seen["bf16"].evaluations == ()
+    assert outcome.measured["bf16"].evaluations == ()
 
 
-def test_all_go_at_a_look_where_one_says_that_the_heat_is_over():
+def test_all_go_at_a_look_where_one_says_that_the_comparison_is_over():
     control = Entry(name="control", plan=Plan(), stays=True)
-    pace = Pace(steps=2, known=lambda ratios: False, over=lambda ratios: ratios[0] > 1.5)
-    outcome = heat(BF16, ONE_THREAD, control, pace=pace)
+    settings = ComparisonSettings(steps=2, is_known=lambda ratios: False, ends_all=lambda ratios: ratios[0] > 1.5)
+    outcome = compare(BF16, ONE_THREAD, control, settings=settings)
     assert {name: len(ratios) for name, ratios in outcome.early.items()} == dict.fromkeys(
         ("bf16", "one thread", "control"), 3
     )
@@ -133,57 +122,44 @@ def test_all_go_at_a_look_where_one_says_that_the_heat_is_over():
 
 def test_an_arm_lives_in_as_many_processes_one_after_the_other_as_it_was_given_starts():
     alive = list[int]()
-    outcome = heat(BF16, pace=Pace(steps=2, looks=(), starts=4), started=alive.append)
+    outcome = compare(BF16, settings=ComparisonSettings(steps=2, checks=(), starts=4), started=alive.append)
     assert len(alive) == 2 * 4
     assert max(alive) == 2
-    assert len(outcome.seen["bf16"].windows) == len(outcome.base.windows) == 12
-    assert speedup(outcome.base, outcome.seen["bf16"], LENGTH).ratio == pytest.approx(2, rel=0.05)
+    assert len(outcome.measured["bf16"].windows) == len(outcome.base.windows) == 12
+    assert speedup(outcome.base, outcome.measured["bf16"], LENGTH).ratio == pytest.approx(2, rel=0.05)
 
 
 def test_the_first_evaluation_of_every_process_is_paid_once():
-    pace = Pace(steps=2, evaluations=12, looks=(), starts=4)
-    outcome = heat(BF16, function="slow_first_evaluation", pace=pace)
+    settings = ComparisonSettings(steps=2, evaluations=12, checks=(), starts=4)
+    outcome = compare(BF16, function="slow_first_evaluation", settings=settings)
     assert outcome.base.evaluations == pytest.approx([5.0] * 8)
     assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
 
 
-def test_arms_that_do_not_fit_beside_each_other_start_once_for_each_window_however_many_starts_are_asked_for():
-    alive = list[int]()
-    heat(BF16, pace=Pace(steps=2, rounds=4, looks=(), resident=False, starts=2), started=alive.append)
-    assert set(alive) == {1}
-    assert len(alive) == 2 * 4 + 2
-
-
-def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
+def test_an_arm_that_fails_in_the_middle_leaves_the_comparison_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
-    outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))
-    assert outcome.failed["bf16"].fate is Fate.CRASHED
-    assert len(outcome.seen["control"].windows) == 12
+    outcome = compare(BF16, control, function="failing_in_bf16", settings=ComparisonSettings(steps=4, checks=()))
+    assert outcome.failed["bf16"].outcome is Outcome.CRASHED
+    assert len(outcome.measured["control"].windows) == 12
 
 
-def test_an_arm_that_fails_in_its_own_turn_leaves_the_heat_alone():
+def test_an_arm_that_fails_in_its_own_turn_leaves_the_comparison_alone():
     halves = Entry(name="halves", plan=make_plan(microbatch=4))
-    outcome = heat(halves, ONE_THREAD, function="failing_in_the_turn_of_microbatches")
+    outcome = compare(halves, ONE_THREAD, function="failing_in_the_turn_of_microbatches")
     assert "only at the turn of an epoch" in outcome.failed["halves"].what
-    assert outcome.failed["halves"].fate is Fate.CRASHED
+    assert outcome.failed["halves"].outcome is Outcome.CRASHED
     assert "halves" not in outcome.early
-    assert len(outcome.base.turns) == len(outcome.seen["one thread"].turns) == 1
+    assert len(outcome.base.turns) == len(outcome.measured["one thread"].turns) == 1
 
 
-def test_an_arm_that_cannot_be_built_leaves_the_heat_alone():
-    outcome = heat(Entry(name="senseless", plan=make_plan(precision="fp17")), BF16)
-    assert outcome.failed["senseless"].fate is Fate.REFUSED
-    assert "bf16" in outcome.seen
-
-
-def test_when_the_base_fails_the_heat_fails():
+def test_when_the_base_fails_the_comparison_fails():
     with pytest.raises(ArmFailed, match="in every arm"):
-        heat(BF16, function="failing_always")
+        compare(BF16, function="failing_always")
 
 
 def test_the_wait_for_a_new_epoch_is_measured_also_where_no_window_met_one():
-    outcome = heat(BF16, pace=Pace(steps=1))
-    assert len(outcome.base.turns) == len(outcome.seen["bf16"].turns) == 1
+    outcome = compare(BF16, settings=ComparisonSettings(steps=1))
+    assert len(outcome.base.turns) == len(outcome.measured["bf16"].turns) == 1
 
 
 @pytest.mark.parametrize(

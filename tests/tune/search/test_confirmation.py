@@ -8,9 +8,9 @@ import pytest
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Costs, is_proven
-from hasten.tune.search.comparison import Pace
+from hasten.tune.search.comparison import ComparisonSettings
 from hasten.tune.search.confirmation import confirm
-from hasten.tune.search.objective import Length
+from hasten.tune.search.objective import RunLength
 from hasten.tune.trials.arms import Arms
 
 COSTS = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100, peak_bytes=0)
@@ -63,22 +63,22 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
 ):
     flush = Choice(technique="flush_denormals", value=True)
     choices = [each for each in (HALF, THREADS, flush) if each.technique in {*doubtful, *kept}]
-    heats, told, length = list[int](), list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    heats, told, length = list[int](), list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
 
     def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
         heats.append(done)
 
-    with arms_of_room(10) as arms:
-        final = confirm(
-            arms,
-            choices,
-            Pace(steps=2),
-            length,
-            watch,
-            told.append,
-            room=10,
-            doubtful=[each for each in choices if each.technique in doubtful],
-        )
+    arms = arms_of_room(10)
+    final = confirm(
+        arms,
+        choices,
+        ComparisonSettings(steps=2),
+        length,
+        watch,
+        told.append,
+        room=10,
+        doubtful=[each for each in choices if each.technique in doubtful],
+    )
     assert tuple(each.technique for each in final.confirmed.choices) == kept
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert heats == list(range(1, 13))
@@ -87,12 +87,13 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
 
 @pytest.mark.parametrize("doubtful", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
-    told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     choices = (HALF, Choice(technique="precision", value="bf16"))
     arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:halved_by_either")
     asked = choices if doubtful else ()
-    with arms:
-        final = confirm(arms, choices, Pace(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked)
+    final = confirm(
+        arms, choices, ComparisonSettings(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked
+    )
     assert final.confirmed.choices == choices
     assert [each.kept for each in final.confirmed.earned] == [True, True]
     assert told == [final.confirmed]
@@ -106,10 +107,10 @@ HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threa
 )
 def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room: int):
     told: list[Confirmed] = []
-    length = Length(steps=100, epochs=1, evaluations=0)
-    pace = Pace(steps=2, looks=())
-    with arms_of_room(room) as arms:
-        final = confirm(arms, (HALF, THREADS), pace, length, lambda *_: None, told.append, room=room)
+    length = RunLength(steps=100, epochs=1, evaluations=0)
+    pace = ComparisonSettings(steps=2, checks=())
+    arms = arms_of_room(room)
+    final = confirm(arms, (HALF, THREADS), pace, length, lambda *_: None, told.append, room=room)
     assert final.confirmed.choices == (HALF,)
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert [each.choice for each in final.confirmed.earned] == [HALF]
@@ -121,28 +122,28 @@ def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_tha
     job: str, pairs: int
 ):
     """Of the second job the plan has a choice that does nothing for it."""
-    length, choices = Length(steps=100, epochs=1, evaluations=0), (HALF if job == "job" else THREADS,)
-    with Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:{job}") as arms:
-        final = confirm(arms, choices, Pace(steps=2), length, lambda *_: None, lambda _: None, room=10)
+    length, choices = RunLength(steps=100, epochs=1, evaluations=0), (HALF if job == "job" else THREADS,)
+    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:{job}")
+    final = confirm(arms, choices, ComparisonSettings(steps=2), length, lambda *_: None, lambda _: None, room=10)
     assert final.confirmed.noise.pairs == pairs
     assert final.confirmed.noise.ratio == pytest.approx(1)
 
 
 def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_plan_without_it_was_measured():
-    told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     flush = Choice(technique="flush_denormals", value=True)
     heats = list[int]()
-    with Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job") as arms:
-        final = confirm(
-            arms,
-            (HALF, THREADS, flush),
-            Pace(steps=2, looks=()),
-            length,
-            lambda done, *_: heats.append(done),
-            told.append,
-            room=10,
-            again=lambda left: None,
-        )
+    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job")
+    final = confirm(
+        arms,
+        (HALF, THREADS, flush),
+        ComparisonSettings(steps=2, checks=()),
+        length,
+        lambda done, *_: heats.append(done),
+        told.append,
+        room=10,
+        again=lambda left: None,
+    )
     assert heats == list(range(1, 13))
     assert len(final.confirmed.choices) == 2
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)

@@ -9,7 +9,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml
 from hasten.facts.trials import Confirmed, Costs, Surveyed, Tried
 from hasten.tune.search.found_plan import plan_found
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 from support.report.samples import sample_records
 
 SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
@@ -37,7 +37,7 @@ def test_steps_that_never_pay_back_what_the_plan_costs_are_not_said_to_do_so_at_
 
 
 def test_errors_of_any_length_leave_a_plan_that_can_be_read():
-    failure = ArmFailed("a", Fate.CRASHED, "ValueError: \udcff\x1b[2J\n" + "é" * 10_000)
+    failure = ArmFailed("a", Outcome.CRASHED, "ValueError: \udcff\x1b[2J\n" + "é" * 10_000)
     choices = [Choice(technique=f"t{number}", value=1) for number in range(200)]
     tried = [Tried(choice=choice, on=(), verdict="failed", reason=f"crashed: {failure.what}") for choice in choices]
     text = plan_to_toml(plan_found(SURVEYED, None, tried, []))

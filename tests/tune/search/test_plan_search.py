@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from hasten.facts.choice import Preserves
-from hasten.facts.plan import Between, Plan
+from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, Doing, Ended, Record, Surveyed, Tried, line_of, records_of
-from hasten.tune.search.confirmation import AGAIN, WHOLE
 from hasten.tune.search.found_plan import plan_found
 from hasten.tune.search.plan_search import Found, Search
 from hasten.tune.search.search_log import Options
-from hasten.tune.trials.arms import Arm, Arms
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.trial_outcome import ArmFailed
 
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
 SEEN_AS_A_GAIN = (1,)  # seeds by which chance makes it look faster, until it is confirmed
@@ -57,7 +55,7 @@ def searched(
         return earlier if surveyed.key in keys else []
 
     options = Options(seconds=1000, ceiling=ceiling, only=only)
-    search = Search(Arms(job), job, options, keep=records.append, tell=told, earlier=same_key)
+    search = Search(Arms(job), job, options, keep=records.append, report=told, earlier=same_key)
     return Searched(found=search(), records=records, doing=doing)
 
 
@@ -72,24 +70,16 @@ def test_a_planted_gain_is_found_and_confirmed_and_a_planted_slow_down_is_not(pl
     assert search.choices() == ["microbatch = 4"]
     proven = search.found.proven
     assert proven is not None
-    around = search.found.look.surveyed.process_seconds  # which no choice makes shorter
+    around = search.found.profile.surveyed.process_seconds  # which no choice makes shorter
     assert around > 0
     assert proven.speedup.ratio == pytest.approx(proven.plain.total / (proven.plain.total / 2 + around / 2), rel=0.05)
     assert search.verdicts()["microbatch = 4"] == "faster"
     assert search.verdicts()["threads = 1"] == "slower"
 
 
-def test_the_plan_that_is_written_lies_in_the_records_with_its_interval_and_after_it_the_end(planted: Searched):
-    *_, last = planted.records
-    confirmed = [record for record in planted.records if isinstance(record, Confirmed)]
-    assert confirmed == [planted.found.proven]
-    assert isinstance(last, Ended)
-    assert [str(choice) for choice in last.choices] == ["microbatch = 4"]
-
-
 def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):
     found = planted.found
-    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    plan = plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs)
     [kept] = plan.choices
     assert kept.speedup is not None
     assert kept.speedup.low > 1.5
@@ -174,7 +164,7 @@ def test_of_a_hundred_searches_among_what_does_nothing_at_most_five_keep_it(tmp_
 def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_reason():
     search = searched("fused_optimizer")  # the planted clock gives the update no time
     assert set(search.verdicts().values()) == {"skipped"}
-    reasons = {tried.reason for tried in search.found.ledger.tried}
+    reasons = {tried.reason for tried in search.found.log.tried}
     assert reasons == {"at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"}
 
 
@@ -183,56 +173,6 @@ def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
     assert search.verdicts()["microbatch = 4"] == "failed"
     assert search.verdicts()["threads = 1"] == "slower"
     assert search.found.proven is None
-
-
-@pytest.mark.proof
-def test_a_trial_that_fails_when_all_its_windows_are_over_is_told_and_ends_nothing():
-    search = searched("microbatch", "threads", function="failing_in_the_turn_of_microbatches")
-    assert search.verdicts()["microbatch = 4"] == "failed"
-    assert search.verdicts()["threads = 1"] == "slower"
-    assert search.found.proven is None
-
-
-def test_what_joined_does_not_bring_up_again_what_it_cannot_change(planted: Searched):
-    counts = [each.choice.value for each in planted.found.ledger.tried if each.choice.technique == "threads"]
-    assert counts
-    assert len(counts) == len(set(counts))  # how many there are depends on the cores of the machine
-
-
-@pytest.mark.proof
-def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_failure_is_its_reason():
-    found = searched("microbatch", function="failing_late_in_microbatches").found
-    assert found.proven is None
-    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
-    reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
-    assert "failed: crashed: ZeroDivisionError: only in microbatches" in reasons[4]
-
-
-class WithoutSecondPlainJob(Arms):
-    """At the end, when the plan is confirmed, the plain job cannot be started a second time."""
-
-    @contextmanager
-    def start(self, name: str, plan: Plan) -> Iterator[Arm]:
-        if name == AGAIN and self.confirming:
-            raise ArmFailed(name, Fate.OUT_OF_MEMORY, "as planted")
-        self.confirming = self.confirming or name == WHOLE
-        with super().start(name, plan) as arm:
-            yield arm
-
-    confirming = False
-
-
-@pytest.mark.proof
-def test_a_control_that_fails_at_the_end_costs_the_plan_and_not_the_search():
-    job = f"{JOBS}:job"
-    options = Options(seconds=1000, ceiling=Preserves.ROUNDING, only=("microbatch",))
-    arms = WithoutSecondPlainJob(job)
-    found = Search(arms, job, options, keep=lambda _: None, tell=lambda _: None, earlier=lambda _: [])()
-    assert arms.confirming
-    assert found.proven is None
-    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
-    reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
-    assert reasons[4] == "the job itself, beside the plan with it, failed: out of memory: as planted"
 
 
 def test_when_the_job_itself_fails_there_is_nothing_to_search():
@@ -251,7 +191,7 @@ def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(plan
     assert [doing for doing in first.doing if doing.what.startswith("trying")]
     assert again.found.proven is not None
     assert again.found.proven.plain.between == wide
-    assert again.found.look.costs == again.found.proven.plain
+    assert again.found.profile.costs == again.found.proven.plain
 
 
 def spread_to(record: Record, between: Between) -> Record:
@@ -259,13 +199,6 @@ def spread_to(record: Record, between: Between) -> Record:
     if not isinstance(record, Confirmed):
         return record
     return replace(record, plain=replace(record.plain, between=between))
-
-
-@pytest.mark.proof
-def test_another_job_is_told_nothing_of_an_earlier_search():
-    first = searched("threads")
-    again = searched("threads", function="longer", earlier=first.records)
-    assert [doing for doing in again.doing if doing.what.startswith("trying")]
 
 
 def interrupting(where: str) -> Callable[[Doing], None]:

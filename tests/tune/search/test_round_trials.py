@@ -10,9 +10,9 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Doing, Noise, Plain, Record, Tried
-from hasten.tune.search.plan_profile import Look, look_at
-from hasten.tune.search.round_trials import Heats
-from hasten.tune.search.search_log import Ledger, Options
+from hasten.tune.search.plan_profile import PlanProfile, profile_plan
+from hasten.tune.search.round_trials import RoundTrials
+from hasten.tune.search.search_log import Options, SearchLog
 from hasten.tune.trials.arms import Arms
 
 JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
@@ -22,24 +22,24 @@ ALLOCATOR = Choice(technique="allocator", value="keep_freed_memory", preserves=P
 
 
 @pytest.fixture(scope="module")
-def look() -> Look:
-    with Arms(JOB) as arms:
-        return look_at(arms, JOB, Preserves.STATISTICS)
+def profile() -> PlanProfile:
+    arms = Arms(JOB)
+    return profile_plan(arms, JOB, Preserves.STATISTICS)
 
 
-def tried(look: Look, *choices: Choice, on: tuple[Choice, ...] = (), first: bool = True) -> list[Record]:
+def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = (), first: bool = True) -> list[Record]:
     """The records of one heat, of which the first round takes all the time that the search has.
 
     first: whether it is the search's first one.
     """
 
     def tell(doing: Doing) -> None:
-        ledger.began -= 10_000
+        log.began -= 10_000
 
     kept = list[Record]()
-    ledger = Ledger(options=Options(seconds=5_000), keep=kept.append, tell=tell, heats=0 if first else 1)
-    with Arms(JOB) as arms:
-        Heats(arms=arms, ledger=ledger, plain=look).of(look, on, choices)
+    log = SearchLog(options=Options(seconds=5_000), keep=kept.append, report=tell, comparisons=0 if first else 1)
+    arms = Arms(JOB)
+    RoundTrials(arms=arms, log=log, baseline=profile).try_all(profile, on, choices)
     return kept
 
 
@@ -48,36 +48,36 @@ def tried(look: Look, *choices: Choice, on: tuple[Choice, ...] = (), first: bool
     ("choice", "verdict", "cut_short"), [(FLUSH, "no difference", True), (SLOWER, "slower", False)], ids=str
 )
 def test_what_had_to_leave_for_want_of_time_says_so_and_what_was_known_does_not(
-    choice: Choice, verdict: str, cut_short: bool, look: Look, tmp_path, monkeypatch
+    choice: Choice, verdict: str, cut_short: bool, profile: PlanProfile, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
     monkeypatch.setenv("HASTEN_TEST_SEED", "2")
     monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
-    [told] = [each for each in tried(look, choice, first=False) if isinstance(each, Tried)]
+    [told] = [each for each in tried(profile, choice, first=False) if isinstance(each, Tried)]
     assert (told.verdict, told.cut_short) == (verdict, cut_short)
     assert told.speedup is not None
     assert told.speedup.pairs < 12
 
 
 def test_the_most_promising_choice_of_the_first_heat_is_asked_to_its_end_whatever_the_time(
-    look: Look, tmp_path, monkeypatch
+    profile: PlanProfile, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
     monkeypatch.setenv("HASTEN_TEST_SEED", "2")
     monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
-    told = {str(each.choice): each for each in tried(look, FLUSH, ALLOCATOR) if isinstance(each, Tried)}
+    told = {str(each.choice): each for each in tried(profile, FLUSH, ALLOCATOR) if isinstance(each, Tried)}
     assert not told[str(FLUSH)].cut_short
     assert told[str(ALLOCATOR)].cut_short
 
 
-def test_what_the_plain_job_takes_is_kept_with_the_spread_of_all_its_heats(look: Look):
+def test_what_the_plain_job_takes_is_kept_with_the_spread_of_all_its_heats(profile: PlanProfile):
     before = Costs(one_off=0, step=1, turn=0, evaluation=0, total=1, peak_bytes=0, between=Between(low=0, high=9e9))
-    [now] = [each.costs for each in tried(replace(look, costs=before), FLUSH) if isinstance(each, Plain)]
+    [now] = [each.costs for each in tried(replace(profile, costs=before), FLUSH) if isinstance(each, Plain)]
     assert now.between == before.between
     assert now.total not in (0, before.total)
-    assert not [each for each in tried(look, FLUSH, on=(SLOWER,)) if isinstance(each, Plain)]
+    assert not [each for each in tried(profile, FLUSH, on=(SLOWER,)) if isinstance(each, Plain)]
 
 
-def test_the_noise_floor_is_of_the_plain_job_and_of_no_plan_that_others_are_tried_on(look: Look):
-    assert [each for each in tried(look, FLUSH) if isinstance(each, Noise)]
-    assert not [each for each in tried(look, FLUSH, on=(SLOWER,)) if isinstance(each, Noise)]
+def test_the_noise_floor_is_of_the_plain_job_and_of_no_plan_that_others_are_tried_on(profile: PlanProfile):
+    assert [each for each in tried(profile, FLUSH) if isinstance(each, Noise)]
+    assert not [each for each in tried(profile, FLUSH, on=(SLOWER,)) if isinstance(each, Noise)]

@@ -1,253 +1,259 @@
-"""What joins a plan, in which order, and what is asked again."""
+"""What joins a plan, in which order, and what is tried again. Trials are planted: nothing is measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
-from hasten.facts.trials import Costs, Proven, Tried
-from hasten.tune.search.bounds import FAULT_SECONDS
-from hasten.tune.search.joined import Joined
-from hasten.tune.search.needed import arm_seconds, end_seconds
-from hasten.tune.search.plan_profile import Look, look_at
-from hasten.tune.search.round_trials import Heats
-from hasten.tune.search.rounds import Stage, Waves
-from hasten.tune.search.search_log import Ledger, Options
-from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
-
-JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
+from hasten.facts.trials import Budget, Costs, Proven, Tried
+from hasten.tune.search.bounds import FAULT_SECONDS, Around
+from hasten.tune.search.objective import RunLength
+from hasten.tune.search.plan_profile import PlanProfile
+from hasten.tune.search.round_trials import RoundTrials
+from hasten.tune.search.rounds import Joined, SearchRounds
+from hasten.tune.search.search_log import Options, SearchLog
+from hasten.tune.search.time_needed import arm_seconds, end_seconds
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 
 def choice(technique: str, value: Value = True, preserves: Preserves = Preserves.ROUNDING) -> Choice:
     return Choice(technique=technique, value=value, preserves=preserves)
 
 
-BF16, HALVES, FUSED = choice("precision", "bf16"), choice("microbatch", 4), choice("fused_optimizer", "fused")
-ALLOCATOR, WORKERS = choice("allocator", "keep_freed_memory", Preserves.BITS), choice("loader_workers", 2)
+BF16, FUSED, CHANNELS = choice("precision", "bf16"), choice("fused_optimizer", "fused"), choice("channels_last")
+SIZES = [choice("microbatch", size) for size in (8, 4, 2)]
+ALLOCATOR, COMPILE = choice("allocator", "keep_freed_memory", Preserves.BITS), choice("compile", "default")
+BUDGET = Budget(
+    arm="plain", data_wait=0.1, transfer=0.0, forward=0.4, backward=0.3, optimizer=0.1, python=0.1, evaluation=0.0,
+    steps=10,
+)  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def look() -> Look:
-    with Arms(JOB) as arms:
-        return look_at(arms, JOB, Preserves.STATISTICS)
+def profile(*proposed: Choice, page_faults: float = 0.0, **changes: Any) -> PlanProfile:
+    around = Around(on_cpu=True, cores=2, reads_beside=False, memory_full=False, page_faults=page_faults)
+    fields: dict[str, Any] = {
+        "surveyed": None,
+        "proposed": proposed,
+        "treats": {each.technique: "SLOW_OPTIMIZER" for each in proposed} | {"allocator": "SLOW_ALLOCATION"},
+        "length": RunLength(steps=1000, epochs=1, evaluations=0),
+        "start_seconds": 1.0,
+        "step_seconds": 0.05,
+        "turn_seconds": 0.0,
+        "evaluating_seconds": 0.0,
+        "budget": BUDGET,
+        "around": around,
+        "room": 10,
+    }
+    return PlanProfile(**(fields | changes))
 
 
-def always(choices: Sequence[Choice]) -> bool:
-    return True
+def tried(
+    what: Choice, ratio: float, on: tuple[Choice, ...] = (), *, off: float = 0.1, pairs: int = 12, **rest: Any
+) -> Tried:
+    """off: half of the interval."""
+    verdict = "faster" if ratio - off > 1 else "slower" if ratio + off < 0.99 else "no difference"
+    found = Speedup(ratio=ratio, low=ratio - off, high=ratio + off, pairs=pairs)
+    took = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100 / ratio, peak_bytes=0)
+    return Tried(choice=what, on=on, verdict=verdict, reason=f"{found}", speedup=found, costs=took, **rest)
+
+
+@dataclass
+class Planted:
+    """ratio_of: of a choice on top of others; asked: the trials, in their order."""
+
+    baseline: PlanProfile
+    ratio_of: Callable[[Choice, tuple[Choice, ...]], float]
+    log: SearchLog
+    off: float = 0.1
+    asked: list[tuple[Choice, tuple[Choice, ...]]] = field(default_factory=list[Any])
+    undecided: list[Choice] = field(default_factory=list[Choice])
+    has_time: Callable[[Sequence[Choice]], bool] = lambda choices: True
+
+    def try_all(
+        self, profile: PlanProfile, base: Any, choices: Sequence[Choice], *, in_time: bool = True
+    ) -> list[Tried]:
+        results = [tried(each, self.ratio_of(each, base), base, off=self.off) for each in choices]
+        self.asked += [(each, base) for each in choices]
+        for each in results:
+            self.log.add(each)
+        return results
+
+    def has_lead(self, results: Sequence[Tried]) -> bool:
+        return False
+
+    def note_undecided(self, results: Sequence[Tried]) -> None: ...
+
+    def has_time_to_end(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
+        return self.has_time([*sure, *doubtful])
+
+
+def log() -> SearchLog:
+    return SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
+
+
+def planted(
+    ratios: dict[str, float] | Callable[[Choice, tuple[Choice, ...]], float],
+    *proposed: Choice,
+    profile_of: Callable[[Sequence[Choice]], PlanProfile] | None = None,
+    **changes: Any,
+) -> tuple[Joined, Planted]:
+    """What joined, and the trials. ratios: by the text of a choice, 1 for all others."""
+    baseline = profile(*proposed, **changes.pop("around", {}))
+    of = ratios if callable(ratios) else lambda each, on: cast("dict[str, float]", ratios).get(str(each), 1.0)
+    trials = Planted(baseline=baseline, ratio_of=of, log=log(), **changes)
+    rounds = SearchRounds(trials=cast("RoundTrials", trials), profile_of=profile_of or (lambda base: baseline))
+    return rounds.run(), trials
+
+
+def test_winners_join_the_fastest_first_and_what_is_no_faster_does_not():
+    found, trials = planted({str(BF16): 2.0, str(FUSED): 1.3, str(CHANNELS): 0.8}, FUSED, BF16, CHANNELS)
+    assert found == Joined(sure=(BF16, FUSED))
+    again = [(each, on) for each, on in trials.asked if on]
+    assert again == [(CHANNELS, (BF16, FUSED))]  # bf16 can have reversed its result
+
+
+def test_of_one_technique_the_fastest_value_joins_and_numbers_go_on_while_they_get_better():
+    found, trials = planted({"microbatch = 8": 1.2, "microbatch = 4": 1.5, "microbatch = 2": 1.3}, *SIZES)
+    assert found.sure == (SIZES[1],)
+    assert [each.value for each, on in trials.asked if not on] == [8, 4, 2]
+    _, trials = planted({"microbatch = 8": 1.5, "microbatch = 4": 1.2}, *SIZES)
+    assert [each.value for each, on in trials.asked if not on] == [8, 4]
+    assert "did not get better" in trials.log.tried[2].reason
 
 
 def test_two_doubtful_choices_join_at_most_and_of_each_technique_one_value():
     base = Joined(sure=(BF16,))
-    assert base.with_doubtful([ALLOCATOR, FUSED, HALVES], always).doubtful == (ALLOCATOR, FUSED)
-    assert base.with_doubtful([choice("precision", "bf16_weights"), HALVES], always).choices == (BF16, HALVES)
-    assert base.with_doubtful([HALVES, choice("microbatch", 2), FUSED], always).doubtful == (HALVES, FUSED)
+    assert base.with_doubtful([ALLOCATOR, FUSED, SIZES[0]]).doubtful == (ALLOCATOR, FUSED)
+    assert base.with_doubtful([choice("precision", "bf16_weights"), SIZES[0]]).choices == (BF16, SIZES[0])
+    assert base.with_doubtful(SIZES).doubtful == (SIZES[0],)
+    assert base.with_doubtful([ALLOCATOR, FUSED], lambda doubtful: FUSED not in doubtful).doubtful == (ALLOCATOR,)
+    doubtful = Joined(sure=(BF16,), doubtful=(SIZES[0], ALLOCATOR))
+    assert doubtful.with_winners([SIZES[1]]) == Joined(sure=(BF16, SIZES[1]), doubtful=(ALLOCATOR,))
 
 
-def test_a_doubtful_choice_joins_where_there_is_time_to_ask_of_it_again():
-    found = Joined(sure=(BF16,)).with_doubtful([ALLOCATOR, FUSED], lambda doubtful: FUSED not in doubtful)
-    assert found == Joined(sure=(BF16,), doubtful=(ALLOCATOR,))
+def test_what_only_looked_faster_joins_as_doubtful_by_what_it_seemed_to_save():
+    found, _ = planted({str(FUSED): 1.05, str(ALLOCATOR): 1.08, str(CHANNELS): 1.01}, FUSED, ALLOCATOR, CHANNELS)
+    assert found == Joined(doubtful=(ALLOCATOR, FUSED))
+    found, _ = planted({str(FUSED): 1.05, str(ALLOCATOR): 1.08}, FUSED, ALLOCATOR, has_time=lambda choices: False)
+    assert found == Joined()
 
 
-def test_a_doubtful_choice_gives_way_to_a_winner_of_its_technique():
-    base = Joined(sure=(BF16,), doubtful=(HALVES, ALLOCATOR))
-    assert base.with_winners([choice("microbatch", 2)]) == Joined(
-        sure=(BF16, choice("microbatch", 2)), doubtful=(ALLOCATOR,)
-    )
+def test_what_looks_much_faster_and_has_the_same_bits_is_there_when_others_are_tried_again():
+    noisy = {str(ALLOCATOR): 1.15, str(BF16): 2.0, str(CHANNELS): 0.8}
+    _, trials = planted(noisy, BF16, CHANNELS, ALLOCATOR, off=0.16)
+    assert (CHANNELS, (BF16, ALLOCATOR)) in trials.asked
+    _, trials = planted(noisy, BF16, CHANNELS, ALLOCATOR, off=0.6)  # which may be chance alone
+    assert (CHANNELS, (BF16,)) in trials.asked
 
 
-def tried(
-    what: Choice, ratio: float, verdict: str, *, pairs: int = 12, on: tuple[Choice, ...] = (), off: float = 0.1
-) -> Tried:
-    """off: half of the interval."""
-    took = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100 / ratio, peak_bytes=0)
-    found = Speedup(ratio=ratio, low=ratio - off, high=ratio + off, pairs=pairs)
-    return Tried(choice=what, on=on, verdict=verdict, reason="", speedup=found, costs=took)
+def test_a_remedy_for_a_counted_symptom_is_doubtful_whatever_it_looked_like_unless_it_was_slower():
+    around = {"page_faults": 0.1 / FAULT_SECONDS}
+    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR, around=around)[0] == Joined(doubtful=(ALLOCATOR,))
+    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR)[0] == Joined()
+    assert planted({str(ALLOCATOR): 0.8}, ALLOCATOR, around=around)[0] == Joined()
 
 
-def waves(look: Look, *known: Tried) -> Waves:
-    ledger = Ledger(options=Options(), keep=lambda record: None, tell=lambda doing: None)
-    ledger.tried += known
-    return Waves(heats=Heats(arms=Arms(JOB), ledger=ledger, plain=look), look_at=lambda base: look)
+def test_of_several_winners_those_join_that_there_is_time_to_prove_and_of_the_others_that_is_the_reason():
+    ratios = {str(BF16): 2.0, str(CHANNELS): 1.5, str(FUSED): 1.3}
+    found, trials = planted(ratios, BF16, CHANNELS, FUSED, has_time=lambda choices: CHANNELS not in choices)
+    assert found.sure == (BF16, FUSED)
+    last = trials.log.last_trial(CHANNELS)
+    assert last is not None
+    assert (last.verdict, last.reason.endswith("there was no time to prove it")) == ("faster", True)
 
 
-def stage(look: Look, base: tuple[Choice, ...], since: Sequence[Choice]) -> Stage:
-    return Stage(base=Joined(sure=base), look=look, since=since)
+def test_the_best_one_joins_an_empty_plan_whatever_the_time():
+    found, _ = planted({str(BF16): 2.0, str(FUSED): 1.3}, BF16, FUSED, has_time=lambda choices: False)
+    assert found.sure == (BF16,)
 
 
-@pytest.mark.proof
-def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_proof_failed_or_it_was_sure(look: Look):
-    asked = waves(
-        look,
-        tried(FUSED, 1.05, "no difference"),
-        tried(ALLOCATOR, 1.12, "no difference"),
-        tried(HALVES, 1.01, "no difference"),
-        tried(BF16, 2.0, "faster"),
-        tried(WORKERS, 1.2, "no difference"),
-        tried(WORKERS, 0.9, "slower"),  # its last trial
-    )
-    assert asked._looking_faster(asked.ledger.tried, look) == [ALLOCATOR, FUSED]
-    assert asked._same_bits(asked.ledger.tried, look) == [ALLOCATOR]
+def test_compiling_is_tried_last_and_only_where_the_run_is_long_enough_to_earn_it():
+    _, trials = planted({str(BF16): 2.0}, COMPILE, BF16)
+    assert COMPILE not in [each for each, _ in trials.asked]
+    long = {"length": RunLength(steps=10_000, epochs=1, evaluations=0)}
+    found, trials = planted({str(BF16): 2.0, str(COMPILE): 1.5}, COMPILE, BF16, around=long)
+    assert trials.asked[-1] == (COMPILE, (BF16,))
+    assert found.sure == (BF16, COMPILE)
 
 
-def test_what_three_noisy_windows_make_look_much_faster_has_nothing_tried_on_top_of_it(look: Look):
-    asked = waves(look, tried(ALLOCATOR, 1.12, "no difference", pairs=3, off=0.5))
-    assert asked._same_bits(asked.ledger.tried, look) == []
-    assert asked._looking_faster(asked.ledger.tried, look) == [ALLOCATOR]  # the last heat may ask again
+def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joined_last():
+    def ratio(each: Choice, on: tuple[Choice, ...]) -> float:
+        if CHANNELS in on:
+            raise ArmFailed("plain", Outcome.NON_FINITE, "the loss is nan")
+        return {str(BF16): 2.0, str(CHANNELS): 1.3 if on else 0.8}.get(str(each), 1.0)
+
+    long = {"length": RunLength(steps=10_000, epochs=1, evaluations=0)}
+    found, trials = planted(ratio, BF16, CHANNELS, COMPILE, around=long)
+    assert found.sure == (BF16,)
+    assert (trials.log.is_sound(BF16), trials.log.is_sound(CHANNELS)) == (True, False)
+    assert trials.log.proofs[0].reason == "the plan with it failed: not finite: the loss is nan"
+    assert trials.asked[-1] == (COMPILE, (BF16,))
 
 
-def test_a_remedy_for_what_was_counted_is_asked_again_whatever_it_looked_like_unless_it_was_slower(look: Look):
-    computing = replace(look.budget, forward=0.5, backward=0.4, python=0.1)
-    faults = replace(look.around, page_faults=0.1 / FAULT_SECONDS)  # a tenth of every step
-    treats = {**look.treats, "allocator": "SLOW_ALLOCATION"}
-    counted = replace(look, around=faults, treats=treats, budget=computing, step_seconds=1.0)
-    asked = waves(look, tried(ALLOCATOR, 0.97, "no difference"))
-    assert asked._same_bits(asked.ledger.tried, look) == []
-    assert asked._same_bits(asked.ledger.tried, counted) == [ALLOCATOR]
-    asked = waves(look, tried(ALLOCATOR, 0.9, "slower"))
-    assert asked._looking_faster(asked.ledger.tried, counted) == []
+def test_a_plan_that_cannot_be_profiled_is_not_joined():
+    def profile_of(base: Sequence[Choice]) -> PlanProfile:
+        raise ArmFailed("profile", Outcome.CRASHED, "as planted")
+
+    found, trials = planted({str(BF16): 2.0}, BF16, FUSED, profile_of=profile_of)
+    assert found.sure == ()
+    assert not trials.log.is_sound(BF16)
 
 
-def test_values_of_a_row_go_on_where_the_last_one_tried_was_faster_and_stay_closed_where_it_was_not(look: Look):
-    first, second, third = HALVES, choice("microbatch", 2), choice("microbatch", 1)
-    assert waves(look)._is_open(third, stage(look, (), []))
-    assert waves(look, tried(first, 0.9, "slower"))._is_open(second, stage(look, (), []))  # as two are always tried
-    one_row = tried(first, 1.2, "faster"), tried(second, 1.5, "faster")
-    assert waves(look, *one_row)._is_open(third, stage(look, (), []))
-    one_row = tried(first, 0.9, "slower"), tried(second, 0.8, "slower")
-    assert not waves(look, *one_row)._is_open(third, stage(look, (), []))
-    assert waves(look, *one_row)._is_open(third, stage(look, (), [BF16]))  # which can turn it round
-
-
-def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(look: Look):
-    asked = waves(look)
-    lead, unknown, known = (
-        tried(BF16, 2.0, "faster"),
-        tried(HALVES, 1.0, "no difference", pairs=3),
-        tried(FUSED, 0.8, "slower"),
-    )
-    asked.ledger.tried += [lead, unknown, known]
-    asked.heats.leave_undecided([lead, unknown, known])
-    assert asked._is_open(HALVES, stage(look, (BF16,), [BF16]))
-    assert not asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
-    asked.heats.leave_undecided([lead])  # another wave, in which nobody asked
-    assert asked.heats.undecided == [HALVES]
-    asked.heats.leave_undecided([tried(HALVES, 1.0, "no difference")])
-    assert asked.heats.undecided == []
-
-
-def test_what_an_earlier_search_tried_on_the_same_plan_is_asked_of_its_records(look: Look):
-    asked = waves(look, tried(FUSED, 0.99, "no difference"))
-    assert not asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
-    asked.ledger.known = [tried(FUSED, 1.1, "faster", on=(BF16,))]
-    assert asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
-
-
-def test_a_lead_whose_proof_has_failed_keeps_nobody_from_being_tried(look: Look):
-    asked, lead = waves(look), tried(WORKERS, 1.6, "faster")
-    assert asked.heats.has_lead([lead])
-    assert not asked.heats.has_lead([tried(WORKERS, 1.2, "faster")])
-    asked.ledger.note(Proven(choice=WORKERS, passes=False, reason="the loss of step 3 is another"))
-    assert not asked.heats.has_lead([lead])
-
-
-def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_should_be_the_same(look: Look):
-    def seconds(*sure: Choice, doubtful: Sequence[Choice] = ()) -> float:
-        return end_seconds(look, look, sure, doubtful, 60.0)
-
-    assert seconds(FUSED) < seconds(choice("channels_last"))
-    assert seconds(ALLOCATOR) < seconds(ALLOCATOR, WORKERS) < seconds(ALLOCATOR, doubtful=[WORKERS])
-    assert seconds(ALLOCATOR) + 6 <= seconds(choice("precision", "bf16", Preserves.STATISTICS))
-
-
-def test_trying_an_evaluation_takes_none_of_the_steps_windows(look: Look):
-    evaluating, stepping = arm_seconds(look, choice("evaluation_batch", 64)), arm_seconds(look, HALVES)
-    assert stepping - evaluating == pytest.approx(5 * (look.window_seconds - look.evaluating_seconds))
-
-
-def test_of_several_winners_the_best_joins_with_those_that_there_is_time_to_prove_and_the_others_once_there_is(
-    look: Look,
-):
-    layout, half = choice("channels_last"), choice("precision", "bf16", Preserves.STATISTICS)
-    winners, look = (half, layout, ALLOCATOR), replace(look, step_seconds=0.05)
-    asked, results = waves(look), [tried(each, 1.0, "faster") for each in winners]
-    asked.ledger.tried += results
-    assert asked._with_winners(look, Joined(), winners, results).sure == winners
-    needed = asked.heats.end_seconds(look, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
-    began = asked.ledger.began
-    asked.ledger.began -= asked.ledger.seconds_left - needed
-    found = asked._with_winners(look, Joined(), winners, results)
-    assert found.sure == (half, ALLOCATOR)
-    assert asked._with_winners(look, Joined(sure=(ALLOCATOR,)), [half, layout], results).sure == (ALLOCATOR, half)
-    assert asked._with_winners(look, Joined(sure=(half, ALLOCATOR)), [layout], results).sure == (half, ALLOCATOR)
-    assert asked._with_late(look, found).sure == (half, ALLOCATOR)
-    assert (asked.ledger.tried[-1].choice, asked.ledger.tried[-1].verdict) == (layout, "faster")
-    assert asked.ledger.tried[-1].speedup == results[1].speedup
-    assert asked.ledger.tried[-1].reason.endswith("there was no time to prove it")
-    asked.ledger.began = began
-    asked._late = [layout]
-    assert asked._with_late(look, found).sure == (half, ALLOCATOR, layout)
-
-
-def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joined_last_and_the_one_before_goes_on(
-    look: Look,
-):
-    asked, asked_of = waves(look), list[tuple[Choice, ...]]()
-    stages = [Stage(base=Joined(), look=look), stage(look, (BF16,), [BF16]), stage(look, (BF16, HALVES), [HALVES])]
-
-    def find(found: Stage) -> str:
-        asked_of.append(found.base.choices)
-        if HALVES in found.base.choices:
-            raise ArmFailed("plain", Fate.NON_FINITE, "the loss is nan")
-        return "found"
-
-    assert asked._on_what_runs(stages, find) == "found"
-    assert asked_of == [(BF16, HALVES), (BF16,)]
-    assert [each.base.choices for each in stages] == [(), (BF16,)]
-    assert stages[-1].since == [HALVES]
-    assert not asked.ledger.is_sound(HALVES)
-    assert not asked._is_open(HALVES, stages[-1])
-    assert asked.ledger.is_sound(BF16)
-    assert asked._is_open(FUSED, stages[-1])
-
-
-def test_what_was_faster_beside_a_plan_that_was_given_up_is_asked_again_and_so_is_who_stood_back_for_it(look: Look):
-    on_it, rival, slower = (
-        tried(FUSED, 1.25, "faster", on=(HALVES,)),
-        tried(choice("microbatch", 2), 1.2, "faster"),
-        tried(WORKERS, 0.9, "slower"),
-    )
-    asked = waves(look, on_it, rival, slower)
-    assert not any(asked._is_open(each.choice, stage(look, (), [])) for each in (on_it, rival, slower))
-    asked.ledger.note(Proven(choice=HALVES, passes=False, reason="the plan with it failed", unanswered=True))
-    given_up = stage(look, (), [HALVES])
-    assert asked._is_open(on_it.choice, given_up)
-    assert asked._is_open(rival.choice, given_up)
-    assert not asked._is_open(slower.choice, given_up)
-
-
-def test_the_plain_job_that_fails_ends_the_waves(look: Look):
-    def find(found: Stage) -> str:
-        raise ArmFailed("plain", Fate.CRASHED, "as planted")
+def test_the_baseline_that_fails_ends_the_rounds():
+    def ratio(each: Choice, on: tuple[Choice, ...]) -> float:
+        raise ArmFailed("plain", Outcome.CRASHED, "as planted")
 
     with pytest.raises(ArmFailed, match="as planted"):
-        waves(look)._on_what_runs([Stage(base=Joined(), look=look)], find)
+        planted(ratio, BF16)
 
 
-def test_what_joins_late_takes_the_place_of_no_value_that_it_was_not_tried_beside(look: Look):
-    other, look = choice("microbatch", 2), replace(look, step_seconds=0.05)
-    for on, joins in (((), False), ((other,), True)):
-        asked = waves(look, tried(HALVES, 1.2, "faster", on=on))
-        asked._late = [HALVES]
-        assert (HALVES in asked._with_late(look, Joined(sure=(other,))).sure) is joins
+# ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_heat_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them(look: Look):
-    asked, heat = waves(look), [BF16, choice("channels_last"), ALLOCATOR]
-    longest = asked.heats.longest_end(look, (), heat)
-    assert longest == max(asked.heats.end_seconds(look, (each,)) for each in heat)
-    assert longest < asked.heats.end_seconds(look, tuple(heat))
+def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_should_be_the_same():
+    def seconds(*sure: Choice, doubtful: Sequence[Choice] = ()) -> float:
+        return end_seconds(profile(), profile(), sure, doubtful, 60.0)
+
+    workers = choice("loader_workers", 2)
+    assert seconds(FUSED) < seconds(CHANNELS)
+    assert seconds(ALLOCATOR) < seconds(ALLOCATOR, workers) < seconds(ALLOCATOR, doubtful=[workers])
+    assert seconds(ALLOCATOR) < seconds(replace(BF16, preserves=Preserves.STATISTICS))
+
+
+def test_trying_an_evaluation_takes_none_of_the_steps_windows():
+    evaluating, stepping = arm_seconds(profile(), choice("evaluation_batch", 64)), arm_seconds(profile(), BF16)
+    assert stepping - evaluating == pytest.approx(5 * profile().window_seconds)
+
+
+def trials_of(found: SearchLog) -> RoundTrials:
+    return RoundTrials(arms=cast("Any", None), log=found, baseline=profile())
+
+
+def test_a_comparison_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them():
+    trials, group = trials_of(log()), [BF16, CHANNELS, ALLOCATOR]
+    longest = trials.longest_end(profile(), (), group)
+    assert longest == max(trials.end_seconds(profile(), (each,)) for each in group)
+    assert longest < trials.end_seconds(profile(), tuple(group))
+
+
+def test_a_lead_whose_proof_has_failed_keeps_nothing_from_being_tried():
+    found = log()
+    trials, lead = trials_of(found), tried(BF16, 1.6)
+    assert trials.has_lead([lead])
+    assert not trials.has_lead([tried(BF16, 1.2)])
+    found.add(Proven(choice=BF16, passes=False, reason="the loss of step 3 is another"))
+    assert not trials.has_lead([lead])
+
+
+def test_what_anothers_lead_left_undecided_stays_so_until_it_is_decided():
+    trials = trials_of(log())
+    trials.note_undecided([tried(BF16, 2.0), tried(SIZES[0], 1.0, pairs=3), tried(FUSED, 0.8)])
+    assert trials.undecided == [SIZES[0]]
+    trials.note_undecided([tried(BF16, 2.0)])
+    assert trials.undecided == [SIZES[0]]
+    trials.note_undecided([tried(SIZES[0], 1.0)])
+    assert trials.undecided == []

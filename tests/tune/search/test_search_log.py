@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Proven, Record, Tried
-from hasten.tune.search.candidates import OUT_OF_TIME, Left
-from hasten.tune.search.search_log import Ledger, Options
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.search.candidates import OUT_OF_TIME, Skipped
+from hasten.tune.search.search_log import Options, SearchLog
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
 BF16 = Choice(technique="precision", value="bf16", preserves=Preserves.STATISTICS)
@@ -21,9 +21,9 @@ def tried(choice: Choice, verdict: str = "faster", on: tuple[Choice, ...] = ()) 
     return Tried(choice=choice, on=on, verdict=verdict, reason="so it was")
 
 
-def ledger(*known: Record) -> tuple[Ledger, Sequence[Record]]:
+def ledger(*known: Record) -> tuple[SearchLog, Sequence[Record]]:
     kept: list[Record] = []
-    return Ledger(options=Options(), keep=kept.append, tell=lambda doing: None, known=known), kept
+    return SearchLog(options=Options(), keep=kept.append, report=lambda doing: None, known=known), kept
 
 
 def test_a_trial_is_remembered_on_top_of_the_same_choices_and_no_others():
@@ -43,23 +43,13 @@ def test_what_had_to_leave_before_its_answer_was_known_is_tried_again():
 
 def test_that_an_arm_failed_is_remembered_as_no_proof():
     first, kept = ledger()
-    first.note_failure([PREFETCH], ArmFailed("plain", Fate.OUT_OF_MEMORY, "as planted"), "the job itself")
+    first.add_failure([PREFETCH], ArmFailed("plain", Outcome.OUT_OF_MEMORY, "as planted"), "the job itself")
     assert not first.is_sound(PREFETCH)
     again, _ = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=True, reason="the same"), *kept)
     remembered = again.remembered(PREFETCH, ())
     assert remembered is not None
-    again.note_remembered(remembered)
+    again.add_remembered(remembered)
     assert again.is_sound(PREFETCH)
-
-
-def test_what_failed_together_with_another_is_not_remembered_as_its_own_guilt():
-    own = Proven(choice=PREFETCH, passes=True, reason="the same")
-    joint = Proven(choice=PREFETCH, passes=False, reason="the loss of step 2 is another (together with cache = True)")
-    found, _ = ledger(tried(PREFETCH), own, joint)
-    remembered = found.remembered(PREFETCH, ())
-    assert remembered is not None
-    found.note_remembered(remembered)
-    assert found.is_sound(PREFETCH)
 
 
 def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():
@@ -67,7 +57,7 @@ def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_hav
     found, kept = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=False, reason="step 3 differs"))
     remembered = found.remembered(PREFETCH, ())
     assert remembered is not None
-    found.note_remembered(remembered)
+    found.add_remembered(remembered)
     assert not found.is_sound(PREFETCH)
     assert [type(record) for record in kept] == [Tried, Proven]
 
@@ -83,16 +73,18 @@ def test_what_comes_on_top_takes_none_of_the_searchs_time():
 
 def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():
     found, _ = ledger()
-    found.leave([Left(choice=BF16, reason="at most 0.4 % to gain")], ())
+    found.skip([Skipped(choice=BF16, reason="at most 0.4 % to gain")], ())
     assert found.last_trial(BF16) is None
-    found.note(tried(BF16, "no difference"))
+    found.add(tried(BF16, "no difference"))
     assert found.last_trial(BF16) is not None
 
 
 def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_tried():
     found, _ = ledger()
-    late = Left(choice=BF16, reason=OUT_OF_TIME)
-    found.leave([late, Left(choice=PREFETCH, reason=OUT_OF_TIME), Left(choice=CLIPPING, reason="it gains nothing")], ())
-    found.note(tried(replace(PREFETCH, value=4), "slower"))
-    found.leave([late], (PREFETCH,))
+    late = Skipped(choice=BF16, reason=OUT_OF_TIME)
+    found.skip(
+        [late, Skipped(choice=PREFETCH, reason=OUT_OF_TIME), Skipped(choice=CLIPPING, reason="it gains nothing")], ()
+    )
+    found.add(tried(replace(PREFETCH, value=4), "slower"))
+    found.skip([late], (PREFETCH,))
     assert found.not_reached == ["precision"]

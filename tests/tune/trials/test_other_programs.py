@@ -17,9 +17,9 @@ from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Confirmed, Doing, Record, Surveyed, Tried
 from hasten.measure.processor_load import Load, LoadClock
 from hasten.tune.search.compared_arm import Entry
-from hasten.tune.search.comparison import Pace, run_heat
-from hasten.tune.search.confirmation import Final, confirm
-from hasten.tune.search.objective import Length
+from hasten.tune.search.comparison import ComparisonSettings, compare_arms
+from hasten.tune.search.confirmation import Confirmation, confirm
+from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options
 from hasten.tune.trials.arms import Arms
@@ -58,7 +58,7 @@ class Machine:
 def searched(others: OtherPrograms, records: list[Record]) -> Search:
     job = f"{JOBS}:job"
     arms = Arms(job, other_programs=others)
-    return Search(arms, job, ONLY_MICROBATCHES, keep=records.append, tell=lambda doing: None, earlier=lambda _: [])
+    return Search(arms, job, ONLY_MICROBATCHES, keep=records.append, report=lambda doing: None, earlier=lambda _: [])
 
 
 def test_what_is_measured_on_a_busy_machine_is_dropped_and_measured_again():
@@ -100,10 +100,12 @@ def test_a_disturbed_round_of_a_heat_leaves_no_window_behind():
     machine = Machine([*starts, *rounds])
     arms = Arms(f"{JOBS}:job", other_programs=machine.others(60.0))
     base, other = Entry(name="plain", plan=Plan()), Entry(name="bf16", plan=make_plan(precision="bf16"))
-    length = Length(steps=100, epochs=1, evaluations=0)
-    outcome = run_heat(arms, base, [other], Pace(steps=2, rounds=3, looks=()), length, lambda *_: None)
-    assert len(outcome.base.windows) == len(outcome.seen["bf16"].windows) == 3
-    assert len(outcome.losses["plain"]) == 1 + 4 + 2 * (3 + 2)  # both runs went on through the rounds that were dropped
+    length = RunLength(steps=100, epochs=1, evaluations=0)
+    compared = compare_arms(
+        arms, base, [other], ComparisonSettings(steps=2, repeats=3, checks=()), length, lambda *_: None
+    )
+    assert len(compared.base.windows) == len(compared.measured["bf16"].windows) == 3
+    assert len(compared.losses["plain"]) == 1 + 4 + 2 * (3 + 2)  # dropped repeats were run as well
     assert len(machine.told) == 1 + 2  # once what is dropped, and each wait
 
 
@@ -127,7 +129,7 @@ def test_the_time_that_other_programs_cost_is_not_taken_from_the_search():
     others = Machine([*[BUSY] * 20, QUIET]).others(60.0)
     found = searched(others, [])()
     assert others.lost_seconds >= 20
-    assert found.ledger.seconds_left > ONLY_MICROBATCHES.seconds - found.ledger.seconds
+    assert found.log.seconds_left > ONLY_MICROBATCHES.seconds - found.log.seconds
     assert found.proven is not None
 
 
@@ -139,7 +141,7 @@ def confirmations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Speedup]]:
     """How many times as fast the job is in its second process, in each confirmation."""
     noises = list[Speedup]()
 
-    def planted(arms: Any, choices: Any, pace: Any, length: Any, watch: Any, proven: Any, **named: Any) -> Final:
+    def planted(arms: Any, choices: Any, pace: Any, length: Any, watch: Any, proven: Any, **named: Any) -> Confirmation:
         noise = noises.pop(0)
         told = partial(replace, noise=noise)
         final = confirm(arms, choices, pace, length, watch, lambda found: proven(told(found)), **named)

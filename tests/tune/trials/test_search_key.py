@@ -2,19 +2,95 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
-from hasten.tune.trials.search_key import COUNTED, key_of
+from hasten.facts.plan import Plan
+from hasten.tune.trials import search_key
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.search_key import COUNTED, digest_of_sources, key_of
 
-TOLD = dict.fromkeys(COUNTED, "as it was") | {"proposed": [], "refused": {}}
+ANSWER = dict.fromkeys(COUNTED, "as it was") | {"proposed": [], "refused": {}}
 ENVIRONMENT = {"hasten": "1", "python": "3", "torch": "2"}
+JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
+JOB = "digits.py:job"
 
 
 @pytest.mark.parametrize("part", ["fingerprint", "proven_on", "total_steps", "evaluations", "sources"])
 def test_another_job_machine_length_or_code_has_another_key(part: str):
-    assert key_of(TOLD | {part: "changed"}, ENVIRONMENT) != key_of(TOLD, ENVIRONMENT)
+    assert key_of(ANSWER | {part: "changed"}, ENVIRONMENT) != key_of(ANSWER, ENVIRONMENT)
 
 
 def test_another_version_has_another_key_and_what_a_technique_says_has_not():
-    assert key_of(TOLD, ENVIRONMENT | {"torch": "3"}) != key_of(TOLD, ENVIRONMENT)
-    assert key_of(TOLD | {"refused": {"cache": "why"}}, ENVIRONMENT) == key_of(TOLD, ENVIRONMENT)
+    assert key_of(ANSWER, ENVIRONMENT | {"torch": "3"}) != key_of(ANSWER, ENVIRONMENT)
+    assert key_of(ANSWER | {"refused": {"cache": "why"}}, ENVIRONMENT) == key_of(ANSWER, ENVIRONMENT)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module of the user's that is loaded."""
+    file = tmp_path / "helper.py"
+    file.write_text("SIZE = 64\n")
+    return loaded("helper", file, monkeypatch)
+
+
+def loaded(name: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def test_a_change_in_a_module_of_the_users_changes_the_digest_and_touching_it_does_not(own: ModuleType):
+    before, file = digest_of_sources(JOB), Path(str(own.__file__))
+    os.utime(file, (1, 1))
+    assert digest_of_sources(JOB) == before
+    file.write_text("SIZE = 65\n")
+    assert digest_of_sources(JOB) != before
+    file.unlink()
+    assert digest_of_sources(JOB) == digest_of_sources(JOB)
+
+
+def test_a_project_that_is_moved_stays_what_it_was(own: ModuleType, tmp_path: Path):
+    before = digest_of_sources(JOB)
+    (tmp_path / "elsewhere").mkdir()
+    own.__file__ = shutil.move(str(own.__file__), tmp_path / "elsewhere")
+    assert digest_of_sources(JOB) == before
+
+
+def test_a_library_counts_only_where_it_holds_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "site-packages" / "library.py"
+    file.parent.mkdir()
+    file.write_text("")
+    loaded("library", file, monkeypatch)
+    before, inside = digest_of_sources(JOB), digest_of_sources("library.jobs:job")
+    file.write_text("changed = True\n")
+    assert digest_of_sources(JOB) == before
+    assert digest_of_sources("library.jobs:job") != inside
+
+
+def test_a_change_in_hasten_itself_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "step.py").write_text("")
+    monkeypatch.setattr(search_key, "HASTEN", tmp_path)
+    before = digest_of_sources(JOB)
+    (tmp_path / "step.py").write_text("changed = True\n")
+    assert digest_of_sources(JOB) != before
+
+
+def test_two_arms_of_the_same_code_have_the_same_digest_and_what_the_job_imports_counts(tmp_path: Path):
+    shutil.copy(JOBS, tmp_path)
+    (tmp_path / "jobs.py").write_text("import helper\nfrom clocked_jobs import job\n")
+    (tmp_path / "helper.py").write_text("")
+    first, second = digest_in_an_arm(tmp_path), digest_in_an_arm(tmp_path)
+    (tmp_path / "helper.py").write_text("changed = True\n")
+    assert first == second != digest_in_an_arm(tmp_path)
+
+
+def digest_in_an_arm(folder: Path) -> str:
+    with Arms(f"{folder / 'jobs.py'}:job").start("profile", Plan()) as arm:
+        return arm.ask("survey")["sources"]

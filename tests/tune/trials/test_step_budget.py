@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.callback import callback_handler
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
-from hasten.facts.job import Loss
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Budget
-from hasten.techniques import precision
-from hasten.techniques.contract import Yes
-from hasten.techniques.setup import CompileOptions
-from hasten.training.setup.compiling import CompileLog
 from hasten.tune.search.bounds import Around
-from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.step_budget import ask_budget, spending
+from hasten.tune.trials.step_budget import step_budget
 from hasten.tune.trials.trial import Trial
 from support import small_job
 
@@ -88,17 +79,6 @@ class Passing(torch.autograd.Function):
         return gradient, None
 
 
-class Linear(nn.Module):
-    """Of a class that is not torch's own, which Dynamo would step over."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.layer(rows)
-
-
 class Slow(torch.optim.SGD):
     """7 s an update."""
 
@@ -132,7 +112,7 @@ def spent_by(clock: Clock, plan: Plan | None = None, steps: int = 2, **changes: 
     """Within the first epoch, as the two steps before it warm up."""
     trial = Trial(slow_job(clock, **changes), plan or Plan(), "slow")
     try:
-        return spending(trial, steps)["spent"]
+        return step_budget(trial, steps)["spent"]
     finally:
         trial.close()
 
@@ -154,53 +134,8 @@ def test_putting_a_batch_on_the_device_is_no_wait_for_data(clock):
     assert parts(spent_by(clock, make_plan(channels_last=True))) == [8, 6, 5, 5, 7, 0]
 
 
-@pytest.mark.parametrize("plan", [make_plan(microbatch=4), make_plan(accumulation=2)], ids=str)
-def test_the_parts_of_all_microbatches_are_added_up(clock, plan):
-    assert parts(spent_by(clock, plan)) == [8, 0, 10, 10, 7, 0]
-
-
-def test_several_optimizers_are_one_update(clock):
-    def both(params):
-        first, *others = params
-        return [Slow([first], clock), Slow(others, clock)]
-
-    assert parts(spent_by(clock, optimizer=both)) == [8, 0, 5, 5, 14, 0]
-
-
-def test_a_loss_that_calls_the_model_twice_is_one_forward_and_one_backward_pass(clock):
-    def twice(model, batch):
-        return nn.functional.cross_entropy(model(batch.rows) + model(-batch.rows), batch.labels)
-
-    assert parts(spent_by(clock, loss=twice)) == [8, 0, 4, 10, 7, 0]
-
-
-def test_the_gradient_of_an_auxiliary_term_is_part_of_the_backward_pass(clock):
-    def with_auxiliary(model, batch):
-        logits = model(batch.rows)
-        total = nn.functional.cross_entropy(logits, batch.labels, reduction="sum")
-        return Loss(total, len(batch.labels), auxiliary=logits.square().mean())
-
-    assert parts(spent_by(clock, make_plan(microbatch=4), loss=with_auxiliary)) == [8, 0, 4, 20, 7, 0]
-
-
-def test_scaling_gradients_and_clipping_them_moves_no_second_elsewhere(clock, monkeypatch):
-    monkeypatch.setattr(precision, "supported", lambda value, device, machine: Yes())
-    plan = make_plan(precision="fp16", clipping=1.0, microbatch=4)
-    assert parts(spent_by(clock, plan)) == [8, 0, 10, 10, 7, 0]
-
-
-def test_what_lies_between_the_calls_is_left_over_as_python(clock):
-    trial = Trial(slow_job(clock), Plan(), "slow")
-    trial.window(1)
-    step = trial.run.step
-
-    def slow_loop(batch):
-        clock.now += 4
-        return step(batch)
-
-    trial.run.step = slow_loop
-    assert parts(spending(trial, 2)["spent"]) == [8, 0, 5, 5, 7, 4]
-    trial.close()
+def test_the_parts_of_all_microbatches_are_added_up(clock):
+    assert parts(spent_by(clock, make_plan(microbatch=4))) == [8, 0, 10, 10, 7, 0]
 
 
 def test_the_turn_of_an_epoch_is_in_no_part(clock):
@@ -213,25 +148,6 @@ def test_an_evaluation_is_timed_as_a_whole_and_is_in_no_step(clock):
     spent = spent_by(clock, valid=Samples(clock))
     assert spent["evaluation"] == 40 + 5 * (6 + 3 + 2)
     assert parts(spent) == [8, 0, 5, 5, 7, 0]
-
-
-@pytest.mark.parametrize(("known", "takes"), [(True, 2 * (8 + 6 + 3 + 2)), (False, 5 * (8 + 6 + 3 + 2))])
-def test_telling_the_length_of_an_evaluation_takes_all_of_it_where_nobody_knows_its_length(clock, known, takes):
-    """Else two batches: the first is beyond the seconds that are asked for, and is not counted."""
-
-    class Stream(IterableDataset[Any]):
-        def __iter__(self):
-            yield from (Samples(clock)[index] for index in range(len(Samples(clock))))
-
-    trial = Trial(slow_job(clock, valid=Samples(clock) if known else Stream()), Plan(), "slow")
-    found = spending(trial, 2)
-    trial.close()
-    assert found["evaluating"] == takes
-    assert found["spent"]["evaluation"] == 5 * (8 + 6 + 3 + 2)
-
-
-def test_a_job_without_valid_data_spends_nothing_on_evaluations(clock):
-    assert spent_by(clock)["evaluation"] == 0
 
 
 class Remembering(Trial):
@@ -255,7 +171,7 @@ class Remembering(Trial):
 def test_the_parts_add_up_to_the_step_that_the_window_saw(plan):
     rows = [(torch.randn(6), number % 3) for number in range(40)]
     trial = Remembering(small_job(train=rows, valid=rows, epochs=3), plan, "small")
-    found = spending(trial, 7)["spent"]
+    found = step_budget(trial, 7)["spent"]
     budget = Budget(arm="plain", **found)
     trial.close()
     assert budget.steps == trial.last["steps"] == 7
@@ -279,59 +195,17 @@ def test_a_trial_trains_on_as_if_nobody_had_looked():
     alone.close()
     watched = Trial(small_job(**settings), Plan(), "small")
     before = watched.window(4)["losses"]
-    spending(watched, 3)
+    step_budget(watched, 3)
     after = watched.window(7)["losses"]
     watched.close()
     assert (before, after) == (whole[:4], whole[8:])  # one step is counted in, and three are timed
-
-
-def test_no_more_steps_are_taken_than_the_planned_run_has():
-    """Ten in all, of which two warm up."""
-    fresh, used, turned, shortest = (
-        Trial(small_job(epochs=None, max_steps=steps), Plan(), "small") for steps in (10, 10, 10, 1)
-    )
-    used.window(7)
-    turned.window(2)
-    turned.turn()
-    trials = (fresh, used, turned, shortest)
-    found = [spending(trial, 100)["spent"] for trial in trials]
-    assert [spent["steps"] for spent in found] == [8, 8, 8, 1]
-    assert all(spent["forward"] > 0 for spent in found)
-    assert [trial.window(2)["steps"] for trial in trials] == [2, 2, 2, 1]
-    for trial in trials:
-        trial.close()
-
-
-def test_a_model_that_compiles_for_its_evaluation_has_done_so_before_it_is_timed(monkeypatch):
-    trial = Trial(small_job(model=Linear, valid=small_job().train), Plan(), "small")
-    log, added, evaluate = CompileLog(options=CompileOptions()), list[int](), trial.evaluate
-    callback_handler.register_start_callback(log._on_start)
-    callback_handler.register_end_callback(log._on_end)
-    trial.run.model.compile(backend="eager")  # translated as ever, without the minutes of making code
-    trial.run.compiling = log
-
-    def counting(seconds):
-        before = log.graphs
-        found = evaluate(seconds)
-        added.append(log.graphs - before)
-        return found
-
-    monkeypatch.setattr(trial, "evaluate", counting)
-    try:
-        spending(trial, 2)
-    finally:
-        log.stop()
-        torch._dynamo.reset()
-        trial.close()
-    assert added[0] > 0
-    assert added[-1] == 0
 
 
 @pytest.mark.parametrize(("plan", "beside"), [(Plan(), False), (make_plan(loader_workers=1), True)], ids=str)
 def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     rows = [(torch.randn(6), number % 3) for number in range(40)]
     trial = Trial(small_job(train=rows), plan, "small")
-    found = Around(**spending(trial, 1)["around"])
+    found = Around(**step_budget(trial, 1)["around"])
     trial.close()
     on_cpu, saved, faults = trial.run.device.type == "cpu", found.saved_tensors, found.page_faults
     assert found == Around(
@@ -347,44 +221,10 @@ def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     assert 1 <= saved < 20  # of a model of a few layers
 
 
-def test_a_job_that_lets_nobody_see_its_saved_tensors_is_looked_at_all_the_same():
-    def curved(model: nn.Module, batch: Any) -> torch.Tensor:
-        bend = torch.func.grad(lambda rows: rows.square().sum())(batch[0])
-        return nn.functional.cross_entropy(model(batch[0]), batch[1]) + 0 * bend.sum()
-
-    trial = Trial(small_job(loss=curved), Plan(), "small")
-    found = spending(trial, 1)
-    trial.close()
-    assert found["around"]["saved_tensors"] is None
-    assert found["spent"]["steps"] == 1
-
-
-def test_memory_is_full_when_a_trial_has_held_most_of_it(monkeypatch):
-    trial = Trial(small_job(), Plan(), "small")
-    there = trial.run.setup.machine.memory_bytes
-    told = []
-    for share in (0.79, 0.81):
-        monkeypatch.setattr(trial, "_peak_memory", lambda share=share: int(share * there))
-        told.append(spending(trial, 1)["around"]["memory_full"])
-    trial.close()
-    assert told == [False, True]
-
-
-def test_an_arm_is_asked_for_its_budget_and_goes_on_to_windows():
-    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'trial_jobs.py'}:job")
-    with arms.start("tried", Plan()) as arm:
-        budget, around, _ = ask_budget(arm, steps=3, called="planned")
-        assert arm.window(3).steps == 3
-    assert (budget.arm, budget.steps, budget.evaluation) == ("planned", 3, 0)
-    assert budget.step > 0
-    assert math.isfinite(budget.step)
-    assert around.reads_beside is False
-
-
 @pytest.mark.gpu
 def test_on_an_accelerator_too_the_parts_add_up_and_the_copy_is_seen():
     trial = Remembering(small_job(device="cuda"), Plan(), "small")
-    budget = Budget(arm="plain", **spending(trial, 5)["spent"])
+    budget = Budget(arm="plain", **step_budget(trial, 5)["spent"])
     trial.close()
     assert min(budget.transfer, budget.forward, budget.backward, budget.optimizer) > 0
     assert budget.step == pytest.approx(trial.last["seconds"] / 5, rel=1e-9)

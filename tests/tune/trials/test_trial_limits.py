@@ -11,33 +11,28 @@ from pathlib import Path
 import pytest
 
 from hasten.tune.trials import trial_limits as limits
-from hasten.tune.trials.trial_limits import Limits, Watch, folder_bytes, room_for
-from hasten.tune.trials.trial_outcome import Fate
+from hasten.tune.trials.trial_limits import LimitCheck, Limits, folder_bytes
+from hasten.tune.trials.trial_outcome import Outcome
 
 GIBIBYTE = 1 << 30
 Usage = namedtuple("Usage", "total used free")
 
 
-def watch(folder: Path, **fields: int) -> Watch:
-    return Watch(os.getpid(), str(folder), Limits(**fields))
-
-
-@pytest.mark.parametrize(("one", "free", "arms"), [(1, 10, 8), (3, 10, 2), (9, 10, 0), (0, 10, 8), (5, 0, 0)])
-def test_so_many_arms_fit_that_a_fifth_of_what_is_free_is_left(one, free, arms):
-    assert room_for(one * GIBIBYTE, free * GIBIBYTE) == (arms if one else free * GIBIBYTE * 4 // 5)
+def watch(folder: Path, **fields: int) -> LimitCheck:
+    return LimitCheck(os.getpid(), str(folder), Limits(**fields))
 
 
 def test_an_arm_that_keeps_to_what_is_free_can_go_on(tmp_path):
-    assert watch(tmp_path).look() is None
+    assert watch(tmp_path).exceeded() is None
 
 
 def test_an_arm_cannot_go_on_where_the_machine_has_little_left(tmp_path, monkeypatch):
     free = iter([100 * GIBIBYTE, 11 * GIBIBYTE, 9 * GIBIBYTE])
     monkeypatch.setattr(limits, "free_memory", lambda: next(free))
     watching = watch(tmp_path)
-    assert watching.look() is None
-    fate, words = watching.look() or pytest.fail("nothing is told")
-    assert fate is Fate.OUT_OF_MEMORY
+    assert watching.exceeded() is None
+    fate, words = watching.exceeded() or pytest.fail("nothing is told")
+    assert fate is Outcome.OUT_OF_MEMORY
     assert words.startswith("the machine has 9.00 GiB of memory left, less than the 10.0 GiB that must stay free")
 
 
@@ -45,9 +40,9 @@ def test_an_arm_cannot_go_on_where_the_disk_has_little_left(tmp_path, monkeypatc
     free = iter([100 * GIBIBYTE, 11 * GIBIBYTE, 9 * GIBIBYTE])
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0, 0, next(free)))
     watching = watch(tmp_path)
-    assert watching.look() is None
-    fate, words = watching.look() or pytest.fail("nothing is told")
-    assert fate is Fate.DISK_FULL
+    assert watching.exceeded() is None
+    fate, words = watching.exceeded() or pytest.fail("nothing is told")
+    assert fate is Outcome.DISK_FULL
     assert words.endswith("has 9.00 GiB left, less than the 10.0 GiB that must stay free")
 
 
@@ -55,11 +50,11 @@ def test_an_arm_without_a_limit_has_a_share_of_what_is_free(tmp_path, monkeypatc
     monkeypatch.setattr(limits, "free_memory", lambda: 1000)
     child = subprocess.Popen(["sleep", "170"])
     try:
-        fate, words = watch(tmp_path).look() or pytest.fail("nothing is told")
+        fate, words = watch(tmp_path).exceeded() or pytest.fail("nothing is told")
     finally:
         child.kill()
         child.wait()
-    assert (fate, words.endswith("of memory, and 800 B are its limit")) == (Fate.OUT_OF_MEMORY, True)
+    assert (fate, words.endswith("of memory, and 800 B are its limit")) == (Outcome.OUT_OF_MEMORY, True)
 
 
 def test_what_a_folder_takes_is_counted_with_all_below_it_and_without_what_links_lead_to(tmp_path):

@@ -95,7 +95,8 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     assert planned is not None
     title, limits = f"training {options['pairs']} pairs", Limits(build_seconds=LONGEST_SECONDS)
     try:
-        with closing(Waiting(title)) as waiting, Arms(job, limits) as arms:
+        arms = Arms(job, limits)
+        with closing(Waiting(title)) as waiting:
             trials = trials_of(arms, plan, planned)
             proof = prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
@@ -145,7 +146,7 @@ def rows(proof: LossProof) -> list[list[str]]:
             for side in (pair.plain, pair.planned)
         ]
         shown = [
-            side.fate.value if isinstance(side, ArmFailed) else decimal(value)
+            side.outcome.value if isinstance(side, ArmFailed) else decimal(value)
             for side, value in zip((pair.plain, pair.planned), values, strict=True)
         ]
         harm = (values[1] - values[0]) / abs(values[0]) if values[0] else math.nan
@@ -160,7 +161,7 @@ def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
 
     def fields(side: Trained | ArmFailed) -> dict[str, Any]:
         if isinstance(side, ArmFailed):
-            return {"failed": side.fate.value, "what": side.what}
+            return {"failed": side.outcome.value, "what": side.what}
         return {"value": value_of(side, proof.criterion), "steps": len(side.losses)}
 
     judgement, criterion = proof.judgement, proof.criterion

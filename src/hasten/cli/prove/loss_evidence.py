@@ -58,19 +58,17 @@ def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
 
 def _confirms(records: Sequence[Record], plan: Plan) -> bool:
     """Whether the plan confirmed last is this one."""
-    from hasten.tune.search.candidates import same
+    from hasten.tune.search.candidates import same_choices
 
     confirmed = [record.choices for record in records if isinstance(record, Confirmed)]
-    if not confirmed or len(confirmed[-1]) != len(plan.choices):
-        return False
-    return all(any(same(one, planned.choice) for planned in plan.choices) for one in confirmed[-1])
+    return bool(confirmed) and same_choices(confirmed[-1], [planned.choice for planned in plan.choices])
 
 
 def _present_keys(arms: Arms) -> list[str]:
     """The keys of a search started now, without `--busy` and with it: losses do not depend on the load."""
     from hasten.tune.trials.search_key import environment_of, key_of
 
-    with arms.start("look", Plan()) as arm:
+    with arms.start("profile", Plan()) as arm:
         survey = arm.ask("survey")
     environment = environment_of(ProvenOn(**survey["proven_on"]))
     return [key_of(survey, environment, busy=busy) for busy in (False, True)]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hasten.tune.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
-PROGRAM = "hasten.cli.prove.resume_worker:train"
 KILLS, STEPS, SEED = 10, 60, 0
 _ADVICE = {
     "differs": "declare all state that training changes: buffers of the model (register_buffer), or Job(state={...})",
@@ -73,16 +72,16 @@ def resume(
 
 def _proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
     from hasten.checkpoint.folders.process_folder import process_folder
+    from hasten.cli.prove.resume_worker import train
     from hasten.training.setup.load_job import split_name
     from hasten.tune.resume.resume_proof import prove_resume
-    from hasten.tune.resume.run_process import interpreter
 
     split_name(job)
     read(plan)
     named = None if plan is None else str(plan)
-    begin, place = interpreter(PROGRAM), process_folder()
+    place = process_folder()
     with closing(ProofProgress()) as progress:
-        return prove_resume(job, named, begin, progress, kills=kills, steps=steps, seed=seed, place=place)
+        return prove_resume(job, named, train, progress, kills=kills, steps=steps, seed=seed, place=place)
 
 
 class ProofProgress:
@@ -120,9 +119,9 @@ def _show(proof: ResumeProof, job: str, plan: Path | None, following: str) -> No
     from hasten.report.display import count, duration
     from hasten.report.terminal.output import show
 
-    pace, extent = proof.pace, proof.extent
+    times, extent = proof.times, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
-    each, begin = duration(pace.step_seconds), duration(pace.starting_seconds + pace.going_on_seconds)
+    each, begin = duration(times.step_seconds), duration(times.starting_seconds + times.resuming_seconds)
     state = f"{count(extent.tensors)} tensors of {byte_size(extent.bytes)} and {count(extent.values)} values"
     lines = [
         ("trained", f"{proof.steps:,} steps{planned}, {each} each, saved every {proof.save_every:,}"),
@@ -155,7 +154,7 @@ def sentence(proof: ResumeProof) -> str:
         return f"bit-exact: killed and resumed {kills}, the run is identical to an undisturbed one{short}"
     if proof.itself is not None:
         return f"inconclusive: {difference}. But two undisturbed runs differ as well: {proof.itself}"
-    origin = f", in a process that resumed from step {proof.went_on_at:,}" if proof.went_on_at else ""
+    origin = f", in a process that resumed from step {proof.resumed_at:,}" if proof.resumed_at else ""
     many = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
     return f"not exact after {many}{origin}: {difference}. A second undisturbed run is identical to the first"
 
@@ -165,7 +164,7 @@ def _times(number: int) -> str:
 
 
 def _answer(proof: ResumeProof) -> dict[str, Any]:
-    extent, pace = proof.extent, proof.pace
+    extent, times = proof.extent, proof.times
     return {
         "verdict": proof.verdict,
         "sentence": sentence(proof),
@@ -184,13 +183,13 @@ def _answer(proof: ResumeProof) -> dict[str, Any]:
             "values": extent.values,
         },
         "seconds": {
-            "starting": pace.starting_seconds,
-            "going_on": pace.going_on_seconds,
-            "step": pace.step_seconds,
-            "save": pace.save_seconds,
+            "starting": times.starting_seconds,
+            "going_on": times.resuming_seconds,
+            "step": times.step_seconds,
+            "save": times.save_seconds,
         },
         "difference": _fields(proof.difference),
-        "went_on_at": proof.went_on_at,
+        "went_on_at": proof.resumed_at,
         "itself": _fields(proof.itself),
     }
 

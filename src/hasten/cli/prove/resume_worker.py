@@ -1,16 +1,12 @@
 """The process that `hasten prove resume` kills: it trains a job as `hasten train` does, and sends its progress.
 
-tune/resume/run_process.py reads what it sends.
+tune/resume/run_process.py starts it, and reads what it sends.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import signal
-import traceback
-from collections.abc import Mapping
 from dataclasses import asdict
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +15,7 @@ from hasten.facts.events import Event, Resumed, Started, Trained
 from hasten.facts.saving import Saving
 
 if TYPE_CHECKING:
+    from hasten.tune.resume.run_process import Errand
     from hasten.tune.trials.messages import Messages
 
 GRACE_SECONDS = 3600.0  # the last checkpoint is compared, so it must be complete
@@ -59,49 +56,28 @@ class ProgressSender:
             signal.raise_signal(signal.SIGTERM)
 
 
-def train(errand: Mapping[str, Any]) -> None:
-    """errand: the fields of an Errand; the descriptors to send through (line) and to write stacks to (report); the
-    process that proves (parent)."""
-    from hasten.training.probes.stacks import signal_to_ask_by
-    from hasten.tune.trials.messages import Messages
-    from hasten.tune.trials.process_tree import die_with
+def train(errand: Errand, messages: Messages) -> None:
+    from hasten.tune.trials.trial_outcome import sent_error
 
-    die_with(errand["parent"])
-    if (asked_by := signal_to_ask_by()) is not None:
-        faulthandler.register(asked_by, file=errand["report"], all_threads=True)
-    sender = ProgressSender(Messages(Connection(errand["line"])), errand["steps"])
+    sender = ProgressSender(messages, errand.steps)
     sender.send("loaded")
     try:
         sender.send("ended", complete=_trained(errand, sender))
     except BaseException as error:
-        sender.send("failed", error=_fields(error))
+        sender.send("failed", error=asdict(sent_error(error)))
         raise
 
 
-def _trained(errand: Mapping[str, Any], sender: ProgressSender) -> bool:
+def _trained(errand: Errand, sender: ProgressSender) -> bool:
     """Whether the run reached its planned end, and not the step after which it was asked to end."""
     from hasten import entry
 
-    job = load(errand["job"], log_every=1)
-    plan = read(None if errand["plan"] is None else Path(errand["plan"]))
-    saving = Saving(every_steps=errand["save_every"], keep_last=2, grace_seconds=GRACE_SECONDS)
-    begin = entry.resume if errand["goes_on"] else entry.train
+    job = load(errand.job, log_every=1)
+    plan = read(None if errand.plan is None else Path(errand.plan))
+    saving = Saving(every_steps=errand.save_every, keep_last=2, grace_seconds=GRACE_SECONDS)
+    begin = entry.resume if errand.resumes else entry.train
     try:
-        begin(job, plan, run_dir=errand["folder"], saving=saving, receivers=[sender], name=errand["job"])
+        begin(job, plan, run_dir=errand.folder, saving=saving, receivers=[sender], name=errand.job)
     except KeyboardInterrupt:  # by the signal above, as Terminated
         return False
     return True
-
-
-def _fields(error: BaseException) -> dict[str, str]:
-    from hasten.training.failures.as_failure import as_failure
-    from hasten.training.failures.user_code import users_traceback
-    from hasten.tune.trials.trial_outcome import LONGEST_MESSAGE, Told
-
-    failure = as_failure(error)
-    if failure is None:  # of hasten itself
-        trace = "".join(traceback.format_exception(error))[-LONGEST_MESSAGE:]
-        return asdict(Told(kind="", what=str(error), trace=trace))
-    trace = users_traceback(error.__cause__ or error)[-LONGEST_MESSAGE:]
-    failed = Told(kind=type(failure).__name__, what=failure.what, where=failure.where, fix=failure.fix, trace=trace)
-    return asdict(failed)

@@ -1,4 +1,4 @@
-"""Which meshes a number of devices allows a job, why others are none, and which of them is likely the best."""
+"""Which meshes of a number of devices a job can use, why others are illegal, and which is likely the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hasten.tune.mesh.mesh_cost import cost_of
 
 
 def meshes(devices: int) -> Iterator[Mesh]:
-    """Every way to write the number of devices as data × tensor × pipeline, with each way to hold a model."""
+    """Every way to write the number of devices as data × tensor × pipeline, with each way to shard the model."""
     for tensor in _divisors(devices):
         for pipeline in _divisors(devices // tensor):
             data = devices // tensor // pipeline
@@ -44,8 +44,8 @@ def why_illegal(mesh: Mesh, needs: ModelNeeds, per_machine: int) -> str | None:
 
 
 def best_cost(mesh: Mesh, needs: ModelNeeds, cluster: Cluster, microbatch_size: int | None = None) -> MeshCost:
-    """With the microbatch, of those that divide a rank's samples, that takes least time and fits; where none does, with
-    the one that needs least memory. microbatch_size: of a size that somebody chose."""
+    """With the fastest microbatch that fits, of those that divide a rank's samples; where none fits, with the one that
+    needs least memory. microbatch_size: where it is given."""
     share = needs.batch_size // mesh.data
     sizes = [min(microbatch_size, share)] if microbatch_size else _divisors(share)
     return min((_cost(mesh, needs, cluster, size) for size in sizes), key=_rank)
@@ -54,8 +54,8 @@ def best_cost(mesh: Mesh, needs: ModelNeeds, cluster: Cluster, microbatch_size: 
 def planned_meshes(
     needs: ModelNeeds, cluster: Cluster, microbatch_size: int | None = None, beside: Sequence[Choice] = ()
 ) -> Meshes:
-    """All meshes of the cluster. microbatch_size: as in best_cost. beside: what else the plan chooses. Raises
-    Misconfigured for what no cluster is."""
+    """All meshes of the cluster. microbatch_size: as in best_cost. beside: other choices of the plan. Raises
+    Misconfigured for an impossible cluster."""
     check_cluster(cluster)
     legal, illegal = list[MeshCost](), list[Illegal]()
     for mesh in meshes(cluster.devices):
@@ -69,12 +69,12 @@ def planned_meshes(
 
 
 def ranked(costs: Iterable[MeshCost]) -> list[MeshCost]:
-    """Those that fit first, by the least time; the others by the least memory."""
+    """Those that fit first, fastest first; the others by memory."""
     return sorted(costs, key=_rank)
 
 
 def choices_of(cost: MeshCost) -> tuple[Choice, ...]:
-    """The entries of a plan that make a run such a mesh."""
+    """The entries of a plan that select the mesh."""
     mesh = cost.mesh
     passes = [_choice("microbatch", cost.microbatch_size)] if cost.microbatches > 1 and mesh.pipeline == 1 else []
     return (*_of_mesh(mesh, microbatches=cost.microbatches), *passes)
@@ -90,7 +90,7 @@ def most_devices(needs: ModelNeeds, cluster: Cluster) -> int:
 
 
 def check_cluster(cluster: Cluster) -> None:
-    """Raises Misconfigured for what no cluster is."""
+    """Raises Misconfigured for an impossible cluster."""
     if cluster.devices > cluster.per_machine and cluster.devices % cluster.per_machine:
         raise Misconfigured(
             f"{cluster.devices} devices are no whole number of machines: {_rest(cluster.devices, cluster.per_machine)}",
@@ -130,7 +130,7 @@ def _cost(mesh: Mesh, needs: ModelNeeds, cluster: Cluster, microbatch_size: int)
 
 
 def _rank(cost: MeshCost) -> tuple[bool, float, int, int, int, int]:
-    """Of two that take as long, the one that is simpler."""
+    """The simpler one of two that take as long first."""
     amount = cost.step_seconds if cost.fits else cost.memory.total
     mesh = cost.mesh
     return not cost.fits, amount, cost.microbatches, mesh.pipeline, mesh.tensor, [*Sharding].index(mesh.shard)

@@ -1,10 +1,9 @@
 """What a mesh of devices costs a job, on paper: memory, communication and the pipeline's bubble, as pure arithmetic.
 
-It is that of how hasten does each: replicas reduce gradients once a step, from buckets as large as they are. Ranks with
-parts gather weights and scatter gradients behind every microbatch, and hold those of what lies around the layers that
-repeat for all of a pass. Tensor ranks sum activations once in each direction for each pair of layers. Stages of a
-pipeline each hold a share of the repeated blocks and all that lies around them, and run one forward, one backward
-(1F1B), so that the first one keeps as many microbatches as there are stages.
+It follows how hasten does each. Replicas reduce gradients once a step, from buckets of their size. Sharded ranks gather
+weights and scatter gradients after every microbatch; what is around the repeated blocks stays gathered for a whole
+pass. Tensor ranks sum activations once in each direction for each pair of layers. Pipeline stages each have a share of
+the blocks and everything around them, and run 1F1B, so the first one keeps as many microbatches as there are stages.
 
 Sources: ZeRO, arXiv:1910.02054, section 7; Megatron-LM, arXiv:1909.08053 and arXiv:2104.04473, section 2.2; ring
 collectives, Patarasuk and Yuan 2009.
@@ -48,14 +47,14 @@ def cost_of(
 
 
 def memory_of(mesh: Mesh, needs: ModelNeeds, microbatch_size: int, microbatches: int) -> Memory:
-    """Of the stage that holds most."""
+    """Of the stage with the most."""
     in_flight = min(mesh.pipeline, microbatches)
     each = [_of_stage(mesh, needs, stage, microbatch_size, in_flight) for stage in stages_of(needs, mesh.pipeline)]
     return max(each, key=lambda memory: memory.total)
 
 
 def stages_of(needs: ModelNeeds, pipeline: int) -> Iterator[tuple[Part, ...]]:
-    """The blocks of each stage, in their order; the first stages hold one more where they cannot be alike."""
+    """The blocks of each stage, in order; the first stages have one more where they cannot be equal."""
     fewest, more = divmod(len(needs.blocks), pipeline)
     blocks = iter(needs.blocks)
     for stage in range(pipeline):
@@ -69,7 +68,7 @@ def _of_stage(mesh: Mesh, needs: ModelNeeds, blocks: tuple[Part, ...], samples: 
     activations += _kept(needs.around, samples, tensor)
     activations += max(each.recomputed.over(tensor) * samples for each in parts)
     if mesh.shard is Sharding.NONE:
-        in_buckets = mesh.data > 1 and mesh.pipeline == 1  # replicas of stages sum gradients where they lie
+        in_buckets = mesh.data > 1 and mesh.pipeline == 1  # replicas of stages sum gradients in place
         gathered, buckets, shards = 0.0, gradients if in_buckets else 0.0, 1
     else:
         shards, buckets = mesh.data, 0.0
@@ -98,8 +97,8 @@ def _kept(part: Part, samples: int, tensor: int) -> float:
 
 
 def _gathered(parts: tuple[Part, ...], tensor: int, *, everything: bool) -> float:
-    """At most: the weights of the layer that computes and of the next, its gradients, and those of the one before on
-    their way. What is in no such layer stays whole for the whole pass, and so do its gradients."""
+    """At most: the weights of the layer that computes and of the next, its gradients, and those of the one before. What
+    is in no such layer stays gathered for the whole pass, and so do its gradients."""
     root = _sum(each.root for each in parts).over(tensor)
     layer = max(each.unit.over(tensor) for each in parts)
     weights = _sum(each.weights for each in parts).over(tensor) if everything else root + 2 * layer

@@ -1,9 +1,7 @@
-"""What one forward pass of a model keeps for its backward pass, and where: within which repeated block, and between the
-layers that tensor ranks divide or outside them.
+"""What one forward pass of a model saves for its backward pass, by repeated block, and whether tensor ranks divide it.
 
-Storages are told from each other, so that a view costs nothing, and weights and buffers are left out. What is kept
-between the first layer of a divided pair and the second lies on each tensor rank in a share, but for what enters the
-first.
+Bytes are those of storages, so that a view costs nothing; parameters and buffers are not counted. What is saved between
+the two layers of a divided pair is divided over tensor ranks, except the input of the first.
 """
 
 from __future__ import annotations
@@ -18,17 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from hasten.techniques.common.mesh_parts import ModelParts
 
-AROUND = ""  # the name of what lies in no repeated block
+AROUND = ""  # the name of what is in no repeated block
 
 
 @dataclass(kw_only=True, slots=True)
-class Kept:
-    """Bytes, by the name of a block. summed: of activations that tensor ranks sum, forward and backward. border: of
-    what the first block gives the second."""
+class SavedBytes:
+    """By the name of a block. summed: of activations that tensor ranks sum, forward and backward. border: of the first
+    block's output."""
 
     whole: Counter[str] = field(default_factory=Counter[str])
     divided: Counter[str] = field(default_factory=Counter[str])
@@ -36,26 +35,26 @@ class Kept:
     border: int = 0
 
 
-def kept_by(forward: Callable[[], object], model: nn.Module, parts: ModelParts) -> Kept:
-    """Of one call of `forward`, in which the model runs once. No hook stays behind."""
+def saved_by(forward: Callable[[], object], model: nn.Module, parts: ModelParts) -> SavedBytes:
+    """Of one call of `forward`, in which the model runs once. All hooks are removed."""
     watch = _Watch(model, parts)
     with ExitStack() as hooks:
         for name, module in model.named_modules():
             for register in watch.hooks(name, module):
                 hooks.callback(register.remove)
-        with saved_tensors_hooks(watch.keep, lambda tensor: tensor):
+        with saved_tensors_hooks(watch.save, lambda tensor: tensor):
             returned = forward()
     del returned
-    return watch.kept
+    return watch.saved
 
 
 class _Watch:
     def __init__(self, model: nn.Module, parts: ModelParts) -> None:
-        self.kept = Kept()
+        self.saved = SavedBytes()
         self._parts = parts
         self._blocks = list[str]()  # that run now, the innermost last
         self._between = 0  # pairs of divided layers of which the first has begun and the second has not ended
-        # Held to the end, so that no address is used twice.
+        # Kept alive, so that no address is used twice.
         self._seen = dict(_storages([*model.parameters(), *model.buffers()]))
         self._entered = dict[int, torch.UntypedStorage]()
 
@@ -70,12 +69,12 @@ class _Watch:
         if name in self._parts.blocks:
             yield module.register_forward_hook(partial(self._leave, name))
 
-    def keep(self, tensor: Tensor) -> Tensor:
+    def save(self, tensor: Tensor) -> Tensor:
         for key, storage in _storages([tensor]):
             if key not in self._seen:
                 self._seen[key] = storage
                 in_shares = self._between > 0 and key not in self._entered
-                (self.kept.divided if in_shares else self.kept.whole)[self._block] += storage.nbytes()
+                (self.saved.divided if in_shares else self.saved.whole)[self._block] += storage.nbytes()
         return tensor
 
     @property
@@ -87,16 +86,16 @@ class _Watch:
         self._entered |= entering
         self._between += 1
         differentiated = {id(each): each for each in tree_leaves((given, named)) if _has_gradient(each)}
-        self.kept.summed[self._block] += sum(each.nbytes for each in differentiated.values())
+        self.saved.summed[self._block] += sum(each.nbytes for each in differentiated.values())
 
     def _close(self, module: nn.Module, given: Any, output: Any) -> None:
         self._between = max(self._between - 1, 0)
-        self.kept.summed[self._block] += sum(each.nbytes for each in _tensors(output))
+        self.saved.summed[self._block] += sum(each.nbytes for each in _tensors(output))
 
     def _leave(self, name: str, module: nn.Module, given: Any, output: Any) -> None:
         self._blocks.pop()
         if name == self._parts.blocks[0]:
-            self.kept.border += sum(each.nbytes for each in _tensors(output))
+            self.saved.border += sum(each.nbytes for each in _tensors(output))
 
 
 def _has_gradient(value: Any) -> bool:
@@ -108,8 +107,8 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def _storages(values: Any) -> Iterator[tuple[int, torch.UntypedStorage]]:
-    """By a number that is theirs while they live, whether they have memory or only a size."""
+    """By an address that is theirs while they live, also where they have only a size and no memory."""
     for value in values:
         if isinstance(value, Tensor):
             storage = value.untyped_storage()
-            yield storage._cdata, storage
+            yield StorageWeakRef(storage).cdata, storage

@@ -1,4 +1,4 @@
-"""How much memory a job's optimizers keep for each parameter, found by one real step of them on small stand-ins."""
+"""How much state a job's optimizers have for each parameter, found by one real step of them on small parameters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hasten.facts.job import Job
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.setup.optimizers import build_optimizers
 
-LONGEST = 8  # elements of a stand-in in any direction
+LONGEST = 8  # elements of a small parameter in any dimension
 
 
 def state_bytes(job: Job, model: nn.Module, options: OptimizerOptions) -> dict[str, float]:
-    """By the names of the model's parameters. The stand-ins take their place in the model, which is of no use behind
-    this.
+    """Bytes, by the names of the model's parameters. They are replaced by small ones, so the model cannot be used for
+    anything else afterwards.
 
-    A tensor of state that has a stand-in's length in a direction is taken to have its parameter's there, as moments and
-    the factors of their approximations do.
+    A tensor of state that has a small parameter's length in a dimension is assumed to have the parameter's length
+    there, as moments and the factors of their approximations do.
     """
     shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
     _replace_parameters(model)
@@ -39,24 +39,23 @@ def state_bytes(job: Job, model: nn.Module, options: OptimizerOptions) -> dict[s
 
 
 def _replace_parameters(model: nn.Module) -> None:
-    """What several modules have, they still share."""
+    """Tied ones stay tied."""
     made = dict[int, nn.Parameter]()
     for module in model.modules():
-        for name, own in module._parameters.items():
-            if own is not None:
-                if id(own) not in made:
-                    size = [min(length, LONGEST) for length in own.shape]
-                    values = torch.ones(size, dtype=own.dtype)
-                    made[id(own)] = nn.Parameter(values, requires_grad=own.requires_grad)
-                module._parameters[name] = made[id(own)]
+        for name, own in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(own) not in made:
+                size = [min(length, LONGEST) for length in own.shape]
+                values = torch.ones(size, dtype=own.dtype)
+                made[id(own)] = nn.Parameter(values, requires_grad=own.requires_grad)
+            setattr(module, name, made[id(own)])
 
 
-def _scaled_bytes(state: Tensor, stand_in: Tensor, shape: tuple[int, ...]) -> float:
-    if state.dim() != stand_in.dim():
+def _scaled_bytes(state: Tensor, small: Tensor, shape: tuple[int, ...]) -> float:
+    if state.dim() != small.dim():
         return state.nbytes
     elements = 1
-    for length, small, large in zip(state.shape, stand_in.shape, shape, strict=True):
-        elements *= large if length == small else length
+    for length, short, long in zip(state.shape, small.shape, shape, strict=True):
+        elements *= long if length == short else length
     return elements * state.element_size()
 
 

@@ -1,40 +1,30 @@
-"""One optimizer step looked at from inside, in the process of an arm: what its optimizers are given, and what they make
-of it.
+"""Judges the gradients and updates of a plan's optimizer steps, in the process of an arm.
 
-The engine is the arm's own Run with all that its plan asks for, so whatever happens to a gradient on its way happens
-here too: autocast, microbatches, scaling, clipping, compiled code. It is seen at the last moment, when the first
-optimizer is about to move: after accumulation, unscaling and clipping.
+The steps are those of the arm's own Run, with everything that its plan does to a gradient. Gradients are read when the
+first optimizer is about to step: after accumulation, unscaling and clipping.
 
-The plain job goes first. From eight batches it keeps, step by step, its weights, its gradients and those of a
-float64 job on the same batch (`keep_references`). A plan's arm then takes the same steps from the same weights, and is
-judged beside both (`judge_gradients_of`). Its weights are put back to the plain job's before every step: rounding would
-let them drift apart. That the weights move from step to step at all is for layers that begin with zeros, behind which
-every gradient is zero in the first step.
+The baseline goes first (`keep_references`). For eight batches it keeps its weights, its gradients and those of a
+float64 model on the same batch. A plan's arm takes the same steps from the same weights and is judged beside both
+(`judge_gradients_of`). The worst of three counts:
 
-Three things are judged, and the worst counts:
+* the gradient that the optimizers get, clipped as the job clips;
+* where the job clips by norm, the norm before clipping: clipping hides a wrong scale;
+* the updates of the first three steps, beside the job's own optimizers in float64 that get the same gradient and the
+  baseline's rates: momentum and a warm-up that begins at 0 count by then.
 
-* the gradient that the optimizers are given, clipped as the job clips;
-* where the job clips by norm, the norm that the engine measured before: clipping hides a wrong scale, and later batches
-  may not be clipped;
-* what the optimizers make of it in the first three steps, beside the job's own optimizers in float64 that are given the
-  very same gradient and the plain job's rates: momentum and a warm-up that begins at 0 have begun to count by then.
-
-Dropout is off in all arms: every dropout layer drops with a probability of 0. A model that draws random numbers in
-another way has no gradient to compare; it is found out by taking one step under two seeds, and said.
-
-What was given up: what clip_value cuts away is not seen. Buffers other than the plain job's own are not judged. And a
-job of which eight float64 steps take too long gets fewer: a wrong gradient is found all the same, as it is far beyond
-the bound, but an honest plan is likelier to be refused by the luck of a single number's rounding.
+Every dropout layer drops with a probability of 0. A model that draws random numbers in another way has no gradient to
+compare; one step under two seeds finds that. What clip_value removes is not seen, and buffers are not judged. A job
+whose eight float64 steps take too long gets fewer.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,32 +42,28 @@ from hasten.measure.gradient_error import (
     squared_errors,
 )
 from hasten.training.failures.as_failure import is_out_of_memory
-from hasten.training.run import Run
 from hasten.training.weights.tensor_file import read_tensors, write_tensors
-from hasten.tune.proof.optimizer_steps import Rates, Seen, Tensors, Watched, put_state, state_of
+from hasten.tune.proof.optimizer_steps import OptimizerStep, OptimizerSteps, Rates, Tensors, put_state, state_of
 from hasten.tune.trials.trial import Trial
 
 FEWEST = 4  # steps, where they take less than MOST_SECONDS
 SECONDS, MOST_SECONDS = 6.0, 60.0  # of keeping references
 BYTES = 4 << 30  # of references on disk
 UPDATES = 3  # steps whose updates are judged
-NEIGHBOURS = 2  # weights near the plain job's, in every step
-SAME = 1e-4  # the relative distance of two gradients of one step that a device may leave to chance
-OTHER_GRADIENT = 0.05  # the plain job's relative error from which on it is not rounding
+NEIGHBOURS = 2  # weights near the baseline's, in every step
+SAME = 1e-4  # the relative distance of two gradients of one step that a device may cause by itself
+OTHER_GRADIENT = 0.05  # the baseline's relative error from which on it is not rounding
 NORM = "the norm before clipping"
 
-Found = TypeVar("Found")
-
-
-# ── the plain job ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the baseline ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def keep_references(trial: Trial, folder: str, first: int, steps: int) -> dict[str, Any]:
     """A request to an arm with the empty plan: fill the folder with `steps` steps from step `first` on, or with fewer.
-    Afterwards the arm is of no use for anything else.
+    The arm cannot be used for anything else afterwards.
 
     refused: why no gradient of this job can be judged, or empty; steps: how many were kept; terms: of the longest sum;
-    rates, norms: of every step, see Seen; updates: parameter name -> UpdateError; nearby: see GradientJudge.
+    rates, norms: of every step, see OptimizerStep; updates: parameter name -> UpdateError; nearby: see GradientJudge.
     """
     try:
         return {"refused": "", "first": first, **_References(trial, Path(folder), first).keep(steps)}
@@ -88,14 +74,14 @@ def keep_references(trial: Trial, folder: str, first: int, steps: int) -> dict[s
 class _References:
     def __init__(self, trial: Trial, folder: Path, first: int) -> None:
         self._job, self._run, self._folder, self._first = trial.job, trial.run, folder, first
-        self._watched = Watched(self._run)
+        self._steps = OptimizerSteps(self._run)
         self._state, self._truth, self._terms = dict[str, Tensor](), dict[str, Tensor](), 0
         self._nearby = dict[str, float]()
 
     def keep(self, most: int) -> dict[str, Any]:
         begin, judge = time.monotonic(), None
         rates, norms, updates = list[Rates](), list[float | None](), dict[str, UpdateError]()
-        for position, seen in enumerate(self._watched.steps(self._before, self._first)):
+        for position, seen in enumerate(self._steps.steps(self._before, self._first)):
             judge = judge or GradientJudge(terms=self._terms)
             judge.add(StepGradients(plain=seen.gradients, plan=seen.gradients, reference=self._clipped.gradients))
             if position < UPDATES:
@@ -112,17 +98,15 @@ class _References:
                 f"the job's gradient is {share:.0%} off its float64 reference, which is not rounding: its loss draws "
                 "numbers of its own, or casts what cannot be followed"
             )
-        told = {name: asdict(each) for name, each in updates.items()}
-        found = {"rates": rates, "norms": norms, "updates": told, "nearby": self._nearby}
+        sums = {name: asdict(each) for name, each in updates.items()}
+        found = {"rates": rates, "norms": norms, "updates": sums, "nearby": self._nearby}
         return {"steps": len(rates), "terms": self._terms, **found}
 
     def _before(self, position: int, batch: Any) -> None:
         if not self._run.window_closed:
-            raise InvalidMeasurement(
-                "the plain job takes its batch in parts, so there is no full batch to compare with"
-            )
+            raise InvalidMeasurement("the baseline takes its batch in parts, so there is no full batch to compare with")
         self._state = {name: each.clone() for name, each in state_of(self._run).items()}
-        self._truth = _on_some_device(self._run, lambda device: self._reference(batch, device))
+        self._truth = self._reference(batch)
         self._clipped = clipped_as(self._job, self._truth)
         if position == 0:
             self._terms = longest_sum(self._run.model, self._job.loss, batch)
@@ -130,8 +114,16 @@ class _References:
         for number in range(NEIGHBOURS):
             self._look_nearby(batch, position * NEIGHBOURS + number)
 
-    def _reference(self, batch: Any, device: torch.device) -> dict[str, Tensor]:
-        return reference_gradients(self._run.model, self._job.loss, [batch], device)
+    def _reference(self, batch: Any) -> dict[str, Tensor]:
+        """On the run's device, or on the host where that lacks the memory."""
+        run = self._run
+        try:
+            return reference_gradients(run.model, self._job.loss, [batch], run.device)
+        except Exception as error:
+            if run.device.type == "cpu" or not is_out_of_memory(error):
+                raise
+        torch.cuda.empty_cache()  # outside the except block, whose traceback keeps the failed step's tensors alive
+        return reference_gradients(run.model, self._job.loss, [batch], torch.device("cpu"))
 
     def _refuse_random_numbers(self, batch: Any) -> None:
         one, other = (
@@ -140,7 +132,7 @@ class _References:
         )
         if math.sqrt(sum(squared_errors(one, other).values())) > SAME * norm_of(self._truth):
             raise InvalidMeasurement(
-                "its loss draws random numbers that no dropout layer draws, so two runs of one step have two gradients"
+                "its loss draws random numbers that no dropout layer draws, so one step has two gradients"
             )
 
     def _look_nearby(self, batch: Any, seed: int) -> None:
@@ -153,8 +145,8 @@ class _References:
             self._nearby[name] = self._nearby.get(name, 0.0) + error * shortened / NEIGHBOURS
 
     def _write(self, position: int, plain: Tensors) -> int:
-        """The bytes of one step. The reference is kept as its distance from the plain gradient, which float32 holds to
-        more digits than anybody compares."""
+        """The bytes of one step. The reference is kept as its float32 distance from the baseline's gradient, which is
+        precise enough."""
         kept = {f"state/{name}": each for name, each in self._state.items()}
         for name, truth in self._truth.items():
             gradient = plain.get(name)
@@ -173,37 +165,34 @@ def judge_gradients_of(trial: Trial, folder: str, kept: Mapping[str, Any]) -> di
     """A request to the arm of a plan that has taken no step. kept: what keep_references answered. Afterwards the arm is
     of no use for anything else.
 
-    passes, error (in multiples, None where it is infinite), bound, reason: of the worst of all that is judged;
-    same_bits: whether all gradients and updates were the plain job's to the bit.
+    passes, gradient_error (in multiples, None where it is infinite), bound, reason: of the worst of all that is judged.
     """
     try:
-        verdicts, same_bits = _Judged(trial, Path(folder), kept).verdicts()
+        verdicts = _Judged(trial, Path(folder), kept).verdicts()
     except InvalidMeasurement as error:
-        return {"passes": False, "error": None, "bound": BOUND, "reason": error.what, "same_bits": False}
+        return {"passes": False, "gradient_error": None, "bound": BOUND, "reason": error.what}
     worst = max(verdicts, key=lambda verdict: verdict.multiple)
     return {
         "passes": all(verdict.passes for verdict in verdicts),
-        "error": worst.multiple if math.isfinite(worst.multiple) else None,
+        "gradient_error": worst.multiple if math.isfinite(worst.multiple) else None,
         "bound": worst.bound,
         "reason": str(worst),
-        "same_bits": same_bits,
     }
 
 
 class _Judged:
     def __init__(self, trial: Trial, folder: Path, kept: Mapping[str, Any]) -> None:
         self._job, self._run, self._folder, self._kept = trial.job, trial.run, folder, kept
-        self._watched = Watched(self._run)
+        self._steps = OptimizerSteps(self._run)
         self._step: dict[str, Tensor] = {}
-        self._same_bits = True
         self._given, self._norms = (
             GradientJudge(terms=kept["terms"], nearby=kept["nearby"], spares=True) for _ in range(2)
         )
         self._updates = dict[str, UpdateError]()
 
-    def verdicts(self) -> tuple[list[Verdict], bool]:
+    def verdicts(self) -> list[Verdict]:
         kept, steps = self._kept, 0
-        for seen in self._watched.steps(self._before, kept["first"]):
+        for seen in self._steps.steps(self._before, kept["first"]):
             self._judge(seen, steps)
             steps += 1
             if steps == kept["steps"]:
@@ -214,9 +203,9 @@ class _Judged:
         verdicts = [self._given.verdict(), judge_updates(of_plain, self._updates, steps=min(steps, UPDATES))]
         if self._job.clip_norm is not None:
             verdicts.append(self._norms.verdict())
-        return verdicts, self._same_bits
+        return verdicts
 
-    def _judge(self, seen: Seen, position: int) -> None:
+    def _judge(self, seen: OptimizerStep, position: int) -> None:
         plain, truth = part_of(self._step, "plain"), _truth(self._step)
         plan, clipped = self._by_names_of_the_job(seen.gradients, truth), clipped_as(self._job, truth)
         self._given.add(StepGradients(plain=plain, plan=plan, reference=clipped.gradients))
@@ -229,7 +218,6 @@ class _Judged:
             self._norms.add(StepGradients(plain=of_plain, plan=of_plan, reference=reference))
         if position < UPDATES:
             include(self._updates, seen.updates(self._kept["rates"][position]))
-        self._same_bits &= same_bits(plan, plain)
 
     def _before(self, position: int, batch: Any) -> None:
         self._step = read_tensors(_step_file(self._folder, self._kept["first"] + position))
@@ -238,16 +226,14 @@ class _Judged:
         for name in part_of(self._step, "rest"):
             if name not in present:
                 raise InvalidMeasurement(f"the plan's model has no {name}, which the job trains")
-            same = torch.equal(present[name].cpu(), state[name])
-            if self._kept["first"] == position == 0 and not same:
+            if self._kept["first"] == position == 0 and not torch.equal(present[name].cpu(), state[name]):
                 raise InvalidMeasurement(
-                    f"the plan begins with another {name} than the plain job: the model does not follow Job.seed"
+                    f"the plan begins with another {name} than the baseline: the model does not follow Job.seed"
                 )
-            self._same_bits &= same
         put_state(self._run, state)
 
     def _by_names_of_the_job(self, plan: Tensors, truth: Tensors) -> dict[str, Tensor]:
-        """What a technique took from the model is not moved any more, as if its gradient were zero."""
+        """What a technique removed from the model is not updated any more, as if its gradient were zero."""
         removed = self._run.setup.optimizer.removed
         return {**plan, **{name: torch.zeros_like(truth[name]) for name in removed if name in truth}}
 
@@ -291,29 +277,12 @@ def include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> No
         sums[name] = sums.get(name, UpdateError()) + each
 
 
-def _on_some_device(run: Run, compute: Callable[[torch.device], Found]) -> Found:
-    """On the run's device, or the host where that lacks the memory."""
-    try:
-        return compute(run.device)
-    except Exception as error:
-        if run.device.type == "cpu" or not is_out_of_memory(error):
-            raise
-    torch.cuda.empty_cache()  # outside the except block, whose traceback would keep the failed step's tensors alive
-    return compute(torch.device("cpu"))
-
-
 def strided(gradient: Tensor) -> Tensor:
     return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 
 def _in_float64(gradients: Tensors) -> dict[str, Tensor]:
     return {name: strided(each).double() for name, each in gradients.items()}
-
-
-def same_bits(plan: Tensors, plain: Tensors) -> bool:
-    return plan.keys() == plain.keys() and all(
-        torch.equal(strided(plan[name]).cpu(), each) for name, each in plain.items()
-    )
 
 
 def _step_file(folder: Path, step: int) -> Path:

@@ -1,25 +1,16 @@
-"""What pairs of runs, the plain job's and the planned one's from the same seeds, say of the plan's loss.
+"""What pairs of runs, the baseline's and the planned one's from the same seeds, say of the plan's loss.
 
-The pairs are trained by pairs.py and judged by measure/curves.py. This file stands between them, so that nothing spoils
-the judge's sample:
+* A run that fails always counts. Where the planned run alone has become NaN, that is harm, whatever the other pairs
+  say. Where the baseline fails, or the plan fails for another reason, nothing can be said of the loss (trap 51).
+* Seeds that change nothing are refused: their pairs are one pair, counted several times.
 
-* A run that fails is never left out. Where the planned run alone has become NaN, that is harm, whatever the other pairs
-  say. Where the plain run fails, or the plan fails for another reason, nothing can be said of the loss, and that is
-  said (trap 51).
-* Seeds that change nothing are refused: their pairs are one pair, told several times.
+A whole run is judged by a result of its evaluation, the loss or a metric; without valid data by the mean of the last
+tenth of its training losses.
 
-What is judged. A whole run by a result of its evaluation, the loss or a metric; without valid data by the mean of the
-last tenth of its training losses.
-
-A short run (`paired_curves`) by its training losses, over its last half. Both arms see the same batches there, so the
-batches' own noise drops out of every pair, and what is left is how far rounding and other random numbers have carried
-two equal runs apart. That grows as a harm grows, but changes its sign from step to step, so the mean of many steps
-shows a harm better than the last few do; the first half is left out, as the runs had no time to part there.
-
-Its shares are of the loss on the way there, the middle one of the first half. In shares of itself, a loss that falls to
-a tenth within the run would make harm of every step that a run is behind. The margin is how far behind a run may be at
-this point, and who is behind here may catch up, or fall back further. So a short run can show a harm, and never that
-there will be none; its sentence says how small a harm it could have seen.
+A short run (`paired_curves`) is judged by the mean training loss of its last half: both arms see the same batches, so
+their noise cancels. Harms are shares of the middle loss of the first half: in shares of itself, a loss that falls to a
+tenth would make harm of every step that a run is behind. A short run can show a harm, and never that there will be
+none; its sentence says how small a harm it could have seen.
 """
 
 from __future__ import annotations
@@ -36,9 +27,9 @@ from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Numbers
 from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
-from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained, Watch, losses_of, nobody, trained
+from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained, Watch, losses_of, trained
 from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 TRAINING = "training loss"  # the metric of a whole run where there is no valid data
 EARLY = "early training loss"  # that of a short run, in shares of the loss on its way
@@ -48,12 +39,9 @@ SHORT_MARGIN = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossProof:
-    """What all pairs that were trained say together.
-
-    verdict: "failed" where an arm failed in a way that says nothing of the loss; `failure` is then that arm's.
+    """verdict: "failed" where an arm failed in a way that says nothing of the loss; `failure` is then that arm's.
     judgement: None where an arm failed, where too few pairs were trained, or where they cannot be judged, as the
-    sentence then says. wanted: pairs that were asked for; interrupt: by which somebody did not wait for all of them.
-    """
+    sentence then says. wanted: pairs that were asked for; interrupt: that ended the training before all of them."""
 
     criterion: Criterion
     pairs: tuple[Pair, ...]
@@ -79,31 +67,27 @@ def prove_loss(
     steps: int | None = None,
     first_seed: int | None = None,
     limit_seconds: float = LONGEST_SECONDS,
-    watch: Watch = nobody,
+    watch: Watch = lambda done, whole: None,
 ) -> LossProof:
     """The paired equivalence test of whole runs, or of the first `steps` of them.
 
-    metric: "loss" or one of the job's metrics; without valid data "loss" is the training loss. first_seed: the seeds
-    are it and those after it; None takes the job's own. limit_seconds: after which an arm without an answer hangs; it
-    answers about every second, but for the build, one optimizer step or one evaluation that takes longer.
+    metric: "loss" or one of the job's metrics; without valid data "loss" is the training loss. first_seed: of seeds in
+    a row; None for the job's own. limit_seconds: after which an arm without an answer hangs; it answers about every
+    second, except while it builds the job or is in one longer step or evaluation.
 
     A KeyboardInterrupt ends the training, and what the finished pairs say is returned; before the first arm is built it
-    goes through. Raises ArmFailed when the plain job cannot be built, Misconfigured for fewer than three pairs, and for
-    a metric that the job has not or that does not say whether higher is better.
+    is raised. Raises ArmFailed when the baseline cannot be built, Misconfigured for fewer than three pairs, and for a
+    metric that the job has not or that does not say whether higher is better.
     """
     _refuse_few(pairs)
     with Pairing(arms, plan, limit_seconds) as pairing:
-        run = pairing.look()
+        run = pairing.planned_run()
         criterion = criterion_of(run, metric, margin)
         seeds = range(run.seed if first_seed is None else first_seed, 2**63)[:pairs]
         evaluated = None if criterion.metric == TRAINING else criterion.metric
         found, interrupt = list[Pair](), None
         try:
-            with closing(pairing.pairs(seeds, steps, evaluated, watch)) as all_pairs:
-                for pair in all_pairs:
-                    found.append(pair)
-                    if pair.failed:
-                        break
+            _train_pairs(pairing, seeds, steps, evaluated, watch, found)
         except KeyboardInterrupt as error:
             interrupt = error
     return judged(found, criterion, len(seeds), interrupt)
@@ -114,26 +98,20 @@ def paired_curves(
     plan: Plan,
     seeds: Sequence[int],
     steps: int,
-    watch: Watch = nobody,
+    watch: Watch = lambda done, whole: None,
     *,
     limit_seconds: float = 120.0,
 ) -> Curves:
-    """The first `steps` training losses of both arms from each seed, judged, for a plan that does visible harm to be
-    rejected: by verdict "harmed". Its sentence says what could have been seen.
+    """The first `steps` training losses of both arms from each seed, judged. Its sentence says what could have been
+    seen.
 
-    Raises ArmFailed when an arm fails for another reason than a loss that is not finite, or when the plain one does;
+    Raises ArmFailed when an arm fails for another reason than a loss that is not finite, or when the baseline does;
     InvalidMeasurement for pairs that cannot be judged; Misconfigured for fewer than three seeds.
     """
     _refuse_few(len(seeds))
     criterion, found = Criterion(metric=EARLY, margin=SHORT_MARGIN), list[Pair]()
-    with (
-        Pairing(arms, plan, limit_seconds) as pairing,
-        closing(pairing.pairs(seeds, steps, None, watch)) as all_pairs,
-    ):
-        for pair in all_pairs:
-            found.append(pair)
-            if pair.failed:
-                break
+    with Pairing(arms, plan, limit_seconds) as pairing:
+        _train_pairs(pairing, seeds, steps, None, watch, found)
     proof = judged(found, criterion, len(seeds))
     if proof.failure is not None:
         raise proof.failure
@@ -142,8 +120,19 @@ def paired_curves(
     return curves_of(proof, f"the first {steps} steps: {proof.sentence}")
 
 
+def _train_pairs(
+    pairing: Pairing, seeds: Sequence[int], steps: int | None, metric: str | None, watch: Watch, found: list[Pair]
+) -> None:
+    """Add pairs to those found, up to one that fails."""
+    with closing(pairing.pairs(seeds, steps, metric, watch)) as all_pairs:
+        for pair in all_pairs:
+            found.append(pair)
+            if pair.failed:
+                break
+
+
 def curves_of(proof: LossProof, sentence: str) -> Curves:
-    """The training losses of all pairs that came to their end, with what they say, as a record."""
+    """The training losses of all whole pairs, with what they say, as a record."""
     whole = [pair for pair in proof.pairs if not pair.failed]
     return Curves(
         seeds=tuple(pair.seed for pair in whole),
@@ -213,7 +202,7 @@ def value_of(run: Trained, criterion: Criterion) -> float:
 
 def _scale_of(pairs: Sequence[Pair], criterion: Criterion) -> float | None:
     """What the harms of short runs are shares of: the middle loss of their first halves, or the one that is judged
-    where it is larger. None where they are shares of what is judged."""
+    where it is larger. None for whole runs."""
     if criterion.metric != EARLY:
         return None
     runs = [trained(pair.plain) for pair in pairs]
@@ -240,18 +229,12 @@ def _refuse_few(pairs: int) -> None:
 def _of_failure(pair: Pair) -> tuple[Verdict | Literal["failed"], str, ArmFailed | None]:
     plain, planned = pair.plain, pair.planned
     if isinstance(plain, ArmFailed):
-        return (
-            "failed",
-            f"the plain job itself failed with seed {pair.seed}, so there is nothing to compare: {plain}",
-            plain,
-        )
+        return "failed", f"the baseline failed with seed {pair.seed}, so nothing can be compared: {plain}", plain
     assert isinstance(planned, ArmFailed)
-    if planned.fate is not Fate.NON_FINITE:
+    if planned.outcome is not Outcome.NON_FINITE:
         return "failed", f"the plan failed with seed {pair.seed}, which says nothing of its loss: {planned}", planned
-    sentence = (
-        f"the loss is harmed: with seed {pair.seed} the planned run became {planned.fate.value} ({planned.what}), "
-    )
-    return "harmed", f"{sentence}and the plain one came to its end", None
+    harm = f"with seed {pair.seed} the planned run became {planned.outcome.value} ({planned.what})"
+    return "harmed", f"the loss is harmed: {harm}, and the baseline came to its end", None
 
 
 def _refuse_equal_seeds(pairs: Sequence[Pair]) -> None:

@@ -1,7 +1,7 @@
-"""The optimizer steps of a run, seen from inside: what its optimizers are given, and what they make of it.
+"""The optimizer steps of a run, read from inside: the gradients that its optimizers get, and the updates they make.
 
-A step is seen at the last moment, when the first optimizer is about to move: after accumulation, unscaling and
-clipping. Beside it stand the job's own optimizers in float64, which make of the very same gradient what they should.
+A step is read when the first optimizer is about to step: after accumulation, unscaling and clipping. Beside it are the
+job's own optimizers in float64, which get the same gradient.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd  # torch has no public name for "any dropout"
 
 from hasten.errors import InvalidMeasurement
 from hasten.measure.float64_reference import in_float64
@@ -23,12 +22,16 @@ from hasten.training.setup.optimizers import build_optimizers
 
 Tensors = Mapping[str, Tensor]
 Rates = list[dict[str, Any]]  # of every group of every optimizer: learning rate, momentum, weight decay, …
+DROPOUT = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """One optimizer step. gradients: of all parameters, as the optimizers got them; norm: of all of them, before it was
-    clipped, None where no norm is; rates: of every group."""
+class OptimizerStep:
+    """gradients: of all parameters, as the optimizers got them; norm: of all of them, before clipping, None where the
+    job does not clip by norm; rates: of every group."""
 
     gradients: Tensors
     norm: float | None
@@ -36,17 +39,17 @@ class Seen:
     updates: Callable[[Rates], dict[str, UpdateError]]  # beside the job's optimizers in float64, given these rates
 
 
-class Watched:
-    """The optimizer steps of a run that has taken none, its dropout off."""
+class OptimizerSteps:
+    """Of a run that has taken none, with its dropout off."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._gradients, self._rates = run, dict[str, Tensor](), Rates()
         without_dropout(run.model)
         self._truth = _Optimizers(run)
-        run.optimizers[0].register_step_pre_hook(self._look)  # the others move after it
+        run.optimizers[0].register_step_pre_hook(self._read)  # the others step after it
 
-    def steps(self, before: Callable[[int, Any], None], first: int = 0) -> Iterator[Seen]:
-        """From step `first` on; those before it are taken unseen.
+    def steps(self, before: Callable[[int, Any], None], first: int = 0) -> Iterator[OptimizerStep]:
+        """From step `first` on.
 
         before: called with the step's number, from 0 on, and its first microbatch before that is computed.
         """
@@ -54,32 +57,32 @@ class Watched:
         for batch in run.batches():
             if begins and run.steps >= first:
                 before(run.steps - first, batch)
-                weights = {name: each.detach().clone() for name, each in _moved(run).items()}
+                weights = {name: each.detach().clone() for name, each in _trained(run).items()}
             self._gradients = {}
             run.step(batch)
             begins = run.window_closed
             if begins and run.steps > first:
                 if not self._gradients:
                     raise InvalidMeasurement(f"step {run.steps - 1} was skipped: a gradient is not finite")
-                yield self._seen(weights)
+                yield self._step(weights)
 
-    def _look(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        moved = _moved(self._run)
-        self._gradients = {name: each.grad.detach().clone() for name, each in moved.items() if each.grad is not None}
+    def _read(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        trained = _trained(self._run)
+        self._gradients = {name: each.grad.detach().clone() for name, each in trained.items() if each.grad is not None}
         self._rates = [_rates_of(group) for each in self._run.optimizers for group in each.param_groups]
 
-    def _seen(self, before: Tensors) -> Seen:
-        gradients, after = self._gradients, _moved(self._run)
+    def _step(self, before: Tensors) -> OptimizerStep:
+        gradients, after = self._gradients, _trained(self._run)
 
         def updates(rates: Rates) -> dict[str, UpdateError]:
             truth = self._truth.step(before, gradients, rates)
             return {name: update_error(before[name], after[name], each) for name, each in truth.items()}
 
-        return Seen(gradients=gradients, norm=self._run.gradient_norm, rates=self._rates, updates=updates)
+        return OptimizerStep(gradients=gradients, norm=self._run.gradient_norm, rates=self._rates, updates=updates)
 
 
 class _Optimizers:
-    """The job's own optimizers over a float64 copy of a run's weights."""
+    """The job's own optimizers over a float64 copy of a run's parameters."""
 
     def __init__(self, run: Run) -> None:
         model = in_float64(run.model, run.device)
@@ -87,10 +90,10 @@ class _Optimizers:
         self._optimizers = build_optimizers(run.job, model, OptimizerOptions(removed=run.setup.optimizer.removed))
 
     def step(self, weights: Tensors, gradients: Tensors, rates: Rates) -> Tensors:
-        """Where they move these weights to."""
+        """These weights after their step."""
         groups = [group for each in self._optimizers for group in each.param_groups]
         if len(groups) != len(rates):
-            raise InvalidMeasurement(f"the optimizers have {len(groups)} groups, and the plain job's have {len(rates)}")
+            raise InvalidMeasurement(f"the optimizers have {len(groups)} groups, and the baseline's have {len(rates)}")
         for group, own in zip(groups, rates, strict=True):
             group.update(own)
         with torch.no_grad():
@@ -104,9 +107,9 @@ class _Optimizers:
 
 
 def without_dropout(model: nn.Module) -> None:
-    """Let every dropout layer drop with a probability of 0; it stays in training mode."""
+    """Let every dropout layer drop with a probability of 0."""
     for module in model.modules():
-        if isinstance(module, _DropoutNd):
+        if isinstance(module, DROPOUT):
             module.p = 0.0
         elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
             module.dropout = 0.0
@@ -114,21 +117,21 @@ def without_dropout(model: nn.Module) -> None:
 
 def state_of(run: Run) -> dict[str, Tensor]:
     """All weights and buffers by name, where they are; of 16-bit weights, the float32 copies that are trained."""
-    return {**dict(run.model.named_buffers()), **{name: each.detach() for name, each in _moved(run).items()}}
+    return {**dict(run.model.named_buffers()), **{name: each.detach() for name, each in _trained(run).items()}}
 
 
 def put_state(run: Run, state: Tensors) -> None:
     """Copy state_of another run into this one, as far as this one has the same."""
-    places = [*run.model.named_buffers(), *run.model.named_parameters(), *_moved(run).items()]
+    places = [*run.model.named_buffers(), *run.model.named_parameters(), *_trained(run).items()]
     with torch.no_grad():
         for name, place in places:
             if name in state and place.shape == state[name].shape:
                 place.copy_(state[name])
 
 
-def _moved(run: Run) -> dict[str, Tensor]:
-    """Name -> what an optimizer moves: the parameter, or the float32 copy of a 16-bit one."""
-    return dict(zip(run._step._names, run._step._parameters, strict=True))
+def _trained(run: Run) -> dict[str, Tensor]:
+    """Name -> what an optimizer updates: the parameter, or the float32 copy of a 16-bit one."""
+    return dict(zip(run.built.step.names, run.built.step.parameters, strict=True))
 
 
 def _rates_of(group: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +142,7 @@ def _rates_of(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_rate(value: Any) -> bool:
-    """True for numbers and pairs of them; flags such as fused are the implementation's."""
+    """True for numbers and tuples of them; flags such as fused belong to the implementation."""
     if isinstance(value, tuple | list):
         return all(map(_is_rate, value))
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,27 +1,106 @@
-"""What pairs of runs from the same seeds say of the time to the target. Nothing here runs anything."""
+"""How long runs take to a target, and what pairs of them say of a choice.
+
+Every run has a process of its own. A process that happens to be slower is so for as long as it lives; as each run draws
+that again, it is in the spread of the runs, and is not mistaken for a gain. It also needs no more memory than the job
+itself. In return, the job is built, and compiled where the plan says so, for every run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.formatting import three_digits
+from hasten.facts.plan import Plan
 from hasten.facts.trials import Reached
 from hasten.measure.paired_timing import early_speedup
-from hasten.tune.proof.course import Aim, Arrival
+from hasten.training.evaluation.stopping import at_least_as_good
+from hasten.tune.proof.paired_runs import pieces
 from hasten.tune.search.objective import WORTH_SEEING, is_gain
+from hasten.tune.trials.arms import Arms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
-    """before, after: of the runs without and with a choice; None for one that never came to the target."""
+class TargetMetric:
+    """The result of an evaluation by which the job is judged. refused: why there is none, None where there is; stops:
+    whether the job has early stopping of its own."""
+
+    metric: str
+    higher_is_better: bool
+    refused: str | None = None
+    stops: bool = False
+
+    def is_reached(self, value: float, target: float) -> bool:
+        return at_least_as_good(value, target, higher_is_better=self.higher_is_better)
+
+
+class Time(NamedTuple):
+    """Of an evaluation within its run."""
+
+    seconds: float
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluatedRun:
+    """evaluations: the time and the result of each; result: of the weights that were kept, None for a run that ended at
+    a target."""
+
+    evaluations: tuple[tuple[Time, float], ...]
+    result: float | None
+
+    @property
+    def end(self) -> Time:
+        return self.evaluations[-1][0]
+
+    def reached_at(self, metric: TargetMetric, target: float) -> Time | None:
+        """Of the first evaluation that was at least as good as the target; None where none was."""
+        return next((time for time, value in self.evaluations if metric.is_reached(value, target)), None)
+
+
+def target_metric(arms: Arms, plan: Plan) -> TargetMetric:
+    """Raises ArmFailed where the plan fails, or the job watches a result that does not say which way is better."""
+    with arms.start("target metric", plan) as arm:
+        return TargetMetric(**arm.ask("target metric"))
+
+
+def evaluated_run(
+    arms: Arms,
+    plan: Plan,
+    metric: TargetMetric,
+    seed: int,
+    target: float | None,
+    progress: Callable[[int], None],
+    *,
+    called: str,
+) -> EvaluatedRun:
+    """Train from a seed until the target is reached; to the end where it is not, or not known. progress: receives the
+    optimizer steps done. Raises ArmFailed."""
+    evaluations, result = list[tuple[Time, float]](), None
+    with arms.start(called, plan) as arm:
+        for answer in pieces(arm, seed=seed, steps=None, metric=metric.metric):
+            progress(answer["steps"])
+            value = answer["evaluated"]
+            if value is not None:
+                evaluations.append((Time(answer["seconds"], answer["steps"]), value))
+            if answer["results"] is not None:
+                result = answer["results"][metric.metric]
+            elif value is not None and target is not None and metric.is_reached(value, target):
+                break
+    return EvaluatedRun(evaluations=tuple(evaluations), result=result)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetPair:
+    """before, after: when the runs without and with a choice reached the target; None for one that never did."""
 
     seed: int
     target: float
-    before: Arrival | None
-    after: Arrival | None
+    before: Time | None
+    after: Time | None
 
     @property
     def whole(self) -> bool:
@@ -29,31 +108,32 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """How many times as soon it is with the choice. For whole pairs."""
+        """How many times sooner it is with the choice. For whole pairs."""
         assert self.before is not None
         assert self.after is not None
         return self.before.seconds / self.after.seconds
 
 
-def reached(choice: Choice, on: tuple[Choice, ...], aim: Aim, pairs: Sequence[Pair]) -> Reached:
-    """The record of one choice beside the plan without it. It is kept when every pair is whole and it is surely sooner,
-    which one pair never shows."""
+def reached(choice: Choice, on: tuple[Choice, ...], metric: TargetMetric, pairs: Sequence[TargetPair]) -> Reached:
+    """The record of one choice beside the plan without it. It is kept when every pair is whole and it is significantly
+    sooner, which one pair never shows."""
     whole = all(pair.whole for pair in pairs)
     speedup = early_speedup([pair.ratio for pair in pairs]) if whole and len(pairs) > 1 else None
+    before, after = [pair.before for pair in pairs], [pair.after for pair in pairs]
     return Reached(
         choice=choice,
         on=on,
-        metric=aim.metric,
-        higher_is_better=aim.higher_is_better,
+        metric=metric.metric,
+        higher_is_better=metric.higher_is_better,
         seeds=tuple(pair.seed for pair in pairs),
         targets=tuple(pair.target for pair in pairs),
-        seconds_without=tuple(_seconds(pair.before) for pair in pairs),
-        steps_without=tuple(_steps(pair.before) for pair in pairs),
-        seconds_with=tuple(_seconds(pair.after) for pair in pairs),
-        steps_with=tuple(_steps(pair.after) for pair in pairs),
+        seconds_without=tuple(each and each.seconds for each in before),
+        steps_without=tuple(each and each.steps for each in before),
+        seconds_with=tuple(each and each.seconds for each in after),
+        steps_with=tuple(each and each.steps for each in after),
         speedup=speedup,
         kept=speedup is not None and is_gain(speedup),
-        sentence=_sentence(aim, pairs, speedup),
+        sentence=_sentence(metric, pairs, speedup),
     )
 
 
@@ -69,33 +149,25 @@ def verdict(record: Reached) -> str:
     return "slower" if before is not None and after is not None and after > before * WORTH_SEEING else "no difference"
 
 
-def _sentence(aim: Aim, pairs: Sequence[Pair], speedup: Speedup | None) -> str:
+def _sentence(metric: TargetMetric, pairs: Sequence[TargetPair], speedup: Speedup | None) -> str:
     last = pairs[-1]
-    target = f"{aim.metric} {last.target:.4g}"
+    target = f"{metric.metric} {last.target:.4g}"
     if last.after is None:
-        return f"it never came to {target} from seed {last.seed}, where the plan without it ends"
+        return f"it never reached {target} from seed {last.seed}, where the plan without it ends"
     if last.before is None:
-        return f"the plan without it never came to {target} from seed {last.seed}"
+        return f"the plan without it never reached {target} from seed {last.seed}"
     if speedup is None:
-        after, before = _told(last.after), _told(last.before)
-        return f"it came to {target} after {after}, and the plan without it after {before}, from seed {last.seed} alone"
+        after, before = _text(last.after), _text(last.before)
+        return f"it reached {target} after {after}, and the plan without it after {before}, from seed {last.seed} alone"
     with_it = [pair.after for pair in pairs if pair.after is not None]
     without = [pair.before for pair in pairs if pair.before is not None]
-    return f"{speedup} to the job's own {aim.metric}: in {_middle(with_it)} instead of {_middle(without)} (medians)"
+    return f"{speedup} to the job's own {metric.metric}: in {_middle(with_it)} instead of {_middle(without)} (medians)"
 
 
-def _told(arrival: Arrival) -> str:
-    return f"{three_digits(arrival.seconds)} s and {arrival.steps} steps"
+def _text(time: Time) -> str:
+    return f"{three_digits(time.seconds)} s and {time.steps} steps"
 
 
-def _middle(arrivals: Sequence[Arrival]) -> str:
-    seconds, steps = median(each.seconds for each in arrivals), median(each.steps for each in arrivals)
+def _middle(times: Sequence[Time]) -> str:
+    seconds, steps = median(each.seconds for each in times), median(each.steps for each in times)
     return f"{three_digits(seconds)} s and {steps:.0f} steps"
-
-
-def _seconds(arrival: Arrival | None) -> float | None:
-    return None if arrival is None else arrival.seconds
-
-
-def _steps(arrival: Arrival | None) -> int | None:
-    return None if arrival is None else arrival.steps

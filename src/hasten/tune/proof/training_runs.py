@@ -1,10 +1,8 @@
-"""A run of the job from a seed of its own, trained piece by piece: one side of a pair whose losses are compared.
+"""Runs of the job from a seed of their own, trained in an arm's process on request.
 
-The run is the one that `hasten train` would make: it evaluates where that does, because a schedule may move on what an
-evaluation says, and a whole run obeys early stopping and counts for the evaluation whose weights it keeps. A run of
-fewer steps is no such thing, and stops nowhere else.
-
-It is trained in pieces so that whoever waits can say how far it has come. Where a piece ends changes nothing.
+A whole run is the one that `hasten train` would make, with evaluations, schedule and early stopping. A shorter run does
+not stop early. It is trained in pieces, so that progress can be shown; where a piece ends changes nothing. Its seconds
+are those of data, steps and evaluations, without the time in which the arm is stopped.
 """
 
 from __future__ import annotations
@@ -17,18 +15,31 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hasten.errors import NonFinite
-from hasten.facts.job import Job
-from hasten.training.evaluation.stopping import Ending
-from hasten.training.run import Run
+from hasten.facts.job import EarlyStopping, Job
+from hasten.training.evaluation.stopping import Ending, higher_is_better
 from hasten.tune.trials.trial import Trial
+
+NO_VALID = "without valid data there is no result whose time can be measured"
 
 
 def planned_run(trial: Trial) -> dict[str, Any]:
-    """steps: optimizer steps of the whole run, None where the data does not tell; seed: the job's own; metrics: that an
+    """steps: optimizer steps of the whole run, None where the data does not say; seed: the job's own; metrics: that an
     evaluation gives, each with whether higher is better, none without valid data."""
     job = trial.job
     metrics = {name: _higher_is_better(name, job) for name in ("loss", *job.metrics)} if job.valid is not None else {}
     return {"steps": trial.run.total_steps, "seed": job.seed, "metrics": metrics}
+
+
+def target_metric(trial: Trial) -> dict[str, Any]:
+    """metric: the result of an evaluation by which the job is judged, that of its early stopping where it has one, else
+    the loss; higher_is_better; refused: why there is none, None where there is; stops: whether the job stops early.
+
+    Raises JobError for a metric that does not say which way is better."""
+    if trial.job.valid is None:
+        return {"metric": "loss", "higher_is_better": False, "refused": NO_VALID, "stops": False}
+    rule = trial.stop or EarlyStopping("loss")
+    rises = higher_is_better(rule, trial.job.metrics)
+    return {"metric": rule.metric, "higher_is_better": rises, "refused": None, "stops": trial.stop is not None}
 
 
 def train(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,52 +48,59 @@ def train(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
     steps: optimizer steps to take, None for the whole planned run; metric: what the last evaluation must give, None for
     no evaluation at the end.
     """
-    _under_way.pop(trial, None)  # it holds the model of the seed before
-    _under_way[trial] = begun(trial, asked["seed"], asked["steps"], asked["metric"])
+    _running.pop(trial, None)  # it holds the model of the seed before
+    _running[trial] = _Training(trial, asked["seed"], asked["steps"], asked["metric"])
     return train_on(trial, asked)
 
 
-def begun(trial: Trial, seed: int, steps: int | None, metric: str | None) -> Training:
-    """A run from this seed before its first step; of so many steps, None for the whole planned run."""
-    job, stop = trial.job, trial.stop if steps is None else None
-    trial.job = replace(job, seed=seed, stop=stop)
-    try:
-        trial.begin_anew()
-    finally:
-        trial.job = job  # what is asked of the trial next begins with its own seed
-    if steps is not None:
-        trial.run.ending = Ending(None)
-    return Training(trial.run, steps, metric)
-
-
 def train_on(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Train for about asked["seconds"], one optimizer step at least.
+    """Train until the next evaluation, and for about asked["seconds"] at most, one optimizer step at least.
 
-    losses: the mean of every optimizer step since the last answer; results: of the evaluation that counts, None as long
-    as the run is not over. Raises NonFinite for a loss, or a metric that is asked for, which is NaN or infinite.
+    losses: the mean of every optimizer step since the last answer; evaluated: the metric of an evaluation since then,
+    None where there was none or nobody asked for a metric; steps, seconds: of the run so far; results: of the
+    evaluation that counts, None as long as the run is not over. Raises NonFinite for a loss, or the metric at the end,
+    that is NaN or infinite.
     """
-    training = _under_way[trial]
-    until = time.monotonic() + asked["seconds"]
-    over = True
-    for _ in training.steps:
-        if time.monotonic() >= until:
-            over = False
-            break
-    return {"losses": training.losses(), "results": training.results() if over else None}
+    return _running[trial].piece(asked["seconds"])
 
 
-class Training:
-    """steps: one turn for every optimizer step and evaluation that is left; the run is over when it ends. evaluated:
-    the results of every evaluation so far, by the step at which it was."""
-
-    def __init__(self, run: Run, most_steps: int | None, metric: str | None) -> None:
-        self._run, self._metric = run, metric
+class _Training:
+    def __init__(self, trial: Trial, seed: int, most_steps: int | None, metric: str | None) -> None:
+        job, stop = trial.job, trial.stop if most_steps is None else None
+        trial.job = replace(job, seed=seed, stop=stop)
+        try:
+            trial.restart()
+        finally:
+            trial.job = job  # what is asked of the trial next begins with its own seed
+        if most_steps is not None:
+            trial.run.built.ending = Ending(None)
+        self._trial, self._run, self._metric = trial, trial.run, metric
         self._most = math.inf if most_steps is None else most_steps
-        self._told = 0
-        self.evaluated: dict[int, Mapping[str, float]] = {}
-        self.steps = self._steps()
+        self._reported, self._seconds = 0, 0.0
+        self._evaluated: dict[int, Mapping[str, float]] = {}  # by the step of the evaluation
+        self._steps = self._all_steps()
 
-    def _steps(self) -> Iterator[None]:
+    def piece(self, most_seconds: float) -> dict[str, Any]:
+        clock, before, over = time.perf_counter, len(self._evaluated), True
+        self._trial.settle()
+        begin = clock()
+        for _ in self._steps:
+            if len(self._evaluated) > before or clock() - begin >= most_seconds:
+                over = False
+                break
+        self._trial.settle()
+        self._seconds += clock() - begin
+        is_new, metric = len(self._evaluated) > before, self._metric
+        return {
+            "losses": self._losses(),
+            "evaluated": None if metric is None or not is_new else self._evaluated[self._run.steps][metric],
+            "steps": self._run.steps,
+            "seconds": self._seconds,
+            "results": self._results() if over else None,
+        }
+
+    def _all_steps(self) -> Iterator[None]:
+        """One item for every optimizer step and evaluation; the run is over when it ends."""
         run, every = self._run, self._run.job.evaluate_every
         while not self._is_over:
             for batch in run.epoch_batches():
@@ -106,31 +124,30 @@ class Training:
         return self._run.finished or self._run.steps >= self._most
 
     def _evaluate(self) -> None:
-        if self._run.steps not in self.evaluated:
-            self.evaluated[self._run.steps] = self._run.evaluate().results
+        if self._run.steps not in self._evaluated:
+            self._evaluated[self._run.steps] = self._run.evaluate().results
 
-    def losses(self) -> list[float]:
-        """Of all optimizer steps since the last call. Raises NonFinite where one is not finite."""
+    def _losses(self) -> list[float]:
         found = [window.mean for window in self._run.losses.drain()]
-        for number, loss in enumerate(found, start=self._told + 1):
+        for number, loss in enumerate(found, start=self._reported + 1):
             if not math.isfinite(loss):
                 raise NonFinite(f"the loss of step {number} is {loss}", where=f"seed {self._run.job.seed}")
-        self._told += len(found)
+        self._reported += len(found)
         return found
 
-    def results(self) -> Mapping[str, float]:
-        """Of the kept weights, once the run is over; none where nothing was evaluated."""
+    def _results(self) -> Mapping[str, float]:
+        """Of the weights that are kept; none where nothing was evaluated."""
         run = self._run
-        run.settled_skips()  # raises NonFinite where the last update was not finite
+        run.built.step.skips.settle()  # raises NonFinite where the last update was not finite
         kept = run.steps if run.stopping is None else run.stopping.best_step
-        found = self.evaluated.get(kept, {})
+        found = self._evaluated.get(kept, {})
         if self._metric is not None and not math.isfinite(found[self._metric]):
             where = f"seed {run.job.seed}"
             raise NonFinite(f"{self._metric} of the evaluation at step {kept} is {found[self._metric]}", where=where)
         return found
 
 
-_under_way: WeakKeyDictionary[Trial, Training] = WeakKeyDictionary()
+_running: WeakKeyDictionary[Trial, _Training] = WeakKeyDictionary()
 
 
 def _higher_is_better(name: str, job: Job) -> bool | None:

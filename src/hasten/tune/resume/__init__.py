@@ -1,1 +1,1 @@
-"""Whether a run of the job that is killed and resumed is the run that nobody disturbed."""
+"""Whether a run of the job that is killed and resumed is equal to an undisturbed one."""

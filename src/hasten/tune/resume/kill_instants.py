@@ -1,8 +1,8 @@
-"""When a run is to be killed: drawn from a seed before anything is killed, in shares of what an undisturbed run took.
+"""When a run is killed: drawn from a seed before anything is killed, in shares of what an undisturbed run took.
 
-A process spends most of its time on what cannot fail: it loads libraries, and it computes. An instant that is uniform
-over that would hardly ever meet a checkpoint that is half written or half read. So the instants are drawn by phase, and
-the two that touch the disk are met as often as the two that do not.
+A process spends most of its time on what cannot fail: it loads libraries, and it computes. A uniform instant would
+hardly ever hit a checkpoint that is half written or half read. So instants are drawn by phase, and the two phases that
+touch the disk are hit as often as the two that do not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Of a process that trains, in the order in which it comes to them; saving begins again and again."""
+    """Of a process that trains, in order; saving begins again and again."""
 
     STARTING = "while its process started"
     GOING_ON = "before its first step"
@@ -22,7 +22,7 @@ class Phase(Enum):
     SAVING = "while it saved"
 
 
-MOVES = (Phase.TRAINING, Phase.SAVING)  # those in which the run comes further
+ADVANCING = (Phase.TRAINING, Phase.SAVING)  # those in which the run advances
 _TURNS = (
     *(Phase.TRAINING, Phase.GOING_ON, Phase.SAVING, Phase.TRAINING, Phase.STARTING),
     *(Phase.GOING_ON, Phase.TRAINING, Phase.SAVING, Phase.GOING_ON, Phase.TRAINING),
@@ -31,7 +31,7 @@ _TURNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instant:
-    """share: of the phase, 0 to 1; before_save: of what is trained before the save that is met, in the same way."""
+    """share: of the phase, 0 to 1; before_save: share of the training before the save that is hit."""
 
     phase: Phase
     share: float
@@ -39,12 +39,12 @@ class Instant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class RunTimes:
     """Of an undisturbed run: its process until its libraries were loaded, from there until the first step, one step
-    with its share of all else, and one save."""
+    with its share of everything else, and one save."""
 
     starting_seconds: float
-    going_on_seconds: float
+    resuming_seconds: float
     step_seconds: float
     save_seconds: float
 
@@ -63,8 +63,8 @@ def missed(instant: Instant) -> Instant:
     return Instant(phase=Phase.TRAINING, share=instant.share / 2, before_save=instant.before_save)
 
 
-def training_seconds(share: float, pace: Pace, steps_left: int, coming: Sequence[Instant]) -> float:
-    """How long to let a process train: together the kills that are still coming use up the run, whichever share each of
-    them draws. coming: this one and those after it."""
-    moves = sum(each.phase in MOVES for each in coming)
-    return 2 * share * steps_left * pace.step_seconds / (moves + 1)
+def training_seconds(share: float, times: RunTimes, steps_left: int, coming: Sequence[Instant]) -> float:
+    """How long to let a process train: together the kills that are still coming use up the run, whichever shares they
+    have. coming: this one and those after it."""
+    advancing = sum(each.phase in ADVANCING for each in coming)
+    return 2 * share * steps_left * times.step_seconds / (advancing + 1)

@@ -1,12 +1,9 @@
-"""Whether a run that is killed at any instant goes on as if nothing had happened: a trial of the job itself.
+"""Whether a run that is killed at any instant resumes as if nothing had happened: a trial on the job itself.
 
-One run is left alone, as the reference. Another is killed again and again, with all its processes and without a last
-word, and resumed each time; both are asked to end after the same step, by SIGTERM as a scheduler asks, so that each
-saves a checkpoint at exactly that step while its schedules follow the whole planned length. What the second has logged
-is compared after every kill, also what it will take back, and at the end all that both were saved with.
-
-Where they part, either resuming is not exact or the job is not: many compute other bits each time they run. So then a
-second reference is run, and when even that one parts from the first, that is what is told.
+One run is not disturbed, as the reference. Another is killed again and again, with all its processes, and resumed each
+time. Both are asked to end after the same step, by SIGTERM as a scheduler asks, so that each saves a checkpoint at
+exactly that step. The log of the second run is compared after every kill, and at the end everything in both
+checkpoints. Where they differ, a second reference is run; where that one differs as well, the job is not deterministic.
 """
 
 from __future__ import annotations
@@ -22,18 +19,19 @@ from typing import Any, Literal, Protocol
 from hasten.errors import HastenError, StorageFailed
 from hasten.measure.run_difference import Difference, Extent, extent_of, first_in_lines, first_in_states, lines_of
 from hasten.training.run_folder.run_directory import RunFolder
-from hasten.tune.resume.kill_instants import Instant, Pace, Phase, draw, missed, training_seconds
-from hasten.tune.resume.run_process import LOOK_SECONDS, Begin, Errand, RunProcess
+from hasten.tune.resume.kill_instants import Instant, Phase, RunTimes, draw, missed, training_seconds
+from hasten.tune.resume.run_process import Errand, RunProcess, Train
 
 SAVES = 12  # in a run, about
 MOST_BETWEEN_SAVES = 10  # steps
 LEAST_SAVES = 4
 UNDISTURBED = ("reference run", "second reference run")
-IDLE_RUNS = 3  # that end before anything could kill them; then there is no use in another
+IDLE_RUNS = 3  # that end before anything could kill them; another one would as well
 LONGEST_SECONDS = 3600.0  # that the reference may be silent: while it builds the job, or is in one step or evaluation
 MANY_TIMES, LEAST_SECONDS = 20.0, 300.0  # of the reference's longest silence, before another run is called hung
+CHECK_SECONDS = 0.05  # between two checks of a process that sends nothing
 _STATES = ("run", "loop", "weights")  # of a checkpoint; what it says of the log's seconds and bytes is a clock's
-_SAVE_LOOK_SECONDS = 0.001
+_SAVE_CHECK_SECONDS = 0.001
 _LEAST_SAVE_SECONDS = 0.002
 
 Verdict = Literal["bit-exact", "differs", "not deterministic", "not killed"]
@@ -41,7 +39,7 @@ Verdict = Literal["bit-exact", "differs", "not deterministic", "not killed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kill:
-    """step: the last one that the run had told; saved_step: that of its newest checkpoint, 0 where it had none."""
+    """step: the last one that the run had reported; saved_step: that of its newest checkpoint, 0 where it had none."""
 
     phase: Phase
     step: int
@@ -50,10 +48,9 @@ class Kill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeProof:
-    """steps: after which both were compared; total_steps: of the planned run, None where the data does not tell.
-    runs: from their beginning, the references left out. lines, extent: what was compared of a run that came to its end.
-    went_on_at: the step that the process had gone on from in which the difference came. itself: where two references
-    part."""
+    """steps: after which both were compared; total_steps: of the planned run, None where the data does not say. runs:
+    without the references. lines, extent: what was compared of a run that came to its end. resumed_at: the step from
+    which the process had resumed that differed. itself: where two references differ."""
 
     steps: int
     total_steps: int | None
@@ -63,9 +60,9 @@ class ResumeProof:
     runs: int
     lines: int
     extent: Extent
-    pace: Pace
+    times: RunTimes
     difference: Difference | None = None
-    went_on_at: int | None = None
+    resumed_at: int | None = None
     itself: Difference | None = None
 
     @property
@@ -83,7 +80,7 @@ class Watch(Protocol):
 def prove_resume(
     job: str,
     plan: str | None,
-    begin: Begin,
+    train: Train,
     watch: Watch,
     *,
     kills: int = 10,
@@ -91,13 +88,13 @@ def prove_resume(
     seed: int = 0,
     place: Path | None = None,
 ) -> ResumeProof:
-    """plan: its path. begin: starts a process. steps: to compare, of the planned run. seed: of the instants.
+    """plan: its path. train: what each process does. steps: to compare, of the planned run. seed: of the instants.
 
-    Whatever the runs leave lies in a folder in `place`, or where the system has temporary files, which is gone
+    Whatever the runs write is in a folder in `place`, or where the system has temporary files, which is removed
     afterwards. Raises what makes a run fail, and Hang for one that stands still.
     """
     with TemporaryDirectory(prefix="hasten-", dir=place) as root:
-        return _Trial(Path(root), job, plan, begin, watch, steps).proof(kills, seed)
+        return _Trial(Path(root), job, plan, train, watch, steps).proof(kills, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +104,16 @@ class _Reference:
     complete: bool  # whether its planned end came before the step at which it would have been asked to end
     total_steps: int | None
     lines: list[dict[str, Any]]
-    pace: Pace
+    times: RunTimes
 
 
 class _Trial:
-    def __init__(self, root: Path, job: str, plan: str | None, begin: Begin, watch: Watch, steps: int) -> None:
-        self._root, self._begin, self._watch, self._runs = root, begin, watch, 0
+    def __init__(self, root: Path, job: str, plan: str | None, train: Train, watch: Watch, steps: int) -> None:
+        self._root, self._train_run, self._watch, self._runs = root, train, watch, 0
         self._silent_seconds, self._may_be_silent = 0.0, LONGEST_SECONDS
-        self._step_seconds = 0.0  # as known by now: a process that begins first of all is often the slowest
+        self._step_seconds = 0.0  # of the fastest run so far: the first process is often the slowest
         every = max(1, min(steps // SAVES, MOST_BETWEEN_SAVES))
-        self._errand = Errand(job=job, plan=plan, folder="", goes_on=False, steps=steps, save_every=every)
+        self._errand = Errand(job=job, plan=plan, folder="", resumes=False, steps=steps, save_every=every)
 
     def proof(self, kills: int, seed: int) -> ResumeProof:
         reference = self._reference(UNDISTURBED[0])
@@ -124,7 +121,7 @@ class _Trial:
             self._errand = replace(self._errand, save_every=max(1, reference.steps // LEAST_SAVES))
             reference = self._reference(UNDISTURBED[0])
         self._may_be_silent = min(max(MANY_TIMES * self._silent_seconds, LEAST_SECONDS), LONGEST_SECONDS)
-        self._step_seconds = reference.pace.step_seconds
+        self._step_seconds = reference.times.step_seconds
         coming, made = draw(kills, seed), list[Kill]()
         runs = idle = 0
         found: tuple[Difference, int] | None = None
@@ -142,47 +139,46 @@ class _Trial:
             runs=runs,
             lines=len(reference.lines),
             extent=extent_of(_states(reference.folder)),
-            pace=reference.pace,
+            times=reference.times,
             difference=found[0] if found else None,
-            went_on_at=found[1] if found else None,
+            resumed_at=found[1] if found else None,
             itself=_compared(reference, again.folder, ended=True) if again else None,
         )
 
     def _reference(self, what: str) -> _Reference:
-        """A run that nobody disturbs."""
+        """An undisturbed run."""
         folder = self._new_folder()
-        errand = replace(self._errand, folder=str(folder))
         saves = _Saves(folder)
-        process, _ = self._train(errand, what, saves)
+        process, _ = self._train(replace(self._errand, folder=str(folder)), what, saves)
         assert process.loaded_at is not None
         assert process.going_at is not None
         steps = _newest_step(folder)
-        pace = Pace(
+        times = RunTimes(
             starting_seconds=process.loaded_at - process.began_at,
-            going_on_seconds=process.going_at - process.loaded_at,
+            resuming_seconds=process.going_at - process.loaded_at,
             step_seconds=_seconds_of_a_step(process),
             save_seconds=max(median(saves.seconds), _LEAST_SAVE_SECONDS) if saves.seconds else _LEAST_SAVE_SECONDS,
         )
-        return _Reference(folder, steps, process.complete is True, process.total_steps, _lines(folder), pace)
+        return _Reference(folder, steps, process.complete is True, process.total_steps, _lines(folder), times)
 
     def _killed_run(
         self, reference: _Reference, coming: list[Instant], made: list[Kill], wanted: int
     ) -> tuple[Difference, int] | None:
-        """From its beginning to its end, killed at the instants that are coming, as far as it meets them. The first
-        difference, and the step that its process had gone on from."""
+        """From its beginning to its end, killed at the coming instants, as far as it reaches them. The first
+        difference, and the step from which its process had resumed."""
         folder = self._new_folder()
         errand = replace(self._errand, folder=str(folder))
         while True:
             saves = _Saves(folder)
             saved = _newest_step(folder)
-            what = f"going on from step {saved:,}" if errand.goes_on else "the run to be killed"
-            pace = replace(reference.pace, step_seconds=self._step_seconds)
-            aim = _Aim(coming[0], coming, pace, reference.steps - saved) if coming else None
+            what = f"resuming from step {saved:,}" if errand.resumes else "the run to be killed"
+            times = replace(reference.times, step_seconds=self._step_seconds)
+            aim = _Aim(coming[0], coming, times, reference.steps - saved) if coming else None
             try:
                 process, was_killed = self._train(errand, what, saves, aim)
             except HastenError as error:
-                if errand.goes_on:
-                    error.what = f"killed, the run was to go on from step {saved:,}: {error.what}"
+                if errand.resumes:
+                    error.what = f"killed, the run was to resume from step {saved:,}: {error.what}"
                 raise
             if was_killed:
                 step = process.step if process.going_at is not None else saved
@@ -200,21 +196,21 @@ class _Trial:
                     coming[0] = missed(coming[0])
                     self._step_seconds = min(self._step_seconds, _seconds_of_a_step(process))
                 return None
-            errand = replace(errand, goes_on=True)
+            errand = replace(errand, resumes=True)
 
     def _train(self, errand: Errand, what: str, saves: _Saves, aim: _Aim | None = None) -> tuple[RunProcess, bool]:
-        """Let a process train until it ends, or is killed where that is aimed at; and whether it was killed."""
-        process = RunProcess(errand, self._begin, self._root)
+        """Let a process train until it ends, or is killed; and whether it was killed."""
+        process = RunProcess(errand, self._train_run, self._root)
         try:
             while process.exit_code is None:
                 at = aim.instant(process, saves) if aim is not None and process.complete is None else None
-                left = LOOK_SECONDS if at is None else at - time.monotonic()
+                left = CHECK_SECONDS if at is None else at - time.monotonic()
                 if left <= 0:
                     return process, process.kill()
-                looks = process.going_at is not None and (aim is None or aim.waits_for_save)
-                process.listen(min(left, _SAVE_LOOK_SECONDS) if looks else left)
-                if looks:
-                    saves.look(time.monotonic())
+                watches_saves = process.going_at is not None and (aim is None or aim.waits_for_save)
+                process.listen(min(left, _SAVE_CHECK_SECONDS if watches_saves else CHECK_SECONDS))
+                if watches_saves:
+                    saves.check(time.monotonic())
                 self._check_silence(process)
                 steps = min(errand.steps, process.total_steps or errand.steps)
                 self._watch.trains(what, process.step, max(steps, process.step))
@@ -237,7 +233,7 @@ class _Trial:
 class _Aim:
     target: Instant
     coming: list[Instant]
-    pace: Pace
+    times: RunTimes
     steps_left: int
 
     @property
@@ -246,25 +242,25 @@ class _Aim:
 
     def instant(self, process: RunProcess, saves: _Saves) -> float | None:
         """When to kill; None where that is not known yet."""
-        target, pace, left = self.target, self.pace, self.steps_left
+        target, times, left = self.target, self.times, self.steps_left
         match target.phase:
             case Phase.STARTING:
-                return process.began_at + target.share * pace.starting_seconds
+                return process.began_at + target.share * times.starting_seconds
             case Phase.GOING_ON if process.loaded_at is not None:
-                return process.loaded_at + target.share * pace.going_on_seconds
+                return process.loaded_at + target.share * times.resuming_seconds
             case Phase.TRAINING if process.going_at is not None:
-                return process.going_at + training_seconds(target.share, pace, left, self.coming)
+                return process.going_at + training_seconds(target.share, times, left, self.coming)
             case Phase.SAVING if process.going_at is not None:
-                since = process.going_at + training_seconds(target.before_save, pace, left, self.coming)
+                since = process.going_at + training_seconds(target.before_save, times, left, self.coming)
                 began = saves.began_after(since)
-                return None if began is None else began + target.share * pace.save_seconds
+                return None if began is None else began + target.share * times.save_seconds
             case _:
                 return None
 
 
 class _Saves:
     """Sees checkpoints being written, from outside: while one is, or is being removed, its folder has a name that no
-    checkpoint has. seconds: that each took which was seen from its beginning to its end."""
+    checkpoint has. seconds: of each that was seen from its beginning to its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "checkpoints"
@@ -273,7 +269,7 @@ class _Saves:
         self._open: set[str] = set()
         self.seconds: list[float] = []
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         names = self._unfinished() - self._before
         for name in names - self._open:
             self._began[name] = now
@@ -295,13 +291,13 @@ class _Saves:
 
 
 def _seconds_of_a_step(process: RunProcess) -> float:
-    """Of one that has come to its end: of all that it has trained."""
+    """Of a run that has ended: of everything since its first step."""
     assert process.going_at is not None
     return (process.heard_at - process.going_at) / max(process.step - process.first_step, 1)
 
 
 def _phase(process: RunProcess, saves: _Saves) -> Phase:
-    """In which it was killed, by what it had told and what lies on the disk."""
+    """In which it was killed, by its messages and by the disk."""
     if saves.under_way:
         return Phase.SAVING
     if process.going_at is not None:

@@ -1,1 +1,1 @@
-"""Which choices are tried, in which order, and what joins the plan. No process is started here, and no proof made."""
+"""Which choices are tried, in which order, and what joins the plan. Processes are in trials, proofs in proof."""

@@ -1,22 +1,20 @@
-"""The most that each technique can gain in time, so that what cannot be seen is not tried, and what may gain most is
+"""An upper bound on the time that each technique can gain: what cannot be seen is not tried, and the most promising is
 tried first.
 
-A technique is given the parts of the planned run that it can make shorter, and is bounded by their seconds
-(measure/budget.py). The table errs on the loose side, for a part too many costs one trial and a part too few loses a
-gain without a word:
+REACH names the parts of the planned run that a technique can shorten; their seconds bound its gain (measure/budget.py).
+The table is generous, for a part too many costs one trial, and a part too few loses a gain silently:
 
-* One that the table does not know reaches everything: it is never skipped.
-* Settings of the whole process reach everything: memory and compute threads are used by all parts.
+* A technique that is not in the table reaches everything.
+* Process-wide settings reach everything: all parts use memory and compute threads.
 * Where loader workers read beside the step, they take cores and memory bandwidth from it. What makes reading cheaper,
-  or moves it, can then make every part shorter, whatever the wait for data is.
-* What makes the model cheaper cannot make the wait for data shorter: a batch that takes longer to read than the model
-  to compute is waited for all the same, and a core that the model leaves saves no more than the model took. What splits
-  the step up or moves threads can, so it reaches the wait as well.
-* On an accelerator a fused update no longer makes the host wait for the device, and metrics that stay there neither:
-  the host then runs ahead of the device, and hides reading, copying and launching behind it.
-* Evaluation reads, copies and computes by the same plan, so it is in reach of whatever makes one of these faster.
+  or moves it, can then shorten every part, however long the wait for data is.
+* What makes the model cheaper cannot shorten the wait for data: a batch that takes longer to read than to compute is
+  waited for in any case. What splits the step or moves threads can.
+* On an accelerator a fused update and metrics on the device spare the host a wait. It then runs ahead of the device and
+  hides reading, copying and launching behind it.
+* Evaluation reads, copies and computes by the same plan, so whatever makes one of these faster reaches it.
 
-A bound belongs to the budget of one plan: with another plan, the interactions above are others.
+A bound belongs to the budget of one plan.
 """
 
 from __future__ import annotations
@@ -37,19 +35,19 @@ COMPUTING: Parts = frozenset({Part.FORWARD, Part.BACKWARD, Part.PYTHON, Part.EVA
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Around:
-    """What else decides how far a technique reaches, under the plan whose budget it is."""
+    """What else decides how far a technique reaches, under the plan of a budget."""
 
     on_cpu: bool
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
-    saved_tensors: int | None = None  # by the forward passes of a step, for the backward passes; None: nobody may look
-    page_faults: float = 0.0  # of a step, for pages that the system gives the process
+    saved_tensors: int | None = None  # by the forward passes of a step; None where the job forbids to count them
+    page_faults: float = 0.0  # of a step, for memory that the system gives the process
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """Parts that a technique can make shorter: always, and in addition where something around is so."""
+    """Parts that a technique can shorten: always, and in addition under a condition."""
 
     always: Parts
     reading_beside: Parts = NOTHING
@@ -58,15 +56,15 @@ class Reach:
 
 
 _READING = Reach(always=LOADING, reading_beside=EVERYTHING)
-_TRAINING = Reach(always=NOTHING)  # they change what is learned: no heat tries them, and target.py judges them
+_TRAINING = Reach(always=NOTHING)  # they change what is learned; target.py judges them
 
 REACH: Mapping[str, Reach] = {
     "accumulation": Reach(always=STEP),
-    "activation_checkpointing": Reach(always=NOTHING, memory_full=STEP),  # it buys memory with time
+    "activation_checkpointing": Reach(always=NOTHING, memory_full=STEP),  # it trades time for memory
     "allocator": Reach(always=EVERYTHING),
     "batch_size": _TRAINING,
     "cache": _READING,
-    "channels_last": Reach(always=COMPUTING | {Part.TRANSFER}),  # images are laid out on their way to the device
+    "channels_last": Reach(always=COMPUTING | {Part.TRANSFER}),  # images are converted on their way to the device
     "clipping": _TRAINING,
     "communication": Reach(always=frozenset({Part.BACKWARD})),
     "compile": Reach(always=COMPUTING),
@@ -83,12 +81,12 @@ REACH: Mapping[str, Reach] = {
     "learning_rate": _TRAINING,
     "loader_workers": _READING,
     "microbatch": Reach(always=STEP),
-    # It keeps workers over the turn of an epoch. Those that start anew are slow in their first batches; and while they
-    # are copies of the training process, that must copy what it writes to: what is updated.
+    # Restarted workers are slow in their first batches; and while they are forks of the training process, that must
+    # copy the pages it writes to: what is updated.
     "persistent_workers": Reach(always=frozenset({Part.DATA_WAIT, Part.OPTIMIZER, Part.TURN})),
     "pin_memory": _READING,
     "pipeline": Reach(always=NOTHING, memory_full=STEP),
-    # tf32 is a setting of the process, for products in an optimizer or a device transform as well.
+    # tf32 is process-wide, for products in an optimizer or a device transform as well.
     "precision": Reach(always=COMPUTING | {Part.OPTIMIZER, Part.TRANSFER}),
     "prefetch": Reach(always=LOADING),  # workers do the same work, only sooner or later
     "schedule": _TRAINING,
@@ -99,21 +97,20 @@ REACH: Mapping[str, Reach] = {
 }
 
 FAULT_SECONDS = 1e-6
-"""What a page fault is taken to cost, with clearing the page. It says who is tried sooner, and who is asked again. That
-a remedy is worth anything, only its windows say."""
+"""What a page fault is assumed to cost, with clearing the page. It only orders what is tried."""
 
 OPERATION_SECONDS = 20e-6
-"""What launching an operation is taken to cost, forward and backward: where operations are much longer than that, that
-there are many of them is no symptom."""
+"""What launching an operation is assumed to cost, forward and backward: many operations are no symptom where each takes
+much longer."""
 
 COUNTED = frozenset({"SLOW_ALLOCATION"})
-"""Symptoms that are counted in a few steps, whatever noise there is in their seconds."""
+"""Symptoms that are counted in events, whose seconds may be noisy."""
 
 COUNTS = 0.02
-"""Share of the planned run from which on what was counted is worth a remedy."""
+"""Share of the planned run from which a counted symptom is worth a remedy."""
 
 RARELY = frozenset({"flush_denormals"})
-"""They reach everything, and change nothing but in jobs of which no budget can tell: those with tiny numbers."""
+"""They reach everything and help only in jobs with tiny numbers, which no budget shows. They are tried last."""
 
 REMEDIED: Mapping[str, Parts] = {
     "SLOW_MATRIX_PRODUCT": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),
@@ -129,16 +126,16 @@ REMEDIED: Mapping[str, Parts] = {
     "SLOW_COMMUNICATION": frozenset({Part.BACKWARD}),
     "SLOW_EVALUATION": frozenset({Part.EVALUATION}),
 }
-"""Symptom -> the parts in which it shows. It orders what is tried, and keeps nothing from being tried."""
+"""Symptom -> the parts in which it shows. It only orders what is tried."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
     """most_gain: on the time to finish the planned run, 1 or more; an upper bound, infinite where there is none.
 
-    promise: share of the planned run, 0 to 1, in which what the technique is a remedy for shows.
-    counted: share of the planned run that was counted in events, of a symptom that can be; 0 of any other.
-    reason: a sentence for the candidate that is skipped because its bound is too small to be seen.
+    promise: share of the planned run, 0 to 1, in which the symptom shows that the technique treats.
+    counted: the same, of a symptom that is counted in events; 0 of any other.
+    reason: a sentence for a choice that is skipped because its bound is too small to be seen.
     """
 
     most_gain: float
@@ -148,7 +145,7 @@ class Bound:
 
 
 def parts_of(technique: str, around: Around) -> Parts:
-    """What a technique can make shorter; everything for one that the table does not know."""
+    """What a technique can shorten; everything for one that is not in the table."""
     reach = REACH.get(technique)
     if reach is None:
         return EVERYTHING
@@ -167,11 +164,10 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
     for technique, symptom in treats.items():
         parts = parts_of(technique, around)
         shows = REMEDIED.get(symptom, EVERYTHING) & parts
+        promise = share(budget, run, shows) * _presence(symptom, budget, around) * _part(technique, around)
         found[technique] = Bound(
             most_gain=most_gain(budget, run, parts),
-            promise=(
-                promise := share(budget, run, shows) * _presence(symptom, budget, around) * _part(technique, around)
-            ),
+            promise=promise,
             reason=reason(budget, run, parts),
             counted=promise if symptom in COUNTED and around.on_cpu else 0.0,
         )
@@ -179,7 +175,7 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
 
 
 def _presence(symptom: str, budget: Budget, around: Around) -> float:
-    """How far a symptom is there, from 0 to 1, as the budget's steps tell."""
+    """How much of a symptom there is, from 0 to 1, by the budget's steps."""
     if symptom == "MEMORY_FULL":
         return float(around.memory_full)
     computing = budget.forward + budget.backward
@@ -191,18 +187,17 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
 
 
 def _part(technique: str, around: Around) -> float:
-    """Of what a technique treats, the part that it can take away. Loader workers only move work to other cores, and on
-    a CPU the model computes on all of them; a cache leaves nothing to do."""
+    """Of what a technique treats, the part that it can remove. Loader workers only move work to other cores, and on a
+    CPU the model computes on all of them."""
     return 1 - 1 / around.cores if technique == "loader_workers" and around.on_cpu else 1.0
 
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:
-    """The same candidates: what treats something that was counted, the most promising of all others first, and what
-    rarely pays last; those of equal promise stay in their order, but that who claims to preserve less comes first.
+    """The same candidates in the order in which they are tried: first what treats a counted symptom, then the most
+    promising, last what rarely helps. Of equal promise, what claims to preserve less comes first; else the order stays.
 
-    By promise and not by bound: a loose bound, such as a setting of the whole process has, says that much may be gained
-    and not that anything is likely to be. A further value of a technique promises half of the one before it, for a
-    search without time for all has to have asked after each remedy before it asks how much of one is best.
+    By promise and not by bound: a generous bound only says that much may be gained. A further value of a technique
+    promises half of the one before it: a search without time for all tries each remedy before a second value of one.
     """
     before, places = Counter[str](), list[tuple[tuple[bool, bool, float, int], Choice]]()
     for choice in candidates:
@@ -215,7 +210,7 @@ def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Cho
 
 
 def is_counted(choice: Choice, bounds: Mapping[str, Bound]) -> bool:
-    """Whether it treats what was counted, and much of it: that is there, where a bound only says what may be."""
+    """Whether it treats a counted symptom of which there is much: a fact, where a bound is a possibility."""
     bound = bounds.get(choice.technique)
     return bound is not None and bound.counted >= COUNTS
 

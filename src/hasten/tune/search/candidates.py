@@ -1,4 +1,4 @@
-"""Which choices a search tries, and with what reason it leaves out the others. Nothing here runs anything."""
+"""Which choices a search tries, and why it skips the others. Nothing here runs anything."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ INTERACTIONS: Mapping[str, frozenset[str]] = {
     "precision": frozenset({"channels_last"}),
     "threads": frozenset({"loader_workers"}),
 }
-"""Technique -> those whose adoption can turn its result round: it is tried again after one of them."""
+"""Technique -> those that can reverse its result: it is tried again after one of them joined the plan."""
 
 ONE_OF: Mapping[str, str] = {"accumulation": "microbatch"}
-"""Technique -> another that says the same in other words; where both are proposed, only the other is tried."""
+"""Technique -> another that does the same; where both are proposed, only the other is tried."""
 
 EVALUATION_ALONE = frozenset({"evaluation_batch"})
-"""They change nothing of the steps, so evaluations are all that has to be compared."""
+"""They do not change steps, so only evaluations are compared."""
 
 SAME_GRADIENTS = frozenset({"fused_optimizer"}) | EVALUATION_ALONE
-"""They should leave the gradients as they are to the last bit, which takes less time to prove than that they are right.
-Where they do not, nothing but that time is lost."""
+"""They should not change a bit of any gradient, which is faster to prove than that gradients are right. Where they do
+change one, only that time is lost."""
 
 MEMORY_ALONE = frozenset({"activation_checkpointing"})
-"""They buy memory with time, and help where the job does not fit."""
-
-Member = TypeVar("Member")
+"""They trade time for memory, and help where the job does not fit."""
 
 AT_ONCE = 2
 """Values of one row that are tried first; the next ones only where the last of these was the best."""
 
 OUT_OF_TIME = "the time was over"
-"""The reason of a choice that a search did not come to."""
+"""The reason of a choice that a search had no time to try."""
 
 UNPROVEN = ", and there was no time to prove it"
-"""What the reason of a choice that was faster ends with, where it did not join."""
+"""How the reason of a choice ends that was faster and did not join for that."""
 
 RUNS = 5
-"""For how many planned runs a plan is taken to be used: what they would save at most has to be worth the trial."""
+"""For how many planned runs a plan is assumed to be used: what they would save at most has to be worth the trial."""
 
 COMPILE_SECONDS, COMPILE_GAIN = 20.0, 1.5
-"""What compiling is taken to cost at least and to gain at most before it has been tried: trying it takes longer than
-all else, so a run that could not earn that is not put to it."""
+"""What compiling is assumed to cost at least and to gain at most before it has been tried. Trying it takes longer than
+everything else, so it is not tried for a run that could not earn that."""
+
+Member = TypeVar("Member")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Left:
+class Skipped:
     """A choice that is not tried, and why."""
 
     choice: Choice
@@ -68,66 +68,70 @@ class Left:
 
 def worth_trying(
     choices: Iterable[Choice], bounds: Mapping[str, Bound], run_seconds: float, trial_seconds: Callable[[Choice], float]
-) -> tuple[list[Choice], list[Left]]:
+) -> tuple[list[Choice], list[Skipped]]:
     """Those that could gain enough to be seen and to be worth the trial, most promising first, and all others.
 
     run_seconds: of the planned run; trial_seconds: of trying one choice.
     """
-    found, left = list[Choice](), list[Left]()
+    found, skipped = list[Choice](), list[Skipped]()
     for choice in choices:
         bound = bounds.get(choice.technique)
         if bound is None:
             found.append(choice)
         elif bound.most_gain < WORTH_SEEING:
-            left.append(Left(choice=choice, reason=bound.reason))
+            skipped.append(Skipped(choice=choice, reason=bound.reason))
         elif (saved := run_seconds * (1 - 1 / bound.most_gain)) * RUNS < (takes := trial_seconds(choice)):
             reason = f"trying it takes {takes:.1f} s, and it could save {saved:.2f} s of a planned run (upper bound)"
-            left.append(Left(choice=choice, reason=reason))
+            skipped.append(Skipped(choice=choice, reason=reason))
         else:
             found.append(choice)
-    return order(found, bounds), left
+    return order(found, bounds), skipped
 
 
-def allowed(proposed: Iterable[Choice], ceiling: Preserves) -> tuple[list[Choice], list[Left]]:
-    """Those that a search may try by rules alone, in the order proposed, and those that it may not."""
-    found, left, proposed = list[Choice](), list[Left](), list(proposed)
+def allowed(proposed: Iterable[Choice], ceiling: Preserves) -> tuple[list[Choice], list[Skipped]]:
+    """Those that a search may try, in the order proposed, and those that it may not."""
+    found, skipped, proposed = list[Choice](), list[Skipped](), list(proposed)
     names = {choice.technique for choice in proposed}
     for choice in proposed:
         reason = _refused(choice, names, ceiling)
         if reason is None:
             found.append(choice)
         else:
-            left.append(Left(choice=choice, reason=reason))
-    return found, left
+            skipped.append(Skipped(choice=choice, reason=reason))
+    return found, skipped
 
 
 def changes_training(choice: Choice) -> bool:
-    """Whether its steps learn something else, so that no heat can compare them: target.py judges it by whole runs."""
-    return (Preserves.TRAINING if choice.preserves is None else choice.preserves) is Preserves.TRAINING
+    """Whether its steps learn something else, so that steps cannot compare it: target.py judges it by whole runs."""
+    return claim_of(choice) is Preserves.TRAINING
+
+
+def claim_of(choice: Choice) -> Preserves:
+    return Preserves.TRAINING if choice.preserves is None else choice.preserves
 
 
 def _refused(choice: Choice, names: Collection[str], ceiling: Preserves) -> str | None:
-    claim = Preserves.TRAINING if choice.preserves is None else choice.preserves
+    claim = claim_of(choice)
     if claim > ceiling:
-        return f"{claim.words}, which --allow {ceiling.name.lower()} leaves out"
+        return f"{claim.words}, which --allow {ceiling.name.lower()} excludes"
     other = ONE_OF.get(choice.technique)
     if other in names:
-        return f"says the same as {other}, which is tried"
+        return f"does the same as {other}, which is tried"
     if choice.technique in MEMORY_ALONE:
-        return "buys memory with time, and the job fits into memory as it is"
+        return "trades time for memory, and the job fits into memory without it"
     return None
 
 
 def row_of(choice: Choice) -> str | None:
-    """Choices with the same name here lie in a row: numbers, of one technique with the same options. None for a value
-    that is no number, which says nothing of another."""
+    """Choices with the same row are numbers of one technique with the same options. None for a value that is no number:
+    it says nothing about another value."""
     if isinstance(choice.value, bool) or not isinstance(choice.value, int | float):
         return None
     return f"{choice.technique} {sorted(choice.options.items())}"
 
 
 def first_values(choices: Iterable[Choice]) -> tuple[list[Choice], list[Choice]]:
-    """The first values of every row with all that lies in none, and those that wait for them."""
+    """The first values of every row with all that is in none, and those that wait for them."""
     first, waiting, seen = list[Choice](), list[Choice](), Counter[str]()
     for choice in choices:
         row = row_of(choice)
@@ -157,7 +161,7 @@ def with_choice(base: Sequence[Choice], added: Choice) -> tuple[Choice, ...] | N
 
 
 def joined(base: Sequence[Choice], winners: Iterable[Choice]) -> tuple[Choice, ...]:
-    """The base with all winners, the first ones first; one that does not go with those before it is left out."""
+    """The base with all winners, the first ones first; one that conflicts with those before it does not join."""
     found = tuple(base)
     for winner in winners:
         found = with_choice(found, winner) or found
@@ -165,7 +169,7 @@ def joined(base: Sequence[Choice], winners: Iterable[Choice]) -> tuple[Choice, .
 
 
 def without(base: Sequence[Choice], *removed: Choice) -> tuple[Choice, ...]:
-    """The base without these choices, and without those that cannot be without them."""
+    """The base without these choices, and without those that need one of them."""
     found = tuple(choice for choice in base if not any(choice is other for other in removed))
     return tuple(choice for choice in found if not any(_needs(choice, other) for other in removed))
 
@@ -175,7 +179,7 @@ def _needs(choice: Choice, removed: Choice) -> bool:
 
 
 def tried_again(technique: str, since: Iterable[Choice]) -> bool:
-    """Whether choices that were adopted since a technique was tried can turn its result round."""
+    """Whether choices that joined since a technique was tried can reverse its result."""
     return any(choice.technique in INTERACTIONS.get(technique, ()) for choice in since)
 
 
@@ -183,12 +187,17 @@ def same(one: Choice, other: Choice) -> bool:
     return (one.technique, one.value, dict(one.options)) == (other.technique, other.value, dict(other.options))
 
 
+def same_choices(some: Sequence[Choice], others: Sequence[Choice]) -> bool:
+    """Whether both are the same choices, in whatever order."""
+    return len(some) == len(others) and all(any(same(one, other) for other in others) for one in some)
+
+
 def plan_of(choices: Iterable[Choice]) -> Plan:
     return Plan(choices=tuple(PlannedChoice(choice=choice) for choice in choices))
 
 
 def in_groups(members: Sequence[Member], most: int) -> Iterator[Sequence[Member]]:
-    """As few groups as can be, of nearly one size."""
+    """As few groups as possible, of nearly one size."""
     groups = math.ceil(len(members) / most)
     ends = [len(members) * group // max(groups, 1) for group in range(groups + 1)]
     for begin, end in pairwise(ends):

@@ -1,11 +1,8 @@
-"""One arm in a heat, and what was seen of it so far.
+"""One arm in a comparison, and what was measured of it so far.
 
-It stays alive between its windows, as long as all arms of a heat fit beside each other, and may be asked to go on in
-another process. Where they do not fit, it gives its place to the next one after each turn, and is a new process at the
-next: the same windows, paid for with a start each.
-
-What a process pays once is told apart from what it pays for every step and every evaluation: the build, the first
-batch, what the first windows take beyond those after them, and what the first evaluation takes beyond the others.
+It lives between its windows as long as all arms of a comparison fit into memory beside each other, and may be asked to
+continue in another process. Where they do not fit, it ends after each of its windows and starts again for the next one.
+What a process pays once is separated from what it pays for every step and every evaluation.
 """
 
 from __future__ import annotations
@@ -14,38 +11,37 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from hasten.facts.plan import Plan
 from hasten.measure.paired_timing import Window
-from hasten.tune.search.objective import Seen, one_off
+from hasten.tune.search.objective import Measured, one_off
 from hasten.tune.trials.arms import Arm, Arms
 from hasten.tune.trials.trial import EVALUATION_SECONDS
 
-WARM_UP_STEPS, WARM_UP_WINDOWS = 1, 2  # of short steps both, before the first window that is counted
+WARM_UP_STEPS, WARM_UP_WINDOWS = 1, 2  # before the first window that is counted; windows of short steps only
 WINDOW_SECONDS = 0.2  # of one window, where a step is not longer
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One plan in a heat.
+    """One plan in a comparison.
 
-    stays: it is measured whatever it looks like, as a control is. same_steps: its steps are the base's, so the windows
-    of those are its own, and of it only evaluations are measured, one in every round. known: whether it goes at a look,
-    by its ratios; None for what the heat's pace says.
+    stays: it is measured whatever its ratios are, as a control is. same_steps: its steps are the base's, so it takes
+    the base's windows, and only its evaluations are measured, one in every repeat. is_known: whether it is dropped at a
+    check, by its ratios; None for the comparison's own rule.
     """
 
     name: str
     plan: Plan
     stays: bool = False
     same_steps: bool = False
-    known: Callable[[Sequence[float]], bool] | None = None
+    is_known: Callable[[Sequence[float]], bool] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
-class Runner:
-    """resident: it keeps its place in memory until it is ended. steps: of a window."""
+class ComparedArm:
+    """resident: it stays in memory until it is ended. steps: of a window."""
 
     entry: Entry
     arms: Arms
@@ -62,10 +58,11 @@ class Runner:
     _alive: ExitStack = field(default_factory=ExitStack)
 
     def warm_up(self) -> None:
-        """Begin in a process of its own, and take the steps that are slower than all later ones. Raises ArmFailed, as
-        all that follows does."""
+        """Begin in a new process, and take the steps that are slower than all later ones. Raises ArmFailed, as all that
+        follows does."""
         self.end()
-        self._with_arm(lambda arm: None)
+        self._started()
+        self._end_unless_resident()
 
     def marked(self) -> tuple[int, ...]:
         """How many of everything were measured so far; for back_to."""
@@ -82,30 +79,24 @@ class Runner:
 
     def measure(self, *, evaluates: bool) -> None:
         """One window, and one evaluation after it."""
-
-        def measured(arm: Arm) -> None:
-            if not self.entry.same_steps:
-                self.windows.append(replace(arm.window(self.steps), start=len(self._starts)))
-            self.memory.append(arm.peak_bytes)
-            if evaluates:
-                self._evaluate(arm)
-
-        self._with_arm(measured)
-
-    def _evaluate(self, arm: Arm) -> None:
-        seconds = arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"]
-        first = len(self._cold) < len(self._starts)
-        (self._cold if first else self.evaluations).append(seconds)
+        arm = self._started()
+        if not self.entry.same_steps:
+            self.windows.append(replace(arm.window(self.steps), start=len(self._starts)))
+        self.memory.append(arm.peak_bytes)
+        if evaluates:
+            seconds = arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"]
+            is_first = len(self._cold) < len(self._starts)
+            (self._cold if is_first else self.evaluations).append(seconds)
+        self._end_unless_resident()
 
     def measure_turn(self) -> None:
-        """The wait for a new epoch's first batch, unless its windows have met one."""
-
-        def measured(arm: Arm) -> None:
-            self._end_of_run(arm)  # its next window begins the run anew
-            self.turns.append(arm.ask("turn")["seconds"])
-
-        if not (self.all_turns or self.entry.same_steps):
-            self._with_arm(measured)
+        """The wait for a new epoch's first batch, unless its windows contained one."""
+        if self.all_turns or self.entry.same_steps:
+            return
+        arm = self._started()
+        self._keep_losses(arm)  # its next window restarts the run
+        self.turns.append(arm.ask("turn")["seconds"])
+        self._end_unless_resident()
 
     @property
     def all_turns(self) -> list[float]:
@@ -118,15 +109,14 @@ class Runner:
             return self._losses
         return () if self._arm is None else tuple(self._arm.losses)
 
-    def seen(self, base: Runner | None = None) -> Seen:
+    def measured(self, base: ComparedArm | None = None) -> Measured:
         """base: whose windows, start and turns are its own, where its steps are the same."""
         stepped = base if base is not None and self.entry.same_steps else self
-        rounds = len(self.memory)
         step = median(window.seconds_per_step for window in stepped.windows)
         warm = self.evaluations or self._cold
         cold = max(median(self._cold) - median(warm), 0.0) if self._cold else 0.0
-        return Seen(
-            windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[:rounds]),
+        return Measured(
+            windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[: len(self.memory)]),
             one_off=cold + median(one_off(*start, step) for start in stepped._starts),
             turns=tuple(stepped.all_turns),
             evaluations=tuple(warm),
@@ -135,29 +125,28 @@ class Runner:
 
     def end(self) -> None:
         if self._arm is not None:
-            self._end_of_run(self._arm)
+            self._keep_losses(self._arm)
             self.turns += self._arm.turns
             self._arm = None
         self._alive.close()
 
-    def _end_of_run(self, arm: Arm) -> None:
+    def _keep_losses(self, arm: Arm) -> None:
         if self._losses is None:
             self._losses = tuple(arm.losses)
 
-    def _with_arm(self, do: Callable[[Arm], Answer]) -> Answer:
-        if self._arm is None:
-            self._arm = self._started()
-        found = do(self._arm)
+    def _end_unless_resident(self) -> None:
         if not self.resident:
             self.end()
-        return found
 
     def _started(self) -> Arm:
+        if self._arm is not None:
+            return self._arm
         arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
         first = arm.window(WARM_UP_STEPS)
-        # Steps so long that a window has one of them are slower in the first alone.
+        # Of steps so long that a window has one of them, only the first is slower.
         if self.steps > WARM_UP_STEPS and not self.entry.same_steps:
             more = arm.window(WARM_UP_WINDOWS * self.steps)
             first = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
         self._starts.append((arm.build_seconds, arm.first_turn, first))
+        self._arm = arm
         return arm

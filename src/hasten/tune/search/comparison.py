@@ -1,15 +1,11 @@
-"""One heat: several plans beside the plan that they are to beat, window by window in turns.
+"""One comparison: several plans beside the plan that they are to beat, in interleaved windows.
 
-Every round gives each arm one window, and every other round goes backwards. All are compared with the same windows of
-the base, so it is measured once however many take part. At some rounds the heat is looked at, and an arm goes whose
-result is known: one that is clearly faster, one that is not, and one that can no longer come to be so by the last
-round. The time is for those in between.
+In every repeat each arm runs one window, and every other repeat runs backwards. At some repeats the arms whose result
+is known are dropped: clearly faster, no faster, or out of reach of significance. Checking early makes false wins
+likelier, so a win here is only a reason to measure the choice once more, on windows that are not checked early
+(confirmation.py).
 
-Looking early makes false wins likelier, the more so the more often one looks. What is won here is therefore no result:
-it is a reason to measure it once more, on windows of its own that nobody looks at before they are all there
-(final.py). Who leaves as no faster can only be missed.
-
-An arm that fails leaves the heat alone. When the base fails, the heat is over.
+An arm that fails leaves the comparison alone. When the base fails, the comparison fails.
 """
 
 from __future__ import annotations
@@ -23,181 +19,193 @@ from statistics import median, stdev
 
 from hasten.measure.loss_equivalence import critical
 from hasten.measure.paired_timing import LEAST_PAIRS, TAIL, early_speedup
-from hasten.tune.search.compared_arm import Entry, Runner
-from hasten.tune.search.objective import WORTH_SEEING, Length, Seen, paired_totals
+from hasten.tune.search.compared_arm import ComparedArm, Entry
+from hasten.tune.search.objective import WORTH_SEEING, Measured, RunLength, paired_totals
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed
 
-LOOKS = (3, 5, 8)  # rounds after which those whose result is known go
-ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = LOOKS[1:]  # after which most of them are gone
-ENOUGH = 5  # pairs, whose spread can be believed
+CHECKS = (3, 5, 8)  # repeats after which arms whose result is known are dropped
+REPEATS_OF_AN_ARM, REPEATS_OF_A_CONTROL = CHECKS[1:]  # after which most of them are dropped
+ENOUGH = 5  # pairs, from which their spread is reliable
 NORMAL_DEVIATION = 1.4826  # standard deviation of a normal distribution, in its median deviations
-CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
+CLEAR = 1.05  # a speed-up that is significantly above this needs no more windows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
-    """steps: of a window; rounds: in all; evaluations: rounds that also evaluate, of which the first says what is paid
-    once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; over: whether all go, by those of one,
-    None for never; resident: whether all arms fit into memory beside each other; control_rounds: after which controls
-    go as well, None for the last one, also where nobody else is left; starts: processes that a resident arm lives in
-    one after the other: some differ by a few per cent from others of the same code, for as long as they live.
+class ComparisonSettings:
+    """steps: of a window; repeats: in all; evaluations: repeats that also evaluate, the first of which gives what is
+    paid once; checks: see CHECKS; is_known: whether an arm is dropped at a check, by its ratios; ends_all: whether all
+    arms are, by the ratios of one, None for never; resident: whether all arms fit into memory beside each other;
+    control_repeats: after which controls are dropped as well, None for the last one, also where no other arm is left;
+    starts: processes that a resident arm lives in one after the other: two processes of the same code can differ by a
+    few per cent for as long as they live.
     """
 
     steps: int
-    rounds: int = LEAST_PAIRS
+    repeats: int = LEAST_PAIRS
     evaluations: int = 0
-    looks: tuple[int, ...] = LOOKS
-    known: Callable[[Sequence[float]], bool] = field(default_factory=lambda: is_known)
-    over: Callable[[Sequence[float]], bool] | None = None
+    checks: tuple[int, ...] = CHECKS
+    is_known: Callable[[Sequence[float]], bool] = field(default_factory=lambda: is_known)
+    ends_all: Callable[[Sequence[float]], bool] | None = None
     resident: bool = True
-    control_rounds: int | None = ENOUGH
+    control_repeats: int | None = ENOUGH
     starts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What a heat gave: the base's windows, and by the name of each entry what was seen of it or how it failed.
+class Compared:
+    """The base's measurements, and by the name of each entry what was measured of it or how it failed.
 
-    early: name -> its ratios, for those that left before the last round; their windows are fewer than the base's.
-    over: whether all of them had to leave, as Pace.over said of one.
+    early: name -> its ratios, for those that were dropped before the last repeat; they have fewer windows than the
+    base. ended_early: whether all of them were dropped by ComparisonSettings.ends_all.
     """
 
-    base: Seen
-    seen: dict[str, Seen]
+    base: Measured
+    measured: dict[str, Measured]
     failed: dict[str, ArmFailed]
     early: dict[str, tuple[float, ...]]
     losses: dict[str, tuple[float, ...]]
     memory: dict[str, tuple[int, ...]]
-    over: bool = False
+    ended_early: bool = False
 
 
 Watch = Callable[[int, int, dict[str, float]], None]
-"""(rounds done, rounds in all, name -> ratio so far)"""
+"""(repeats done, repeats in all, name -> ratio so far)"""
 
 
-def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, length: Length, watch: Watch) -> Outcome:
-    """Raises ArmFailed when the base fails."""
+def compare_arms(
+    arms: Arms, base: Entry, entries: Sequence[Entry], settings: ComparisonSettings, length: RunLength, watch: Watch
+) -> Compared:
+    """Raises ArmFailed when the base fails, and NotMeasurable where other programs never leave the processor to it."""
     with ExitStack() as alive:
-        heat = _Heat(arms, base, entries, pace, length, alive)
-        for turn in range(pace.rounds):
-            heat.round(turn)
-            watch(turn + 1, pace.rounds, {name: median(found) for name, found in heat.ratios().items()})
-            if turn + 1 in pace.looks:
-                heat.look()
-            if not heat.running:
+        comparison = _Comparison(arms, base, entries, settings, length, alive)
+        for number in range(settings.repeats):
+            comparison.repeat(number)
+            ratios = {name: median(found) for name, found in comparison.ratios().items()}
+            watch(number + 1, settings.repeats, ratios)
+            if number + 1 in settings.checks:
+                comparison.check()
+            if not comparison.running:
                 break
-        return heat.outcome()
+        return comparison.result()
 
 
-class _Heat:
-    """first: the base's runner; running, gone: those of the entries that are still in it, and that left early."""
+class _Comparison:
+    """base: that all are compared with; running, dropped: of the entries, those that still run, and that were dropped
+    early."""
 
     def __init__(
-        self, arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, length: Length, alive: ExitStack
+        self,
+        arms: Arms,
+        base: Entry,
+        entries: Sequence[Entry],
+        settings: ComparisonSettings,
+        length: RunLength,
+        alive: ExitStack,
     ) -> None:
-        self._arms, self.pace, self.length, self.over = arms, pace, length, False
-        self.failed, self.early = dict[str, ArmFailed](), dict[str, tuple[float, ...]]()
-        self.first, *others = (
-            Runner(entry=entry, arms=arms, steps=pace.steps, resident=pace.resident) for entry in (base, *entries)
+        self._arms, self._settings, self._length, self._ended_early = arms, settings, length, False
+        self._failed, self._early = dict[str, ArmFailed](), dict[str, tuple[float, ...]]()
+        self.base, *others = (
+            ComparedArm(entry=entry, arms=arms, steps=settings.steps, resident=settings.resident)
+            for entry in (base, *entries)
         )
-        self.running, self.gone = {runner.entry.name: runner for runner in others}, dict[str, Runner]()
-        for runner in (self.first, *others):
-            alive.callback(runner.end)
-            if pace.resident:
-                self._undisturbed([runner], partial(self._try, runner, Runner.warm_up))
+        self.running, self.dropped = {arm.entry.name: arm for arm in others}, dict[str, ComparedArm]()
+        for arm in (self.base, *others):
+            alive.callback(arm.end)
+            if settings.resident:
+                self._undisturbed([arm], partial(self._try, arm, ComparedArm.warm_up))
 
-    def round(self, turn: int) -> None:
-        """One window for each."""
-        order = [self.first, *self.running.values()]
-        if turn and self.pace.resident and turn % math.ceil(self.pace.rounds / self.pace.starts) == 0:
-            for runner in order:
-                self._undisturbed([runner], partial(self._try, runner, Runner.warm_up))
-            order = [self.first, *self.running.values()]
-        always = any(runner.entry.same_steps for runner in order)
-
+    def repeat(self, number: int) -> None:
+        """One window of each arm."""
+        settings, order = self._settings, [self.base, *self.running.values()]
+        if number and settings.resident and number % math.ceil(settings.repeats / settings.starts) == 0:
+            for arm in order:
+                self._undisturbed([arm], partial(self._try, arm, ComparedArm.warm_up))
+            order = [self.base, *self.running.values()]
+        always = any(arm.entry.same_steps for arm in order)
         windows = list[Callable[[], object]]()
-        for runner in order if turn % 2 == 0 else reversed(order):
-            asked = turn < self.pace.evaluations or runner.entry.same_steps or (always and runner is self.first)
-            windows.append(partial(self._try, runner, partial(Runner.measure, evaluates=asked)))
+        for arm in order if number % 2 == 0 else reversed(order):
+            evaluates = number < settings.evaluations or arm.entry.same_steps or (always and arm is self.base)
+            windows.append(partial(self._try, arm, partial(ComparedArm.measure, evaluates=evaluates)))
         self._undisturbed(order, *windows)
 
-    def look(self) -> None:
-        """Let those go whose result is known; all, when nobody but controls would be left."""
-        ratios, rounds = self.ratios(), len(self.first.windows)
-        candidates = [name for name, runner in self.running.items() if not runner.entry.stays]
-        known, until = [name for name in candidates if self._knows(name, ratios[name])], self.pace.control_rounds
-        if (over := self.pace.over) is not None and any(over(ratios[name]) for name in candidates):
-            known, self.over = list(self.running), True
-        elif rounds < self.pace.rounds and until is not None and (rounds >= until or known == candidates):
+    def check(self) -> None:
+        """Drop those whose result is known; all, when only controls would be left."""
+        ratios, repeats = self.ratios(), len(self.base.windows)
+        candidates = [name for name, arm in self.running.items() if not arm.entry.stays]
+        known = [name for name in candidates if self._is_known(name, ratios[name])]
+        ends_all, until = self._settings.ends_all, self._settings.control_repeats
+        if ends_all is not None and any(ends_all(ratios[name]) for name in candidates):
+            known, self._ended_early = list(self.running), True
+        elif repeats < self._settings.repeats and until is not None and (repeats >= until or known == candidates):
             known += [name for name in self.running if name not in candidates]
         if not known:
             return
-        self._measure_turns([self.first, *(self.running[name] for name in known)])
+        self._measure_turns([self.base, *(self.running[name] for name in known)])
         for name in known:
-            if name in self.running and name not in self.failed:
-                self.early[name], self.gone[name] = self._ratios_of(self.running[name]), self.running.pop(name)
-                self.gone[name].end()
+            if name in self.running and name not in self._failed:
+                self._early[name], self.dropped[name] = self._ratios_of(self.running[name]), self.running.pop(name)
+                self.dropped[name].end()
 
-    def _knows(self, name: str, ratios: Sequence[float]) -> bool:
-        return (self.running[name].entry.known or self.pace.known)(ratios)
+    def _is_known(self, name: str, ratios: Sequence[float]) -> bool:
+        return (self.running[name].entry.is_known or self._settings.is_known)(ratios)
 
     def ratios(self) -> dict[str, tuple[float, ...]]:
-        return {name: self._ratios_of(runner) for name, runner in self.running.items()}
+        return {name: self._ratios_of(arm) for name, arm in self.running.items()}
 
-    def outcome(self) -> Outcome:
-        self._measure_turns([self.first, *self.running.values()])
-        everyone = {**self.running, **self.gone}
-        all_losses = {self.first.entry.name: self.first, **everyone}
-        return Outcome(
-            base=self.first.seen(),
-            seen={name: runner.seen(self.first) for name, runner in everyone.items()},
-            failed=self.failed,
-            early=self.early,
-            losses={name: runner.losses for name, runner in all_losses.items()},
-            memory={name: tuple(runner.memory) for name, runner in all_losses.items()},
-            over=self.over,
+    def result(self) -> Compared:
+        self._measure_turns([self.base, *self.running.values()])
+        entries = {**self.running, **self.dropped}
+        everyone = {self.base.entry.name: self.base, **entries}
+        return Compared(
+            base=self.base.measured(),
+            measured={name: arm.measured(self.base) for name, arm in entries.items()},
+            failed=self._failed,
+            early=self._early,
+            losses={name: arm.losses for name, arm in everyone.items()},
+            memory={name: tuple(arm.memory) for name, arm in everyone.items()},
+            ended_early=self._ended_early,
         )
 
-    def _measure_turns(self, runners: Sequence[Runner]) -> None:
-        if self.length.epochs > 1:
-            for runner in runners:
-                self._undisturbed([runner], partial(self._try, runner, Runner.measure_turn))
+    def _measure_turns(self, arms: Sequence[ComparedArm]) -> None:
+        if self._length.epochs > 1:
+            for arm in arms:
+                self._undisturbed([arm], partial(self._try, arm, ComparedArm.measure_turn))
 
-    def _undisturbed(self, runners: Sequence[Runner], *do: Callable[[], object]) -> None:
-        """Raises NotMeasurable where other programs never leave the processor to them."""
-        marks = [runner.marked() for runner in runners]
+    def _undisturbed(self, arms: Sequence[ComparedArm], *do: Callable[[], object]) -> None:
+        marks = [arm.marked() for arm in arms]
 
         def undo() -> None:
-            for runner, mark in zip(runners, marks, strict=True):
-                runner.back_to(mark)
+            for arm, mark in zip(arms, marks, strict=True):
+                arm.back_to(mark)
 
         self._arms.other_programs.all_undisturbed(do, undo)
 
-    def _ratios_of(self, runner: Runner) -> tuple[float, ...]:
-        pairs = zip(*paired_totals(self.first.seen(), runner.seen(self.first), self.length), strict=True)
+    def _ratios_of(self, arm: ComparedArm) -> tuple[float, ...]:
+        pairs = zip(*paired_totals(self.base.measured(), arm.measured(self.base), self._length), strict=True)
         return tuple(before.seconds / after.seconds for before, after in pairs)
 
-    def _try(self, runner: Runner, do: Callable[[Runner], object]) -> None:
-        """A runner that fails leaves; the base's failure is passed on."""
-        if runner.entry.name in self.failed:
+    def _try(self, arm: ComparedArm, do: Callable[[ComparedArm], object]) -> None:
+        """An arm that fails leaves; the base's failure is passed on."""
+        name = arm.entry.name
+        if name in self._failed:
             return
         try:
-            do(runner)
+            do(arm)
         except ArmFailed as failure:
-            if runner is self.first:
+            if arm is self.base:
                 raise
-            self.failed[runner.entry.name] = failure
-            del self.running[runner.entry.name]
+            self._failed[name] = failure
+            del self.running[name]
 
 
 def is_known(ratios: Sequence[float]) -> bool:
-    """Whether the last round would say the same: clearly faster, not worth seeing, or out of reach.
+    """Whether the last repeat would say the same: clearly faster, too little to be seen, or out of reach.
 
-    Out of reach is a gain that would not be sure with all pairs, not even if the median rose until then by the standard
-    error of what is still to come (conditional power; Lan, Simon and Halperin 1982). What the last round asks for is an
-    interval of the median, which a few disturbed pairs hardly widen, so the spread that it is expected to have is by
-    the median deviation as well (Hampel 1974).
+    Out of reach is a gain that would not be significant with all pairs, even if the median rose until then by the
+    standard error of what is still to come (conditional power; Lan, Simon and Halperin 1982). The last repeat asks for
+    an interval of the median, which a few disturbed pairs hardly widen, so the expected spread is by the median
+    deviation as well (Hampel 1974).
     """
     found, logs = early_speedup(ratios), [math.log(ratio) for ratio in ratios]
     if found.low > CLEAR or found.high < WORTH_SEEING:

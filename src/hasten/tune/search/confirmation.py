@@ -1,27 +1,17 @@
-"""The proof of a whole plan's speed: beside the untouched job, and beside itself without each of its choices.
+"""Confirms the speed of a whole plan: beside the baseline, and beside itself without each of its choices.
 
-The plan is the base of these heats, so all that is asked of it is asked beside the same windows. All arms are new
-processes on windows of their own: a search looks at many choices and keeps the luckiest, and here luck has to come
-twice. A plan whose interval reaches down to 1 is no plan; and the plain job runs once more in a second process: where
-equal arms lie apart, the plan must lie farther. Where it surely lies much farther than they ever do, that process
-leaves early. Where there is time for several processes of each arm, the interval holds beyond them
-(measure/processes.py); else it is one of these processes.
+All arms are new processes on new windows: a search keeps the luckiest of many choices, and luck seldom strikes twice.
+The baseline runs a second time in another process: where equal arms differ, the plan must differ more. Where there is
+time for several processes of each arm, the interval covers them (measure/processes.py).
 
-What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
-here is whether that is still there: one without which the plan is as fast, or faster, or no farther off than equal arms
-are from each other, earns nothing and goes. An arm without a choice that surely earns leaves before the last round. Of
-a choice that stays the interval says how sure this second answer alone would be. A doubtful choice only looked faster
-before. Here nobody looks at it until all windows are there, and it stays where the plan without it is slower with 80 %
-at least: what does nothing would have to be lucky twice.
+A choice is worth what the plan loses without it. One that earns nothing beyond the difference of equal arms is removed,
+and the rest is measured again, because two choices can replace each other. A doubtful choice only looked faster when it
+was tried: it stays where the plan without it is slower with 80 % confidence. For two doubtful ones the plan without
+both has an arm of its own. Where there is no time to measure again, the fastest measured plan is taken. Choices that
+earn nothing stay where the plan is proven with them and not without.
 
-When several go, the rest is measured again, as two choices can stand in for each other: either alone can go, and both
-together not. Of two doubtful ones that is expected, so beside others the plan without both has an arm of its own. Where
-there is no time for that, the fastest plan of those that were measured is taken. What is idle stays where the plan is
-proven and without it is not.
-
-What was given up: where one choice goes, or both doubtful ones do, the plan without them is quoted by the windows that
-it was compared on, which favours it by a part of their noise. Where not all arms fit into memory beside each other,
-choices are left out in heats of their own, beside the whole plan.
+A known bias: a plan without one choice, or without both doubtful ones, is quoted by the windows that it was compared
+on.
 """
 
 from __future__ import annotations
@@ -36,11 +26,18 @@ from hasten.facts.trials import Confirmed, Earned, is_proven
 from hasten.measure.paired_timing import early_speedup, over_processes
 from hasten.tune.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.search.compared_arm import Entry
-from hasten.tune.search.comparison import LOOKS, ROUNDS_OF_A_CONTROL, Outcome, Pace, Watch, run_heat
+from hasten.tune.search.comparison import (
+    CHECKS,
+    REPEATS_OF_A_CONTROL,
+    Compared,
+    ComparisonSettings,
+    Watch,
+    compare_arms,
+)
 from hasten.tune.search.objective import (
     WORTH_SEEING,
-    Length,
-    Seen,
+    Measured,
+    RunLength,
     by_start,
     costs,
     is_gain,
@@ -51,92 +48,99 @@ from hasten.tune.search.objective import (
 from hasten.tune.trials.arms import Arms
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
-FAR = 1.3  # a speed-up beside which it is no question how far equal arms lie apart
-Run = Callable[[Entry, Sequence[Entry]], Outcome]
-"""(base, entries beside it) -> what a heat of them gave"""
+FAR = 1.3  # a speed-up far beyond any difference of equal arms
+Run = Callable[[Entry, Sequence[Entry]], Compared]
+"""(base, entries beside it) -> the comparison of them"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Final:
-    """confirmed: of the plan that is left, which may have no choice; outcome: of its last heat."""
+class Confirmation:
+    """confirmed: of the plan that is left, which may have no choice; comparison: its last one."""
 
     confirmed: Confirmed
-    outcome: Outcome
+    comparison: Compared
 
 
 def confirm(
     arms: Arms,
     choices: Sequence[Choice],
-    pace: Pace,
-    length: Length,
+    settings: ComparisonSettings,
+    length: RunLength,
     watch: Watch,
     proven: Callable[[Confirmed], None],
     *,
     room: int,
     doubtful: Sequence[Choice] = (),
-    again: Callable[[Sequence[Choice]], Pace | None] | None = None,
-) -> Final:
-    """Confirm a plan, and take out what earns nothing until all that is left earns. Raises ArmFailed when the plain job
-    or the whole plan fails.
+    again: Callable[[Sequence[Choice]], ComparisonSettings | None] | None = None,
+) -> Confirmation:
+    """Confirm a plan, and remove what earns nothing until everything that is left earns. Raises ArmFailed when the
+    baseline or the whole plan fails.
 
-    doubtful: two of its choices at most; proven: is told every plan that is beyond noise, so that an interruption loses
-    none; room: arms that fit into memory beside each other; again: the pace of another heat, of these choices, None
-    where there is no time for it; without it, there is always time for the same pace.
+    doubtful: two of its choices at most; proven: receives every plan that is beyond noise, so that an interruption
+    loses none; room: arms that fit into memory beside each other; again: the settings of another comparison, of these
+    choices, None where there is no time for it; without it, there is always time for the same settings.
     """
     while True:
-        found = _measured(partial(_run, arms, pace, length, watch, room), choices, doubtful, length, room)
+        run = partial(_run, arms, settings, length, watch, room)
+        found = _measured(run, choices, doubtful, length, room)
         confirmed = found.confirmed
         idle = [earned.choice for earned in confirmed.earned if not earned.kept]
         if not confirmed.choices or not idle:
-            return _told(found, proven)
+            return _reported(found, proven)
         left = without(choices, *idle)
         if (shorter := _with_measured(found, idle, length)) is not None:
             if is_proven(confirmed) and not is_proven(shorter.confirmed):
                 return _with_all_kept(found, proven)
-            return _told(shorter, proven)
-        if not left and is_proven(confirmed):  # each can go for the other's sake, and both cannot
+            return _reported(shorter, proven)
+        if not left and is_proven(confirmed):  # each can go because of the other, and both cannot
             return _with_all_kept(found, proven)
         if not left:
-            again_plain = found.outcome.seen[AGAIN]
-            nothing = _confirmed((), again_plain, found.outcome, confirmed.noise, (), length)
-            return Final(confirmed=nothing, outcome=found.outcome)
-        next_pace = again(left) if again is not None else pace
-        if next_pace is None:
+            baseline = found.comparison.measured[AGAIN]
+            nothing = _confirmed((), baseline, found.comparison, confirmed.noise, (), length)
+            return Confirmation(confirmed=nothing, comparison=found.comparison)
+        next_settings = again(left) if again is not None else settings
+        if next_settings is None:
             return _fastest_measured(found, proven, doubtful, length)
         if len(idle) < 2:
-            _told(found, proven)
-        choices, pace = left, next_pace
+            _reported(found, proven)
+        choices, settings = left, next_settings
 
 
 def is_earning(ratios: Sequence[float]) -> bool:
-    """Whether the plan is surely faster than without a choice, by the ratios of the plan without it."""
+    """Whether the plan is significantly faster than without a choice, by the ratios of the plan without it."""
     return early_speedup(ratios).high < 1 / WORTH_SEEING
 
 
 def is_far(ratios: Sequence[float]) -> bool:
-    """Whether the plan is surely faster than another arm by more than equal arms differ, by the ratios of that.
-
-    What its choices earn is held against that difference as well, so there have to be some."""
-    return len(ratios) >= ROUNDS_OF_A_CONTROL and early_speedup(ratios).high < 1 / FAR
+    """Whether the plan is faster than another arm by far more than equal arms differ, by that arm's ratios. What
+    choices earn is compared with that difference as well, so it needs some ratios."""
+    return len(ratios) >= REPEATS_OF_A_CONTROL and early_speedup(ratios).high < 1 / FAR
 
 
 def _run(
-    arms: Arms, pace: Pace, length: Length, watch: Watch, room: int, base: Entry, entries: Sequence[Entry]
-) -> Outcome:
+    arms: Arms,
+    settings: ComparisonSettings,
+    length: RunLength,
+    watch: Watch,
+    room: int,
+    base: Entry,
+    entries: Sequence[Entry],
+) -> Compared:
     def watched(done: int, whole: int, ratios: dict[str, float]) -> None:
-        plain = ratios.get(PLAIN, 1.0)  # how fast the plan is in these is 1
-        watch(
-            done, whole, {WHOLE: 1 / plain} | {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
-        )
+        plain = ratios.get(PLAIN, 1.0)  # the plan is the base, so its ratio is 1
+        others = {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
+        watch(done, whole, {WHOLE: 1 / plain} | others)
 
-    looks = LOOKS if pace.starts == 1 else LOOKS[1:]  # no windows of a single process settle anything
-    pace = replace(pace, resident=len(entries) < room, looks=looks, known=is_earning, control_rounds=None)
-    return run_heat(arms, base, entries, pace, length, watched)
+    checks = CHECKS if settings.starts == 1 else CHECKS[1:]  # windows of a single process settle nothing
+    settings = replace(settings, resident=len(entries) < room, checks=checks, is_known=is_earning, control_repeats=None)
+    return compare_arms(arms, base, entries, settings, length, watched)
 
 
-def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], length: Length, room: int) -> Final:
+def _measured(
+    run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], length: RunLength, room: int
+) -> Confirmation:
     whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
-    plain, again = Entry(name=PLAIN, plan=plan_of([]), stays=True), Entry(name=AGAIN, plan=plan_of([]), known=is_far)
+    plain, again = Entry(name=PLAIN, plan=plan_of([]), stays=True), Entry(name=AGAIN, plan=plan_of([]), is_known=is_far)
     controls = [plain, again]
     shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
     without_some = [_shorter(choices, [left], stays=_is_in(doubtful, left)) for left in shorter.values()]
@@ -144,33 +148,33 @@ def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], l
     without_both = [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
     together = 1 + len(controls) + len(without_some) + len(without_both) <= room
     without_some += without_both if together else []
-    outcome = run(whole_plan, [*controls, *without_some] if together else controls)
+    comparison = run(whole_plan, [*controls, *without_some] if together else controls)
     for control in controls:
-        if control.name in outcome.failed:
-            raise outcome.failed[control.name]
-    noise = _noise(outcome, length)
-    outcomes = (
-        [outcome] if together else [run(whole_plan, group) for group in in_groups(without_some, max(room - 1, 1))]
+        if control.name in comparison.failed:
+            raise comparison.failed[control.name]
+    noise = _noise(comparison, length)
+    comparisons = (
+        [comparison] if together else [run(whole_plan, group) for group in in_groups(without_some, max(room - 1, 1))]
     )
     earned = [
         _earned(left, found, name, _distance(noise), length, doubtful=_is_in(doubtful, left))
-        for found in outcomes
+        for found in comparisons
         for name, left in shorter.items()
-        if name in found.seen or name in found.failed
+        if name in found.measured or name in found.failed
     ]
-    confirmed = _confirmed(choices, outcome.base, outcome, noise, earned, length)
-    return Final(confirmed=confirmed, outcome=outcome)
+    confirmed = _confirmed(choices, comparison.base, comparison, noise, earned, length)
+    return Confirmation(confirmed=confirmed, comparison=comparison)
 
 
 def _confirmed(
     choices: Sequence[Choice],
-    planned: Seen,
-    outcome: Outcome,
+    planned: Measured,
+    comparison: Compared,
     noise: Speedup,
     earned: Sequence[Earned],
-    length: Length,
+    length: RunLength,
 ) -> Confirmed:
-    plain, again = outcome.seen[PLAIN], outcome.seen[AGAIN]
+    plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
     faster = noise
     if choices:
         starts, equal = by_start(plain, planned, length), by_start(plain, again, length)
@@ -191,31 +195,34 @@ def _without(*choices: Choice) -> str:
     return f"without {' and '.join(map(str, choices))}"
 
 
-def _shorter(choices: Sequence[Choice], left: Sequence[Choice], *, stays: bool) -> Entry:
+def _shorter(choices: Sequence[Choice], removed: Sequence[Choice], *, stays: bool) -> Entry:
     """The plan without some of its choices."""
-    same_steps = all(choice.technique in EVALUATION_ALONE for choice in left)
-    return Entry(name=_without(*left), plan=plan_of(without(choices, *left)), stays=stays, same_steps=same_steps)
+    same_steps = all(choice.technique in EVALUATION_ALONE for choice in removed)
+    plan = plan_of(without(choices, *removed))
+    return Entry(name=_without(*removed), plan=plan, stays=stays, same_steps=same_steps)
 
 
 def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
     return any(one is choice for choice in choices)
 
 
-def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Length, *, doubtful: bool) -> Earned:
-    if name in outcome.failed:  # the plan needs the choice to run, or the arm had bad luck
-        return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=not doubtful)
-    if name in outcome.early:
-        found = early_speedup([1 / ratio for ratio in outcome.early[name]])
+def _earned(
+    removed: Choice, comparison: Compared, name: str, noise: float, length: RunLength, *, doubtful: bool
+) -> Earned:
+    if name in comparison.failed:  # the plan needs the choice to run, or the arm had bad luck
+        return Earned(choice=removed, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=not doubtful)
+    if name in comparison.early:
+        found = early_speedup([1 / ratio for ratio in comparison.early[name]])
     else:
-        found = speedup(outcome.seen[name], outcome.base, length)
+        found = speedup(comparison.measured[name], comparison.base, length)
     kept = found.ratio >= max(WORTH_SEEING, noise) and (is_likely_gain(found) or not doubtful)
-    return Earned(choice=left, speedup=found, kept=kept)
+    return Earned(choice=removed, speedup=found, kept=kept)
 
 
-def _noise(outcome: Outcome, length: Length) -> Speedup:
-    """How many times as fast as the plain job it is in its second process."""
-    plain, again = outcome.seen[PLAIN], outcome.seen[AGAIN]
-    if AGAIN not in outcome.early:
+def _noise(comparison: Compared, length: RunLength) -> Speedup:
+    """How many times as fast the baseline is in its second process."""
+    plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
+    if AGAIN not in comparison.early:
         return speedup(plain, again, length)
     beside = replace(plain, windows=plain.windows[: len(again.windows)])
     pairs = zip(*paired_totals(beside, again, length), strict=True)
@@ -223,31 +230,31 @@ def _noise(outcome: Outcome, length: Length) -> Speedup:
 
 
 def _distance(noise: Speedup) -> float:
-    """How far equal arms lie apart, as a ratio; 1 where they need not."""
+    """How much equal arms differ, as a ratio; 1 where the difference is not significant."""
     return 1.0 if noise.low <= 1 <= noise.high else max(noise.ratio, 1 / noise.ratio)
 
 
-def _told(found: Final, proven: Callable[[Confirmed], None]) -> Final:
+def _reported(found: Confirmation, proven: Callable[[Confirmed], None]) -> Confirmation:
     if is_proven(found.confirmed):
         proven(found.confirmed)
     return found
 
 
-def _with_all_kept(found: Final, proven: Callable[[Confirmed], None]) -> Final:
+def _with_all_kept(found: Confirmation, proven: Callable[[Confirmed], None]) -> Confirmation:
     """A proven plan whose idle choices stay, as without them nothing is proven."""
     earned = tuple(replace(each, kept=True) for each in found.confirmed.earned)
-    return _told(replace(found, confirmed=replace(found.confirmed, earned=earned)), proven)
+    return _reported(replace(found, confirmed=replace(found.confirmed, earned=earned)), proven)
 
 
 def _fastest_measured(
-    found: Final, proven: Callable[[Confirmed], None], doubtful: Sequence[Choice], length: Length
-) -> Final:
+    found: Confirmation, proven: Callable[[Confirmed], None], doubtful: Sequence[Choice], length: RunLength
+) -> Confirmation:
     """Of the plan and those without an idle choice, or without both doubtful ones, that were measured beside it: the
     fastest that is proven, the plan itself where none of the shorter ones is."""
     idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
     some = [[choice] for choice in idle]
     some += [[*doubtful]] if len(doubtful) > 1 and all(_is_in(idle, choice) for choice in doubtful) else []
-    shorter = [each for left in some if (each := _with_measured(found, left, length)) is not None]
+    shorter = [each for removed in some if (each := _with_measured(found, removed, length)) is not None]
     best = max(
         (each for each in shorter if is_proven(each.confirmed)),
         key=lambda each: each.confirmed.speedup.ratio,
@@ -256,14 +263,14 @@ def _fastest_measured(
     return _with_all_kept(best, proven) if is_proven(best.confirmed) else found
 
 
-def _with_measured(found: Final, idle: Sequence[Choice], length: Length) -> Final | None:
-    """The plan without its idle choices, as the same heat has measured it; None where it has not, to the end."""
-    name, seen = _without(*idle), found.outcome.seen
-    if name not in seen or name in found.outcome.early:
+def _with_measured(found: Confirmation, idle: Sequence[Choice], length: RunLength) -> Confirmation | None:
+    """The plan without its idle choices, as the same comparison has measured it; None where it has not, to the end."""
+    name, comparison = _without(*idle), found.comparison
+    if name not in comparison.measured or name in comparison.early:
         return None
     kept = [earned for earned in found.confirmed.earned if not _is_in(idle, earned.choice)]
     choices = without(found.confirmed.choices, *idle)
     if len(choices) != len(kept):
         return None
-    confirmed = _confirmed(choices, seen[name], found.outcome, found.confirmed.noise, kept, length)
-    return Final(confirmed=confirmed, outcome=found.outcome)
+    confirmed = _confirmed(choices, comparison.measured[name], comparison, found.confirmed.noise, kept, length)
+    return Confirmation(confirmed=confirmed, comparison=comparison)

@@ -1,4 +1,4 @@
-"""What a search found, as the plan that it amounts to and the sentence that tells it."""
+"""What a search found, as a plan with its evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Tot
 from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
 from hasten.tune.search.candidates import UNPROVEN, same
 from hasten.tune.search.objective import break_even_step
-from hasten.tune.search.target import Gained
+from hasten.tune.search.target import TargetGain
 
 LONGEST_REASON = 500  # characters; the trials have all of it
 
@@ -20,13 +20,12 @@ def plan_found(
     proven: Confirmed | None,
     tried: Sequence[Tried],
     proofs: Sequence[Proven],
-    gained: Gained | None = None,
+    gained: TargetGain | None = None,
 ) -> Plan:
     """The plan with its evidence, and with the reason for whatever it does not do.
 
-    proven: the plan that was confirmed; None where none was: then the job as it is remains the best that is known.
-    gained: what changes training and is sooner at the target. The total stays that of the whole planned run: where the
-    target ends it differs from run to run.
+    proven: the plan that was confirmed; None where none was. gained: what changes training and reaches the target
+    sooner. The total stays that of the whole planned run: where the target is reached differs from run to run.
     """
     choices = () if proven is None else proven.choices
     choices = choices if gained is None else gained.choices
@@ -56,14 +55,14 @@ def _rounded(between: Between | None) -> Between | None:
 
 
 def _planned(
-    choice: Choice, proven: Confirmed | None, proofs: Sequence[Proven], gained: Gained | None
+    choice: Choice, proven: Confirmed | None, proofs: Sequence[Proven], gained: TargetGain | None
 ) -> PlannedChoice:
     earned = [each.speedup for each in (proven.earned if proven else ()) if same(each.choice, choice)]
     earned += [
         each.speedup for each in (gained.reached if gained else ()) if each.speedup and same(each.choice, choice)
     ]
-    told = [_proof(each) for each in proofs if same(each.choice, choice) and each.passes]
-    proof = next((each for each in reversed(told) if each is not None), None)
+    stated = [_proof(each) for each in proofs if same(each.choice, choice) and each.passes]
+    proof = next((each for each in reversed(stated) if each is not None), None)
     return PlannedChoice(choice=choice, speedup=earned[0] if earned and earned[0].pairs else None, proof=proof)
 
 

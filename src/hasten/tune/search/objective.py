@@ -1,14 +1,10 @@
-"""What a plan is judged by: the seconds that the planned run takes to its end, all that is paid once included.
+"""What a plan is judged by: the seconds until the planned run has ended, with everything that is paid once.
 
     total = process + one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
 
-A choice that makes steps faster and starts slowly is worth it from some step on, and not before: the break-even step.
-So a technique is never judged by its steps alone, and the same choice can win in a long run and lose in a short one.
-
-Each window of steps gives one total of its own, with the arm's other costs as they are, so totals are compared as
-windows are: in pairs that ran next to each other. The evaluations of an arm are shared out among its windows, so that
-their spread is in the totals as well. What is paid once was measured once, and nobody knows its spread: a difference
-in it that starting a process can make by itself counts for none.
+Each window of steps gives one total, so totals are compared like windows: in pairs that ran next to each other. The
+evaluations of an arm are distributed over its windows, so that their spread is in the totals. What is paid once was
+measured once: a difference in it that starting a process can make by itself does not count.
 """
 
 from __future__ import annotations
@@ -24,21 +20,20 @@ from hasten.facts.trials import LEAST_GAIN, Costs, Tried
 from hasten.measure.paired_timing import Window, compare
 
 WORTH_SEEING = LEAST_GAIN
-OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of what is spread normally
-LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
+OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of a normal distribution
+LOOKS_FASTER = 1.02  # a measured ratio, not significant, from which a choice is measured once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
 LONGEST_SECONDS = 1e12  # of any run; what is longer is a mistake
-# By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
-# most of both.
+# By which the starts of one arm are assumed to differ: seconds, share of itself, and the most of both.
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Length:
+class RunLength:
     """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
 
-    evaluation_seconds: of one, for an arm whose own were not measured: it is then taken to be no faster there.
-    process_seconds: of the process around its training, whatever the plan."""
+    evaluation_seconds: of one, for an arm whose own were not measured. process_seconds: of the process around its
+    training, whatever the plan."""
 
     steps: int
     epochs: int
@@ -48,8 +43,8 @@ class Length:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """What was seen of one arm; seconds. one_off: all before its second step, above what steps take."""
+class Measured:
+    """Measurements of one arm; seconds. one_off: all before its second step, beyond what steps take."""
 
     windows: tuple[Window, ...]
     one_off: float
@@ -58,35 +53,34 @@ class Seen:
     peak_bytes: int = 0
 
 
-def totals(seen: Seen, length: Length) -> list[Window]:
-    """The seconds of the whole planned run, by each window, as windows of one step that can be compared."""
-    fixed = length.process_seconds + seen.one_off + (length.epochs - 1) * _median(seen.turns)
-    evaluations = seen.evaluations or (length.evaluation_seconds,)
+def totals(arm: Measured, length: RunLength) -> list[Window]:
+    """The seconds of the whole planned run, by each window, as windows of one step."""
+    fixed = length.process_seconds + arm.one_off + (length.epochs - 1) * _median(arm.turns)
+    evaluations = arm.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
-    for position, window in enumerate(seen.windows):
+    for position, window in enumerate(arm.windows):
         evaluation = evaluations[position % len(evaluations)]
         seconds = fixed + length.steps * window.seconds_per_step + length.evaluations * evaluation
         found.append(Window(arm=window.arm, steps=1, seconds=seconds, start=window.start))
     return found
 
 
-def costs(seen: Seen, length: Length) -> Costs:
-    found = [window.seconds for window in totals(seen, length)]
+def costs(arm: Measured, length: RunLength) -> Costs:
+    found = [window.seconds for window in totals(arm, length)]
     return Costs(
-        one_off=length.process_seconds + seen.one_off,
-        step=_median([window.seconds_per_step for window in seen.windows]),
-        turn=_median(seen.turns),
-        evaluation=_median(seen.evaluations or (length.evaluation_seconds,)),
+        one_off=length.process_seconds + arm.one_off,
+        step=_median([window.seconds_per_step for window in arm.windows]),
+        turn=_median(arm.turns),
+        evaluation=_median(arm.evaluations or (length.evaluation_seconds,)),
         total=_median(found),
-        peak_bytes=seen.peak_bytes,
+        peak_bytes=arm.peak_bytes,
         between=_between(found),
     )
 
 
 def spread_over(later: Costs, earlier: Costs | None) -> Costs:
-    """The later costs of the same arm, with the spread that it had both times: a machine may be another one by then.
-
-    Of an earlier one that a file states, what no spread can be is left out."""
+    """The later costs of the same arm, with the spread of both times. An earlier spread that a file states and that is
+    impossible is ignored."""
     given = [each.between for each in (later, earlier) if each is not None and each.between is not None]
     known = [each for each in given if 0 <= each.low <= each.high < LONGEST_SECONDS]
     low = min([later.total, *(each.low for each in known)])
@@ -94,42 +88,41 @@ def spread_over(later: Costs, earlier: Costs | None) -> Costs:
     return replace(later, between=Between(low=low, high=high) if known else None)
 
 
-def speedup(plain: Seen, planned: Seen, length: Length) -> Speedup:
+def speedup(base: Measured, planned: Measured, length: RunLength) -> Speedup:
     """How many times sooner the planned run ends. Raises InvalidMeasurement as measure.paired.compare does."""
-    before, after = paired_totals(plain, planned, length)
+    before, after = paired_totals(base, planned, length)
     windows = [replace(window, start=0) for pair in zip(before, after, strict=True) for window in pair]
     return compare(windows, baseline=before[0].arm, challenger=after[0].arm).speedup
 
 
-def by_start(plain: Seen, planned: Seen, length: Length) -> list[float]:
-    """What speedup() says, of the windows of each start alone; of starts that both arms were in."""
+def by_start(base: Measured, planned: Measured, length: RunLength) -> list[float]:
+    """The speed-up by the windows of each start alone, of starts that both arms were in."""
     ratios = dict[int, list[float]]()
-    for before, after in zip(*paired_totals(plain, planned, length), strict=False):
+    for before, after in zip(*paired_totals(base, planned, length), strict=False):
         ratios.setdefault(before.start, []).append(before.seconds / after.seconds)
     return [median(each) for each in ratios.values()]
 
 
 def is_gain(found: Speedup) -> bool:
-    """Whether it is both sure to be faster and worth it."""
+    """Whether it is significant, and large enough."""
     return found.low > 1 and found.ratio >= WORTH_SEEING
 
 
 def looks_faster(tried: Tried) -> bool:
-    """Whether it may be a gain that was not seen surely."""
+    """Whether it may be a gain that was not significant."""
     return tried.verdict == "no difference" and tried.speedup is not None and tried.speedup.ratio >= LOOKS_FASTER
 
 
 def is_likely_gain(found: Speedup) -> bool:
-    """Whether it is both likely to be faster and worth it: with 80 %, where is_gain has 95 %.
-
-    Enough for who is asked twice: what does nothing has to be lucky twice then."""
+    """As is_gain, but with 80 % confidence where that has 95 %: enough for a choice that is measured twice, for one
+    that does nothing would have to be lucky twice."""
     low = math.log(found.ratio) - OF_THE_INTERVAL * (math.log(found.ratio) - math.log(found.low))
     return low > 0 and found.ratio >= WORTH_SEEING
 
 
 def shows_now(tried: Tried, seconds: float) -> bool:
-    """Whether what made no difference would make one to a planned run that has become so short, in seconds, if it saves
-    as much as it seemed to."""
+    """Whether what made no difference would make one to a planned run that has become this short, if it saves as much
+    as it seemed to."""
     if tried.speedup is None or tried.costs is None or tried.verdict != "no difference":
         return False
     before = tried.costs.total * tried.speedup.ratio
@@ -137,32 +130,32 @@ def shows_now(tried: Tried, seconds: float) -> bool:
     return seconds < before * MUCH_SHORTER and (saved >= seconds or seconds / (seconds - saved) >= WORTH_SEEING)
 
 
-def paired_totals(plain: Seen, planned: Seen, length: Length) -> tuple[list[Window], list[Window]]:
-    """The totals of two arms, alike in what is paid once where the difference is no more than noise."""
-    noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * plain.one_off, ONE_OFF_NOISE_MOST)
-    if abs(planned.one_off - plain.one_off) < noise:
-        planned = replace(planned, one_off=plain.one_off)
-    return totals(plain, length), totals(planned, length)
+def paired_totals(base: Measured, planned: Measured, length: RunLength) -> tuple[list[Window], list[Window]]:
+    """The totals of two arms, with equal one-off costs where the difference is no more than noise."""
+    noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * base.one_off, ONE_OFF_NOISE_MOST)
+    if abs(planned.one_off - base.one_off) < noise:
+        planned = replace(planned, one_off=base.one_off)
+    return totals(base, length), totals(planned, length)
 
 
-def break_even_step(plain: Costs, planned: Costs) -> int | None:
+def break_even_step(baseline: Costs, planned: Costs) -> int | None:
     """The first step after which the plan has saved what it costs once; 0 where it costs nothing more, None where it
     never does."""
-    extra, saved = planned.one_off - plain.one_off, plain.step - planned.step
+    extra, saved = planned.one_off - baseline.one_off, baseline.step - planned.step
     if extra <= 0:
         return 0
     return math.ceil(extra / saved) if saved > 0 else None
 
 
 def one_off(build_seconds: float, first_turn: float | None, warm_up: Window, step_seconds: float) -> float:
-    """What was paid before the steps run as they will: building, the first batch, and what the first steps took beyond
-    their own time (compiling, autotuning, the optimizer's state)."""
+    """Building, the first batch, and what the first steps took beyond their own time (compiling, autotuning, the
+    optimizer's state)."""
     beyond = warm_up.seconds - warm_up.steps * step_seconds
     return build_seconds + (first_turn or 0.0) + max(beyond, 0.0)
 
 
 def _between(found: Sequence[float]) -> Between | None:
-    """Eight of ten at least lie within; all, where there are fewer than nine. None of a single one."""
+    """At least eight of ten are within it; all, where there are fewer than nine. None of a single one."""
     if len(found) < 2:
         return None
     tenths = quantiles(found, n=10)

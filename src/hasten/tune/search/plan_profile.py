@@ -1,4 +1,4 @@
-"""A look at the job under a plan before anything is compared: what can be tried, and how long things take."""
+"""Profiles the job under a plan before anything is compared: what can be tried, and how long things take."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ from hasten.measure.speedup_bound import PlannedRun
 from hasten.tune.search.bounds import Around, Bound, bounds_of
 from hasten.tune.search.candidates import plan_of
 from hasten.tune.search.compared_arm import WARM_UP_STEPS, WARM_UP_WINDOWS, WINDOW_SECONDS
-from hasten.tune.search.objective import Length
+from hasten.tune.search.objective import RunLength
 from hasten.tune.trials.arms import Arm, Arms
 from hasten.tune.trials.search_key import environment_of, key_of
-from hasten.tune.trials.step_budget import ask_budget
 from hasten.tune.trials.survey import choice_of
 from hasten.tune.trials.trial_limits import room_for
 
 FEW_STEPS, MOST_STEPS = 3, 50
-LOOK_SECONDS = 0.5  # of the steps that are looked into
-MUCH = 0.05  # share of the planned run that evaluations take, from which their spread is worth knowing at the end
-LONG_SECONDS = 0.5  # of an evaluation, whose many batches even out by themselves
+PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
+MUCH = 0.05  # share of the planned run that evaluations take, from which their spread is worth measuring at the end
+LONG_SECONDS = 0.5  # of an evaluation, whose many batches average out
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class PlanProfile:
     surveyed: Surveyed
     proposed: tuple[Choice, ...]
-    treats: dict[str, str]  # technique -> the name of the symptom it is a remedy for
-    length: Length
+    treats: dict[str, str]  # technique -> the name of the symptom that it treats
+    length: RunLength
     start_seconds: float  # of an arm, until its first step
     step_seconds: float
     turn_seconds: float
-    evaluating_seconds: float  # that telling the length of an evaluation takes, by a part of it where it is long
+    evaluating_seconds: float  # that measuring the length of an evaluation takes, by a part of it where it is long
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
-    costs: Costs | None = None  # by the last heat or confirmation, with the spread of all; None before
+    costs: Costs | None = None  # by the last comparison or confirmation, with the spread of all; None before
 
     @property
     def evaluation_seconds(self) -> float:
@@ -84,8 +83,8 @@ class Look:
 
     @property
     def evaluations_at_the_end(self) -> int:
-        """In how many rounds every arm evaluates when a plan is confirmed; in a heat it is only done for those that
-        change nothing else."""
+        """In how many repeats every arm evaluates when a plan is confirmed. Before, only arms evaluate that change
+        nothing else."""
         if not self.length.evaluations:
             return 0
         much = self.length.evaluations * self.evaluation_seconds > MUCH * self.run_seconds
@@ -96,21 +95,21 @@ class Look:
         return max(1, min(round(seconds / self.step_seconds), self.length.steps // 3))
 
 
-def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> Look:
+def profile_plan(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> PlanProfile:
     """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end, NotMeasurable
     where other programs never leave the processor to it."""
-    return arms.other_programs.undisturbed(partial(_look_at, arms, job, ceiling, base))
+    return arms.other_programs.undisturbed(partial(_profile, arms, job, ceiling, base))
 
 
-def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -> Look:
-    with arms.start("look", plan_of(base)) as arm:
-        told = arm.ask("survey")
+def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -> PlanProfile:
+    with arms.start("profile", plan_of(base)) as arm:
+        answer = arm.ask("survey")
         first = arm.window(1).seconds
         second = arm.window(1).seconds
-        steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / second), MOST_STEPS))
+        steps = max(FEW_STEPS, min(math.ceil(PROFILE_SECONDS / second), MOST_STEPS))
         budget, around, evaluating = ask_budget(arm, steps=steps, called="planned" if base else "plain")
         step = arm.window(max(steps // 2, 1)).seconds_per_step
-        if around.on_cpu:  # elsewhere a step that is looked into waits at every boundary
+        if around.on_cpu:  # elsewhere a step whose parts are timed waits at every boundary
             step = mean([budget.step, step])
         turns = [arm.first_turn or 0.0, *arm.turns]
         if not base:
@@ -120,14 +119,14 @@ def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         room = _room(arms, arm)
         process_seconds = arms.process_seconds(arm)
     busy = not arms.other_programs.are_avoided
-    surveyed = replace(_surveyed(job, told, ceiling, busy=busy), process_seconds=process_seconds)
+    surveyed = replace(_surveyed(job, answer, ceiling, busy=busy), process_seconds=process_seconds)
     if surveyed.total_steps is None:
         raise JobError("max_steps", "is not given, and the data has no length", "say how long: max_steps=10_000")
-    return Look(
+    return PlanProfile(
         surveyed=surveyed,
-        proposed=tuple(map(choice_of, told["proposed"])),
-        treats=told["treats"],
-        length=Length(
+        proposed=tuple(map(choice_of, answer["proposed"])),
+        treats=answer["treats"],
+        length=RunLength(
             steps=surveyed.total_steps,
             epochs=surveyed.total_epochs or 1,
             evaluations=surveyed.evaluations,
@@ -144,6 +143,13 @@ def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
     )
 
 
+def ask_budget(arm: Arm, *, steps: int, called: str = "plain") -> tuple[Budget, Around, float]:
+    """The budget of an arm's plan, over so many steps and one evaluation; what else its bounds depend on; and the
+    seconds that measuring the length of an evaluation takes. Raises ArmFailed."""
+    found = arm.ask("budget", steps=steps)
+    return Budget(arm=called, **found["spent"]), Around(**found["around"]), found["evaluating"]
+
+
 def _room(arms: Arms, arm: Arm) -> int:
     """How many arms like this one, which lives, fit beside each other, on the host and on its device."""
     beside = arms.room(arm.held_bytes)
@@ -153,22 +159,22 @@ def _room(arms: Arms, arm: Arm) -> int:
     return 1 + beside
 
 
-def _surveyed(job: str, told: dict[str, Any], ceiling: Preserves, *, busy: bool) -> Surveyed:
-    proven_on = ProvenOn(**told["proven_on"])
+def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: bool) -> Surveyed:
+    proven_on = ProvenOn(**answer["proven_on"])
     environment = environment_of(proven_on)
     return Surveyed(
-        key=key_of(told, environment, busy=busy),
+        key=key_of(answer, environment, busy=busy),
         job=printable(job),
-        device=told["device"],
-        machine=told["machine"],
+        device=answer["device"],
+        machine=answer["machine"],
         environment=environment,
-        fingerprint=Fingerprint(**told["fingerprint"]),
+        fingerprint=Fingerprint(**answer["fingerprint"]),
         proven_on=proven_on,
-        total_steps=told["total_steps"],
-        total_epochs=told["total_epochs"],
-        evaluations=told["evaluations"],
-        stops_early=told["stops_early"],
-        refused=told["refused"],
-        seed=told["seed"],
+        total_steps=answer["total_steps"],
+        total_epochs=answer["total_epochs"],
+        evaluations=answer["evaluations"],
+        stops_early=answer["stops_early"],
+        refused=answer["refused"],
+        seed=answer["seed"],
         ceiling=ceiling,
     )

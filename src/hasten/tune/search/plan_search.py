@@ -1,13 +1,13 @@
-"""The search: from a job to the plan that is proven to end its planned run soonest.
+"""The search for a plan: rounds of trials, the proofs, the confirmation, and the report.
 
-1. A look at the plain job: what every technique says of it, where its seconds go, how long a step takes.
-2. Waves of heats (waves.py): what is faster beside the plan so far joins it, and what only looks so may, as doubtful.
-3. Every choice that joined is proven to preserve what it claims (proofs.py); what does not, goes.
-4. The whole plan is confirmed on new windows, and what earns nothing there goes as well (final.py).
-5. Where training may change, what changes it is judged by whole runs, on top of that plan (target.py).
+1. Profile the baseline: what can be tried, and how long things take.
+2. Rounds: choices that are faster join the plan (rounds.py).
+3. Prove that the choices preserve what they claim (proof/proofs.py).
+4. Confirm the whole plan beside the baseline, and remove what earns nothing (confirmation.py).
+5. Where the ceiling allows it, judge what changes training by whole runs, on top of that plan (target.py).
 
-Whatever is found out is a record of the file of trials, kept as soon as it is known. A search that is told the records
-of an earlier one on the same job and machine repeats none of its trials, only the proofs and the end.
+Every result is a record of the file of trials, written as soon as it is known. A search that gets the records of an
+earlier one on the same job and machine repeats none of its trials, only the proofs and the confirmation.
 """
 
 from __future__ import annotations
@@ -37,29 +37,28 @@ from hasten.tune.proof.by_losses import SEEDS, ShortRuns
 from hasten.tune.proof.proofs import prove
 from hasten.tune.search.candidates import plan_of, same
 from hasten.tune.search.compared_arm import WINDOW_SECONDS, Entry
-from hasten.tune.search.comparison import Pace, run_heat
+from hasten.tune.search.comparison import ComparisonSettings, compare_arms
 from hasten.tune.search.confirmation import PLAIN, WHOLE, confirm
-from hasten.tune.search.needed import REPORT_SECONDS, SLACK
 from hasten.tune.search.objective import speedup, spread_over
-from hasten.tune.search.plan_profile import Look, look_at
-from hasten.tune.search.round_trials import Heats, watching
-from hasten.tune.search.rounds import Waves
-from hasten.tune.search.search_log import SHARE_OF_CURVES, Ledger, Options
-from hasten.tune.search.target import Gained, judge_training
-from hasten.tune.search.time_needed import last_pace, last_seconds
+from hasten.tune.search.plan_profile import PlanProfile, profile_plan
+from hasten.tune.search.round_trials import RoundTrials, watching
+from hasten.tune.search.rounds import SearchRounds
+from hasten.tune.search.search_log import SHARE_OF_CURVES, Options, SearchLog
+from hasten.tune.search.target import TargetGain, judge_training
+from hasten.tune.search.time_needed import REPORT_SECONDS, SLACK, confirmation_seconds, confirmation_settings
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed
 
 
 @dataclass(kw_only=True, slots=True)
 class Found:
-    """What a search has come to. proven: the best plan that is proven so far; gained: what may be added to it that
-    changes training, None where nothing may, or nothing is sooner at the target."""
+    """profile: of the baseline. proven: the best plan that is proven so far; gained: what may be added to it that
+    changes training, None where nothing may, or nothing reaches the target sooner."""
 
-    look: Look
-    ledger: Ledger
+    profile: PlanProfile
+    log: SearchLog
     proven: Confirmed | None = None
-    gained: Gained | None = None
+    gained: TargetGain | None = None
     interrupt: KeyboardInterrupt | None = None  # that ended the search
 
     @property
@@ -72,8 +71,8 @@ class Found:
 
 
 class Search:
-    """Call it once. keep: takes every record as soon as it is known; tell: what the search is at; earlier: the records
-    of a search of the same key; began: by time.monotonic(), when its time began, None for now."""
+    """Call it once. keep: receives every record as soon as it is known; report: what the search is doing; earlier: the
+    records of a search of the same key; began: by time.monotonic(), when its time began, None for now."""
 
     def __init__(
         self,
@@ -82,32 +81,32 @@ class Search:
         options: Options,
         *,
         keep: Callable[[Record], None],
-        tell: Callable[[Doing], None],
+        report: Callable[[Doing], None],
         earlier: Callable[[Surveyed], Sequence[Record]],
         began: float | None = None,
     ) -> None:
         self._arms, self._earlier = arms, earlier
         began = time.monotonic() if began is None else began
         lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
-        self._ledger = Ledger(options=options, keep=keep, tell=tell, lost_seconds=lost_seconds, began=began)
-        self._looked = dict[tuple[str, ...], Look]()
-        self._look_anew = partial(look_at, arms, job, options.ceiling)
+        self._log = SearchLog(options=options, keep=keep, report=report, lost_seconds=lost_seconds, began=began)
+        self._profiles = dict[tuple[str, ...], PlanProfile]()
+        self._profile_anew = partial(profile_plan, arms, job, options.ceiling)
 
     def __call__(self) -> Found:
-        """Raises ArmFailed when the plain job itself fails, and NotMeasurable where other programs never left the
-        processor to it before a plan was proven. A KeyboardInterrupt ends the search, not what it found."""
-        ledger = self._ledger
-        ledger.tell(Doing(what="looking at the job as it is"))
-        look = self._look_at(())
-        ledger.known = self._earlier(look.surveyed)
-        ledger.keep(look.surveyed)
-        ledger.keep(look.budget)
-        look = replace(look, costs=_last_costs(ledger.known))
-        found = Found(look=look, ledger=ledger)
+        """Raises ArmFailed when the baseline fails, and NotMeasurable where other programs never left the processor to
+        it before a plan was proven. A KeyboardInterrupt ends the search, and returns what it found."""
+        log = self._log
+        log.report(Doing(what="profiling the baseline"))
+        profile = self._profile_of(())
+        log.known = self._earlier(profile.surveyed)
+        log.keep(profile.surveyed)
+        log.keep(profile.budget)
+        profile = replace(profile, costs=_last_costs(log.known))
+        found = Found(profile=profile, log=log)
         try:
-            heats = Heats(arms=self._arms, ledger=ledger, plain=look)
-            joined = Waves(heats=heats, look_at=self._look_at).run()
-            found.look = heats.plain
+            trials = RoundTrials(arms=self._arms, log=log, baseline=profile)
+            joined = SearchRounds(trials=trials, profile_of=self._profile_of).run()
+            found.profile = trials.baseline
             base = self._prove(found, (*joined.sure, *joined.doubtful))
             self._confirm(found, base, [choice for choice in base if choice in joined.doubtful])
             self._show(found)
@@ -116,7 +115,7 @@ class Search:
         except NotMeasurable as error:
             if not found.has_plan:
                 raise
-            ledger.tell(Doing(what=f"{error.what}; what was proven before stays", stays=True))
+            log.report(Doing(what=f"{error.what}; what was proven before stays", stays=True))
         except KeyboardInterrupt as interrupt:
             found.interrupt = interrupt
         return found
@@ -124,76 +123,76 @@ class Search:
     def _end(self, found: Found) -> None:
         choices = found.proven.choices if found.proven is not None else ()
         choices = found.gained.choices if found.gained is not None else choices
-        self._ledger.keep(Ended(choices=tuple(choices), seconds=self._ledger.seconds))
+        self._log.keep(Ended(choices=tuple(choices), seconds=self._log.seconds))
 
-    def _look_at(self, base: Sequence[Choice]) -> Look:
-        """At the job under a plan of these choices, once for each plan."""
+    def _profile_of(self, base: Sequence[Choice]) -> PlanProfile:
+        """Of the job under a plan of these choices, once for each plan."""
         name = _name(base)
-        if name not in self._looked:
-            self._looked[name] = self._look_anew(base)
-        return self._looked[name]
+        if name not in self._profiles:
+            self._profiles[name] = self._profile_anew(base)
+        return self._profiles[name]
 
-    def _nearest_look(self, base: Sequence[Choice], plain: Look) -> Look:
-        """At as many of these choices as a plan had that was looked at; plain: what is known of none."""
-        names = [name for name in self._looked if name and {*name} <= {*_name(base)}]
-        return self._looked[max(names, key=len)] if names else plain
+    def _nearest_profile(self, base: Sequence[Choice], baseline: PlanProfile) -> PlanProfile:
+        """Of the profiled plan that has most of these choices and no others."""
+        names = [name for name in self._profiles if name and {*name} <= {*_name(base)}]
+        return self._profiles[max(names, key=len)] if names else baseline
 
     def _prove(self, found: Found, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
-        look, ledger = found.look, self._ledger
-        pair_seconds = look.step_seconds + self._nearest_look(base, look).step_seconds
-        steps = int(ledger.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
+        profile, log = found.profile, self._log
+        pair_seconds = profile.step_seconds + self._nearest_profile(base, profile).step_seconds
+        steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(
-            first_seed=look.surveyed.seed,
-            steps=min(steps, look.length.steps),
-            seconds_left=lambda: ledger.seconds_left,
+            first_seed=profile.surveyed.seed,
+            steps=min(steps, profile.length.steps),
+            seconds_left=lambda: log.seconds_left,
         )
-        return prove(self._arms, base, ledger, runs)
+        return prove(self._arms, base, log, runs)
 
     def _confirm(self, found: Found, base: tuple[Choice, ...], doubtful: Sequence[Choice]) -> None:
         if not base:
             return
 
-        look = found.look
+        profile = found.profile
 
         def kept(confirmed: Confirmed) -> Confirmed:
-            plain = spread_over(confirmed.plain, look.costs)
-            confirmed, found.look = replace(confirmed, plain=plain), replace(look, costs=plain)
-            self._ledger.keep(confirmed)
+            plain = spread_over(confirmed.plain, profile.costs)
+            confirmed, found.profile = replace(confirmed, plain=plain), replace(profile, costs=plain)
+            self._log.keep(confirmed)
             return confirmed
 
         def proven(confirmed: Confirmed) -> None:
             if not self._is_spoiled(confirmed):
                 found.proven = kept(confirmed)
 
-        pace = self._last_pace(look, base, doubtful)
+        settings = self._settings(profile, base, doubtful)
 
-        def again(left: Sequence[Choice]) -> Pace | None:
+        def again(left: Sequence[Choice]) -> ComparisonSettings | None:
             still = [choice for choice in left if choice in doubtful]
-            return self._last_pace(look, left, still) if self._has_time_for_last(look, left, still) else None
+            return self._settings(profile, left, still) if self._has_time_for(profile, left, still) else None
 
-        self._ledger.tell(Doing(what="confirming"))
+        self._log.report(Doing(what="confirming"))
         run = partial(
             confirm,
             self._arms,
             base,
-            pace,
-            look.length,
-            watching(self._ledger, "confirming"),
+            settings,
+            profile.length,
+            watching(self._log, "confirming"),
             proven,
-            room=look.room,
+            room=profile.room,
             doubtful=doubtful,
             again=again,
         )
         try:
             final = run()
             if self._is_spoiled(final.confirmed):
-                with self._ledger.on_top():
+                with self._log.on_top():
                     final = run()
         except ArmFailed as failure:
             if found.proven is None:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
-                self._ledger.note_failure(base, failure, who)
+                self._log.add_failure(base, failure, who)
             return
         if self._is_spoiled(final.confirmed):
             noise = final.confirmed.noise
@@ -204,8 +203,8 @@ class Search:
             )
         if found.proven is None:
             kept(final.confirmed)
-        for name, sizes in final.outcome.memory.items():
-            self._ledger.keep(Memory(arm=name, bytes=sizes))
+        for name, sizes in final.comparison.memory.items():
+            self._log.keep(Memory(arm=name, bytes=sizes))
 
     def _is_spoiled(self, confirmed: Confirmed) -> bool:
         """Whether something but other programs' use of the processor changed the speed meanwhile: then the job differs
@@ -213,67 +212,67 @@ class Search:
         return self._arms.other_programs.are_avoided and differs_from_itself(confirmed.noise)
 
     def _change_training(self, found: Found) -> None:
-        """These runs come on top of the time that the search was given."""
+        """These runs are not counted as the search's time."""
 
-        def won(gained: Gained) -> None:
+        def won(gained: TargetGain) -> None:
             found.gained = gained
 
         base = () if found.proven is None else found.proven.choices
-        judge_training(self._arms, self._ledger, found.look, base, won)
+        judge_training(self._arms, self._log, found.profile, base, won)
 
-    def _last_pace(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> Pace:
-        sure, nearest = _others(base, doubtful), self._nearest_look(base, look)
-        return last_pace(look, nearest, sure, doubtful, self._once(base, nearest), self._seconds_to_report)
+    def _settings(
+        self, baseline: PlanProfile, base: Sequence[Choice], doubtful: Sequence[Choice]
+    ) -> ComparisonSettings:
+        """Of a confirmation, for the time that is left."""
+        sure, nearest = _others(base, doubtful), self._nearest_profile(base, baseline)
+        once = self._once(base, nearest)
+        return confirmation_settings(baseline, nearest, sure, doubtful, once, self._seconds_to_report)
 
-    def _has_time_for_last(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
-        sure, nearest = _others(base, doubtful), self._nearest_look(base, look)
-        needed = last_seconds(look, nearest, sure, doubtful, once=self._once(base, nearest))
+    def _has_time_for(self, baseline: PlanProfile, base: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
+        sure, nearest = _others(base, doubtful), self._nearest_profile(base, baseline)
+        needed = confirmation_seconds(baseline, nearest, sure, doubtful, once=self._once(base, nearest))
         return needed < self._seconds_to_report
 
     @property
     def _seconds_to_report(self) -> float:
-        return (self._ledger.seconds_left - REPORT_SECONDS) / SLACK
+        return (self._log.seconds_left - REPORT_SECONDS) / SLACK
 
-    def _once(self, base: Sequence[Choice], look: Look) -> float:
-        """Seconds that a process of this plan pays once, such as for compiling, beyond those that the look says."""
-        beyond = look.start_seconds + look.length.process_seconds
+    def _once(self, base: Sequence[Choice], profile: PlanProfile) -> float:
+        """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile."""
+        beyond = profile.start_seconds + profile.length.process_seconds
         return max(0.0, *(self._one_off(choice) - beyond for choice in base))
 
     def _one_off(self, choice: Choice) -> float:
         """Seconds that an arm with this choice paid once, such as for compiling."""
-        last = self._ledger.last_trial(choice)
+        last = self._log.last_trial(choice)
         return 0.0 if last is None or last.costs is None else last.costs.one_off
 
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _show(self, found: Found) -> None:
-        """What nothing is decided by: the plan's own budget, its rates, and the way to it choice by choice. Where an
+        """Records for the report only: the plan's own budget, its rates, and the way to it choice by choice. Where an
         arm of these fails, the plan stays proven, and the report lacks them."""
         if found.proven is None:
             return
         try:
             self._show_plan(found, found.proven)
         except (ArmFailed, InvalidMeasurement) as failure:
-            self._ledger.tell(Doing(what=f"a part of the report is missing: {failure}"))
+            self._log.report(Doing(what=f"a part of the report is missing: {failure}"))
 
     def _show_plan(self, found: Found, proven: Confirmed) -> None:
-        self._ledger.tell(Doing(what="looking at the plan"))
-        self._ledger.keep(self._look_at(proven.choices).budget)
+        self._log.report(Doing(what="profiling the plan"))
+        self._log.keep(self._profile_of(proven.choices).budget)
         with self._arms.start("rates", plan_of(proven.choices)) as arm:
             traced = arm.ask("rates")
-        columns = {name: tuple(values) for name, values in traced.items()}
-        self._ledger.keep(Rates(**columns))
-        for step in self._way(found.look, proven):
-            self._ledger.keep(step)
+        self._log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
+        for step in self._way(found.profile, proven):
+            self._log.keep(step)
 
-    def _way(self, look: Look, proven: Confirmed) -> list[Step]:
-        """The planned run's seconds with one choice more at a time. Nothing where it would take time that is not left.
-        Of a plan of three choices it takes none where the first one was tried alone: that trial tells.
-
-        The last steps are known: the plan was measured, and beside it the plan without its last choice.
-        """
+    def _way(self, profile: PlanProfile, proven: Confirmed) -> list[Step]:
+        """The planned run's seconds with one choice more at a time. Nothing where there is no time to measure them. The
+        last steps are known: the plan was measured, and beside it the plan without its last choice."""
         choices, plain, planned = proven.choices, proven.plain.total, proven.planned_seconds
-        ratios = self._first_choices(look, choices[:-2])
+        ratios = self._first_choices(profile, choices[:-2])
         if ratios is None:
             return []
         if len(choices) > 1:
@@ -294,36 +293,36 @@ class Search:
             steps.append(Step(choice=choice, total=plain / ratio.ratio, low=plain / ratio.high, high=plain / ratio.low))
         return steps
 
-    def _first_choices(self, look: Look, choices: Sequence[Choice]) -> list[Speedup] | None:
-        """How many times as fast as the plain job the first one of them is, the first two, and so on."""
+    def _first_choices(self, profile: PlanProfile, choices: Sequence[Choice]) -> list[Speedup] | None:
+        """How many times as fast as the baseline the first one of them is, the first two, and so on."""
         if not choices:
             return []
-        needed = (len(choices) + 1) * (look.arm_start_seconds + LEAST_PAIRS * look.window_seconds)
-        if self._ledger.seconds_left < needed:
+        needed = (len(choices) + 1) * (profile.arm_start_seconds + LEAST_PAIRS * profile.window_seconds)
+        if self._log.seconds_left < needed:
             return self._first_alone(choices)
         names = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
         entries = [Entry(name=name, plan=plan_of(first), stays=True) for name, first in names.items()]
-        pace = Pace(
-            steps=look.steps_in(WINDOW_SECONDS),
-            evaluations=look.evaluations_at_the_end,
-            looks=(),
-            resident=len(entries) < look.room,
+        settings = ComparisonSettings(
+            steps=profile.steps_in(WINDOW_SECONDS),
+            evaluations=profile.evaluations_at_the_end,
+            checks=(),
+            resident=len(entries) < profile.room,
         )
-        watch = watching(self._ledger, "showing the way")
-        outcome = run_heat(self._arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, watch)
-        if outcome.failed:
+        base, watch = Entry(name=PLAIN, plan=plan_of([])), watching(self._log, "measuring choice by choice")
+        compared = compare_arms(self._arms, base, entries, settings, profile.length, watch)
+        if compared.failed:
             return None
-        return [speedup(outcome.base, outcome.seen[name], look.length) for name in names]
+        return [speedup(compared.base, compared.measured[name], profile.length) for name in names]
 
     def _first_alone(self, choices: Sequence[Choice]) -> list[Speedup] | None:
         """By the trial that it joined by; None for more than one, and where it was not tried alone."""
-        trials = [tried for tried in self._ledger.tried if not tried.on and same(tried.choice, choices[0])]
+        trials = [tried for tried in self._log.tried if not tried.on and same(tried.choice, choices[0])]
         found = [tried.speedup for tried in trials if tried.speedup is not None]
         return found[-1:] if len(choices) == 1 and found else None
 
 
 def _last_costs(known: Sequence[Record]) -> Costs | None:
-    """Of the plain job, in an earlier search."""
+    """Of the baseline, in an earlier search."""
     for record in reversed(known):
         if isinstance(record, Plain):
             return record.costs

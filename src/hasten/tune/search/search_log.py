@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
-from hasten.tune.search.candidates import OUT_OF_TIME, Left, same
+from hasten.tune.search.candidates import OUT_OF_TIME, Skipped, same
 from hasten.tune.trials.trial_outcome import ArmFailed
 
 SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
@@ -17,7 +17,7 @@ SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """seconds: that the search may take, beyond which nothing new is tried; ceiling: the loosest class that is tried;
+    """seconds: that the search may take, after which it tries nothing new; ceiling: the loosest class that is tried;
     only: names of techniques, None for all."""
 
     seconds: float = 60.0
@@ -26,25 +26,25 @@ class Options:
 
 
 @dataclass(kw_only=True, slots=True)
-class Ledger:
-    """keep: takes every record as soon as it is known; tell: what the search is at; known: records of an earlier search
-    on the same job and machine, whose trials need not be repeated; lost_seconds: that other programs cost so far, which
-    are not the search's."""
+class SearchLog:
+    """keep: receives every record as soon as it is known; report: what the search is doing; known: records of an
+    earlier search of the same key, whose trials are not repeated; lost_seconds: that other programs cost so far, which
+    are not counted as the search's."""
 
     options: Options
     keep: Callable[[Record], None]
-    tell: Callable[[Doing], None]
+    report: Callable[[Doing], None]
     lost_seconds: Callable[[], float] = lambda: 0.0
     known: Sequence[Record] = ()
     tried: list[Tried] = field(default_factory=list[Tried])
     proofs: list[Proven] = field(default_factory=list[Proven])
-    heats: int = 0  # that were run, and not remembered
+    comparisons: int = 0  # that were run, and not remembered
     began: float = field(default_factory=time.monotonic)
     _on_top: float = 0.0
 
     def __post_init__(self) -> None:
-        tell = self.tell
-        self.tell = lambda doing: tell(replace(doing, of_search=self.seconds_left))
+        report = self.report
+        self.report = lambda doing: report(replace(doing, of_search=self.seconds_left))
 
     @property
     def seconds(self) -> float:
@@ -64,22 +64,22 @@ class Ledger:
         finally:
             self._on_top += self.seconds - before - (self.lost_seconds() - lost_before)
 
-    def note(self, record: Tried | Proven) -> None:
+    def add(self, record: Tried | Proven) -> None:
         if isinstance(record, Tried):
             self.tried.append(record)
         else:
             self.proofs.append(record)
         self.keep(record)
 
-    def note_failure(self, choices: Sequence[Choice], failure: ArmFailed, who: str = "the plan with it") -> None:
-        """Choices that went well alone, and whose plan then failed, or the job beside it."""
+    def add_failure(self, choices: Sequence[Choice], failure: ArmFailed, who: str = "the plan with it") -> None:
+        """Of choices that went well alone, and whose plan then failed, or the job beside it."""
         for choice in choices:
-            reason = f"{who} failed: {failure.fate.value}: {failure.what}"
-            self.note(Proven(choice=choice, passes=False, reason=reason, unanswered=True))
+            reason = f"{who} failed: {failure.reason}"
+            self.add(Proven(choice=choice, passes=False, reason=reason, unanswered=True))
 
-    def leave(self, left: Sequence[Left], base: tuple[Choice, ...]) -> None:
-        for each in left:
-            self.note(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
+    def skip(self, skipped: Sequence[Skipped], base: tuple[Choice, ...]) -> None:
+        for each in skipped:
+            self.add(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
 
     @property
     def not_reached(self) -> list[str]:
@@ -89,8 +89,8 @@ class Ledger:
         return [name for name in late if name not in tried]
 
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
-        """What an earlier search found out about a choice on top of these. A failure is tried again, and so is what had
-        to leave before its answer was known, and what claims bits, may join, and was not yet compared."""
+        """What an earlier search found out about a choice on top of these. Not a failure; not what was dropped before
+        it reached significance; not what claims bits, may join, and was not yet compared."""
         for tried in self.known:
             if not isinstance(tried, Tried) or not same(tried.choice, choice):
                 continue
@@ -102,19 +102,19 @@ class Ledger:
         return None
 
     def _proof_by(self, tried: Tried) -> Proven | None:
-        """What the windows of a remembered trial proved, which stands right behind it; what was proven later was proven
-        of a plan, in which others may have been to blame."""
+        """What the windows of a remembered trial proved: the record right behind it. A later proof is of a plan, in
+        which other choices may be at fault."""
         position = next(number for number, record in enumerate(self.known) if record is tried)
         following = next(iter(self.known[position + 1 : position + 2]), None)
         return following if isinstance(following, Proven) and same(following.choice, tried.choice) else None
 
-    def note_remembered(self, tried: Tried) -> None:
-        self.note(tried)
+    def add_remembered(self, tried: Tried) -> None:
+        self.add(tried)
         if _claims_bits(tried) and (proof := self._proof_by(tried)) is not None:
-            self.note(proof)
+            self.add(proof)
 
     def last_trial(self, choice: Choice) -> Tried | None:
-        """The last time that an arm was started for it; what was left out by a rule or a bound may be tried later."""
+        """The last time that an arm was started for it; what was skipped may be tried later."""
         trials = [each for each in self.tried if same(choice, each.choice) and each.verdict != "skipped"]
         return trials[-1] if trials else None
 

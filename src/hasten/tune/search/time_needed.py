@@ -1,64 +1,122 @@
-"""How long the last heat takes, and what it does with the time there is.
+"""Estimates the seconds of trials, proofs and the confirmation: what a search begins has to be finished in time.
 
-What it measures is quoted, so its windows should run as the planned run will. An arm that was stopped while others ran
-finds its caches cold, and the shorter its windows are, the more they tell of that. So the time goes to windows first,
-up to those of which the first step is a small part; then to more processes of each arm, as processes of the same code
-differ for as long as they live; and then to windows that are longer still.
+The confirmation uses the time that is left: first for windows in which the first step after a stop is a small part;
+then for several processes of each arm, because processes of the same code differ for as long as they live; and then for
+longer windows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Doing
 from hasten.measure.paired_timing import LEAST_PAIRS
-from hasten.tune.search.candidates import EVALUATION_ALONE
+from hasten.tune.proof.by_bits import STEPS_OF_AN_EPOCH
+from hasten.tune.proof.by_losses import FEWEST_STEPS, SEEDS
+from hasten.tune.search.candidates import EVALUATION_ALONE, SAME_GRADIENTS
 from hasten.tune.search.compared_arm import WINDOW_SECONDS
-from hasten.tune.search.comparison import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM, Pace
+from hasten.tune.search.comparison import REPEATS_OF_A_CONTROL, REPEATS_OF_AN_ARM, ComparisonSettings
 from hasten.tune.search.confirmation import FAR
-from hasten.tune.search.plan_profile import Look
+from hasten.tune.search.plan_profile import PlanProfile
+from hasten.tune.search.search_log import SHARE_OF_CURVES
+
+REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8  # of float64 references, and of the proof beside them
+STEPS_OF_REFERENCES = 32  # of the baseline, whose time the fewest references take at least
+STEPS_OF_SAME_GRADIENTS = 4  # of either arm
+REPORT_SECONDS = 2.0
+SLACK = 1.1  # a machine is not always as fast as when it was profiled
 
 SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window, whichever is less
 LONG_WINDOW_SECONDS = 2.0
 MOST_STARTS = 4  # processes of an arm
-CONTROLS = 3  # the plan and the plain job twice
+CONTROLS = 3  # the plan, and the baseline twice
 
 
-def last_pace(
-    plain: Look, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice], once: float, seconds: float
-) -> Pace:
-    """plain: the look at the job as it is; look: that at the plan, or at as much of it as was looked at; once: seconds
-    that a process of the plan pays beyond those, as for compiling; seconds: that there are."""
+def arm_seconds(profile: PlanProfile, choice: Choice) -> float:
+    """Of trying one choice on top of the profiled plan."""
+    if choice.technique in EVALUATION_ALONE:
+        return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.evaluating_seconds
+    return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.window_seconds
+
+
+def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls: int) -> float:
+    """Of trying these beside so many arms of the profiled plan."""
+    tried = math.fsum(arm_seconds(profile, choice) for choice in choices)
+    return tried + controls * (profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds)
+
+
+def end_seconds(
+    baseline: PlanProfile, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice], asked: float
+) -> float:
+    """Of the proofs, the confirmation and the report of a plan that may have these choices.
+
+    profile: the last one; asked: seconds that the whole search was given.
+    """
+    proofs = _proofs_seconds(baseline, profile, [*sure, *doubtful], asked)
+    return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, sure, doubtful))
+
+
+def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
+    claims, seconds = {choice.preserves for choice in choices}, 0.0
+    rounding = {choice.technique for choice in choices if choice.preserves is Preserves.ROUNDING}
+    if Preserves.BITS in claims:
+        seconds += 2 * (baseline.start_seconds + 2 * STEPS_OF_AN_EPOCH * baseline.step_seconds)
+    if rounding - SAME_GRADIENTS:
+        references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
+        seconds += references + STEPS_OF_GRADIENTS * baseline.step_seconds
+    elif rounding:
+        seconds += 2 * (baseline.start_seconds + STEPS_OF_SAME_GRADIENTS * baseline.step_seconds)
+    if Preserves.STATISTICS in claims:
+        fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
+        seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
+    return seconds
+
+
+def warning_of(step_seconds: float, needed_seconds: float, seconds_left: float) -> Doing | None:
+    """That the shortest search that can find a plan takes longer than there is time; None where it does not. The first
+    trial of the most promising choice, its proof and its confirmation are run whatever the time."""
+    if needed_seconds <= seconds_left:
+        return None
+    needed = f"{needed_seconds:.0f} s" if needed_seconds < 120 else f"{math.ceil(needed_seconds / 60)} min"
+    what = (
+        f"a step takes {step_seconds:.3g} s, so the shortest search that can find a plan takes about {needed} more, "
+        f"and --seconds leaves {max(seconds_left, 0):.0f} s; Ctrl-C ends it"
+    )
+    return Doing(what=what, stays=True)
+
+
+# ── the confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def confirmation_settings(
+    baseline: PlanProfile,
+    profile: PlanProfile,
+    sure: Sequence[Choice],
+    doubtful: Sequence[Choice],
+    once: float,
+    seconds: float,
+) -> ComparisonSettings:
+    """profile: of the plan, or of as much of it as was profiled; once: seconds that a process of the plan pays beyond
+    those, as for compiling; seconds: that there are."""
 
     def fits(steps: int, starts: int = 1) -> bool:
-        return last_seconds(plain, look, sure, doubtful, once=once, steps=steps, starts=starts) <= seconds
+        needed = confirmation_seconds(baseline, profile, sure, doubtful, once=once, steps=steps, starts=starts)
+        return needed <= seconds
 
-    short, long = plain.steps_in(WINDOW_SECONDS), plain.steps_in(LONG_WINDOW_SECONDS)
-    settled = max(short, min(SETTLED_STEPS, plain.steps_in(SETTLED_SECONDS)))
+    short, long = baseline.steps_in(WINDOW_SECONDS), baseline.steps_in(LONG_WINDOW_SECONDS)
+    settled = max(short, min(SETTLED_STEPS, baseline.steps_in(SETTLED_SECONDS)))
     steps, starts = _most(range(short, settled + 1), fits), 1
     if steps == settled:
         starts = _most(range(1, MOST_STARTS + 1), lambda starts: fits(settled, starts))
         steps = _most(range(settled, long + 1), lambda steps: fits(steps, starts))
-    return Pace(steps=steps, evaluations=plain.evaluations_at_the_end, starts=starts)
+    return ComparisonSettings(steps=steps, evaluations=baseline.evaluations_at_the_end, starts=starts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastArms:
-    """What final.py has in the last heat. processes, windows: of the plain job, and of the plan with what is left of it
-    without some of its choices; evaluations: that are timed, of all arms."""
-
-    plain_processes: int
-    plan_processes: int
-    plain_windows: int
-    plan_windows: int
-    evaluations: int
-
-
-def last_seconds(
-    plain: Look,
-    look: Look,
+def confirmation_seconds(
+    baseline: PlanProfile,
+    profile: PlanProfile,
     sure: Sequence[Choice],
     doubtful: Sequence[Choice],
     *,
@@ -66,43 +124,32 @@ def last_seconds(
     steps: int | None = None,
     starts: int = 1,
 ) -> float:
-    """Seconds of the last heat. steps: of a window; the fewest, where none are given."""
-    steps = plain.steps_in(WINDOW_SECONDS) if steps is None else steps
-    arms = last_arms(plain, sure, doubtful, starts, is_far=plain.step_seconds > FAR * look.step_seconds)
-    return (
-        arms.plain_processes * plain.seconds_to_start(steps)
-        + arms.plan_processes * (look.seconds_to_start(steps) + once)
-        + arms.plain_windows * steps * plain.step_seconds
-        + arms.plan_windows * steps * look.step_seconds
-        + arms.evaluations * look.evaluating_seconds
-    )
-
-
-def last_arms(
-    plain: Look, sure: Sequence[Choice], doubtful: Sequence[Choice], starts: int, *, is_far: bool
-) -> LastArms:
-    """is_far: whether the plan is so much faster that the second plain process leaves early. What surely earns mostly
-    does so as well."""
-    choices, room = [*sure, *doubtful], plain.room
+    """steps: of a window; None for the fewest. Arms without a sure choice are assumed to be dropped early, and so is
+    the second process of the baseline where the plan is far faster."""
+    steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
+    choices, room = [*sure, *doubtful], baseline.room
     singles = len(choices) if len(choices) > 1 else 0
     pair = 1 if len(doubtful) > 1 and len(choices) > len(doubtful) else 0
     together = CONTROLS + singles + pair <= room
     shorter = singles + (pair if together else 0)
     groups = 0 if together else math.ceil(singles / max(room - 1, 1))  # each beside the whole plan again
     first_arms, more_arms = (CONTROLS + shorter, 0) if together else (CONTROLS, groups + shorter)
-    first = starts if first_arms <= room else LEAST_PAIRS  # who has no place is a new process at every turn
+    first = starts if first_arms <= room else LEAST_PAIRS  # an arm that does not fit is a new process in every repeat
     more = starts if room > 1 else LEAST_PAIRS
-    rounds = LEAST_PAIRS * (1 + groups + shorter - singles)
+    is_far = baseline.step_seconds > FAR * profile.step_seconds
+    plain_windows = LEAST_PAIRS + (REPEATS_OF_A_CONTROL if is_far else LEAST_PAIRS)
+    plan_windows = LEAST_PAIRS * (1 + groups + shorter - singles)
     if singles:
-        rounds += ROUNDS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
+        plan_windows += REPEATS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
     evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
-    always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every round
-    return LastArms(
-        plain_processes=2 * first,
-        plan_processes=(first_arms - 2) * first + more_arms * more,
-        plain_windows=LEAST_PAIRS + (ROUNDS_OF_A_CONTROL if is_far else LEAST_PAIRS),
-        plan_windows=rounds,
-        evaluations=(first_arms + more_arms - always) * plain.evaluations_at_the_end + always * LEAST_PAIRS,
+    always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
+    evaluations = (first_arms + more_arms - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
+    return (
+        2 * first * baseline.seconds_to_start(steps)
+        + ((first_arms - 2) * first + more_arms * more) * (profile.seconds_to_start(steps) + once)
+        + plain_windows * steps * baseline.step_seconds
+        + plan_windows * steps * profile.step_seconds
+        + evaluations * profile.evaluating_seconds
     )
 
 

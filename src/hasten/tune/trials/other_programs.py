@@ -1,9 +1,9 @@
 """Measures again what other programs disturbed.
 
 While another program uses the processor, one compute thread can be faster than two, and a search would prove what the
-load did. So a round of windows is kept only if other programs took none of the processor's time that its arms could
-have used (measure/busy.py). Otherwise its windows are dropped, whatever they say, and the round runs again once the
-machine is quiet. What is dropped is decided by the load alone, never by a window's seconds.
+load did. So measurements are kept only where other programs took none of the processor's time that the arms could have
+used (measure/busy.py). Otherwise they are dropped and repeated once the machine is quiet. The load alone decides what
+is dropped, never a measured second.
 
 The search waits for at most as long as it was asked to take. Then it ends without a verdict: NotMeasurable.
 """
@@ -20,32 +20,32 @@ from hasten.facts.trials import Doing
 from hasten.measure.processor_load import Load, LoadClock, busiest
 from hasten.tune.trials.process_tree import processor_seconds
 
-LOOK_SECONDS = 1.0  # between two looks at a machine that is not quiet
-LONGEST_WAIT_SECONDS = 5.0  # before it is tried again: what others use may be a core that no arm needs
+CHECK_SECONDS = 1.0  # between two checks of a machine that is not quiet
+LONGEST_WAIT_SECONDS = 5.0  # before another try: what others use may be a core that no arm needs
 
 Answer = TypeVar("Answer")
 
 
 class OtherPrograms:
-    """patience_seconds: of waiting and of measuring again, in all; None keeps every measurement. tell: what is waited
-    for. lost_seconds: that were waited or measured in vain so far. clock, pause: for tests."""
+    """patience_seconds: of waiting and of measuring again, in all; None keeps every measurement. report: receives what
+    is waited for. lost_seconds: that were waited or measured in vain so far. clock, pause: for tests."""
 
     def __init__(
         self,
         patience_seconds: float | None,
-        tell: Callable[[Doing], None] = lambda doing: None,
+        report: Callable[[Doing], None] = lambda doing: None,
         *,
-        clock: Callable[[], LoadClock] = lambda: LoadClock(_own_seconds),
+        clock: Callable[[], LoadClock] = lambda: LoadClock(lambda: processor_seconds(os.getpid())),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._patience_seconds, self._tell, self._clock, self._pause = patience_seconds, tell, clock, pause
+        self._patience_seconds, self._report, self._clock, self._pause = patience_seconds, report, clock, pause
         self._seconds = self._others_seconds = 0.0  # of what was kept
         self.lost_seconds = 0.0
-        self._has_told = False
+        self._has_warned = False
 
     @property
     def are_avoided(self) -> bool:
-        """Whether only what they did not disturb is kept."""
+        """Whether only undisturbed measurements are kept."""
         return self._patience_seconds is not None
 
     @property
@@ -54,7 +54,7 @@ class OtherPrograms:
         return self._others_seconds / self._seconds if self._seconds else 0.0
 
     def undisturbed(self, do: Callable[[], Answer], undo: Callable[[], object] = lambda: None) -> Answer:
-        """What `do` gives while other programs leave the processor to it; undo: drops what it has measured.
+        """What `do` returns while other programs leave the processor to it; undo: drops what it has measured.
 
         Raises NotMeasurable when the patience is over."""
         return self.all_undisturbed([do], undo)[0]
@@ -78,17 +78,17 @@ class OtherPrograms:
             self._wait(load, self._patience_seconds)
 
     def _wait(self, load: Load, patience_seconds: float) -> None:
-        """Until they leave the processor alone, or for so long that it is worth another try."""
-        if not self._has_told:
-            self._has_told = True
-            told = f"{_taken(load)}: what is measured meanwhile is dropped and measured again"
-            self._tell(Doing(what=told, stays=True))
+        """Until they leave the processor alone, or for so long that another try is worth it."""
+        if not self._has_warned:
+            self._has_warned = True
+            what = f"{_taken(load)}: what is measured meanwhile is dropped and measured again"
+            self._report(Doing(what=what, stays=True))
         waited_seconds = 0.0
         while not load.is_quiet and waited_seconds < LONGEST_WAIT_SECONDS:
             left = max(0.0, patience_seconds - self.lost_seconds)
-            self._tell(Doing(what=f"waiting: {_taken(load)}", seconds_left=left))
+            self._report(Doing(what=f"waiting: {_taken(load)}", seconds_left=left))
             clock = self._clock()
-            self._pause(LOOK_SECONDS)
+            self._pause(CHECK_SECONDS)
             load = clock.load()
             waited_seconds += load.seconds
             self._lose(load, patience_seconds)
@@ -106,10 +106,5 @@ class OtherPrograms:
 
 def _taken(load: Load) -> str:
     cores = "core" if load.cores == 1 else "cores"
-    return f"other programs take {load.share:.0%} of the processor ({load.others:.1f} of {load.cores} {cores})".replace(
-        "%", " %"
-    )
-
-
-def _own_seconds() -> float:
-    return processor_seconds(os.getpid())
+    share = f"{100 * load.share:.0f} %"
+    return f"other programs take {share} of the processor ({load.others:.1f} of {load.cores} {cores})"

@@ -1,28 +1,35 @@
 """What a process of `hasten train` takes around its training, whatever the plan.
 
-Arms are copies of a process that has loaded torch and hasten, and save nothing, so they pay for neither. Both are
-measured once for each search: a new interpreter imports what `hasten train` and the job's file import, and ends; and an
-arm saves a checkpoint, as the run does at its end.
+Arms are forked from a process that has loaded torch and hasten, and save nothing, so they pay for neither. Both are
+measured once in a search: a new interpreter imports what `hasten train` and the job's file import; and an arm saves a
+checkpoint, as the run does at its end.
 """
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.errors import HastenError
 from hasten.training.run import Run
 
-LONGEST_SECONDS = 120.0  # of importing; a job whose libraries take longer has its start left out
+LONGEST_SECONDS = 120.0  # of importing; the start of a job whose libraries take longer is not counted
 _OURS = ("hasten.cli", "hasten.entry", "torch._dynamo")  # torch imports the last one with the first optimizer
+
+LOADED_ONCE = frozenset({"PIL", "numpy", "pandas", "scipy", "skimage", "sklearn", "torch", "torchmetrics"})
+"""Libraries that start no thread, open no device and read no setting when they are imported. They are loaded once, in
+the process that arms are forked from; whatever else a job imports, each of its arms loads for itself."""
 
 
 def import_seconds(libraries: Sequence[str]) -> float:
     """Of a new interpreter with these libraries, from its start to its end. Where they cannot be imported, of one
-    without them: the job's own file says what is wrong with them."""
+    without them: the job's own file reports what is wrong with them."""
     program = f"import {', '.join((*_OURS, *libraries))}"
     began = time.perf_counter()
     try:
@@ -46,3 +53,21 @@ def saving_seconds(run: Run) -> float:
     except HastenError:
         return 0.0
     return cost.stall_seconds + cost.seconds
+
+
+def libraries_of(job: str) -> list[str]:
+    """Dotted names of what the file of a job, path/file.py:function, imports on its top level and may be loaded once.
+    None for a file that cannot be read or parsed: building the job reports what is wrong with it."""
+    try:
+        tree = ast.parse(Path(job.rpartition(":")[0]).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    firsts = {name: name.partition(".")[0] for node in tree.body for name in _imported(node)}
+    return [name for name, first in firsts.items() if first in LOADED_ONCE and find_spec(first) is not None]
+
+
+def _imported(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+        yield node.module

@@ -1,30 +1,37 @@
-"""The key of a search: a digest of all that a trial's result depends on, as far as it can be told.
+"""The key of a search: a digest of all that a trial's result depends on.
 
-A search that finds its own key in an earlier file of trials goes on from it, and believes every trial in there. So
-whatever may change a result changes the key: the code that runs (sources.py), the shapes of model and data, the length
-of the run, the machine, and the versions. What nobody can tell cheaply is left out: the values in the data, and the
-versions of other libraries.
+A search that finds its own key in an earlier file of trials resumes it. So whatever may change a result changes the
+key: the code that is loaded (hasten's, and all from outside of installed packages), the shapes of model and data, the
+length of the run, the machine and the versions. Not included are the values in the data, the versions of other
+libraries, and what a function imports later.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Mapping
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hasten.facts.plan import ProvenOn
 
 COUNTED = ("fingerprint", "proven_on", "machine", "total_steps", "total_epochs", "evaluations", "sources")
+HASTEN = Path(__file__).resolve().parents[2]
+_INSTALLED_INTO = frozenset({"site-packages", "dist-packages"})
 
 
-def key_of(told: Mapping[str, Any], environment: Mapping[str, str], *, busy: bool = False) -> str:
-    """told: what an arm with the plain job answers to "survey". busy: whether trials were measured however much other
-    programs used the processor."""
+def key_of(answer: Mapping[str, Any], environment: Mapping[str, str], *, busy: bool = False) -> str:
+    """answer: of an arm with the baseline to "survey". busy: whether trials were measured however much other programs
+    used the processor."""
     digest = hashlib.sha256()
-    for part in (*(told[name] for name in COUNTED), dict(environment), *(["busy"] if busy else [])):
+    for part in (*(answer[name] for name in COUNTED), dict(environment), *(["busy"] if busy else [])):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()[:16]
 
@@ -32,3 +39,35 @@ def key_of(told: Mapping[str, Any], environment: Mapping[str, str], *, busy: boo
 def environment_of(proven_on: ProvenOn) -> dict[str, str]:
     """Name -> version of what everything runs on."""
     return {"hasten": version("hasten"), "python": platform.python_version(), "torch": proven_on.torch}
+
+
+def digest_of_sources(job: str) -> str:
+    """Of what this process has loaded, whatever its place: a project that is moved keeps its digest.
+
+    job: its name; where it is in an installed package, all of that package counts."""
+    digest = hashlib.sha256()
+    of_hasten = (path for path in sorted(HASTEN.rglob("*")) if path.suffix in (".py", ".c"))
+    hastens = ((path.relative_to(HASTEN).as_posix(), path) for path in of_hasten)
+    for name, file in (*_own_modules(job.rpartition(":")[0].partition(".")[0]), *hastens):
+        try:
+            content = hashlib.sha256(file.read_bytes()).hexdigest()
+        except (OSError, ValueError):
+            content = "unreadable"
+        digest.update(f"{name!a} {content}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _own_modules(package: str) -> Iterator[tuple[str, Path]]:
+    """Name and file of every module that is no library's, by name, and of those in a package."""
+    standard = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
+    for name, module in sorted(sys.modules.copy().items()):
+        # Of a module that loads itself late, an attribute that it lacks would load it.
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if not isinstance(file, str) or name == "__main__":
+            continue
+        place = os.path.realpath(file)
+        parts = place.split(os.sep)
+        # Debian has a file of the standard library in /etc, and a link in its place.
+        is_library = file.startswith(standard) or place.startswith(standard) or not _INSTALLED_INTO.isdisjoint(parts)
+        if name.partition(".")[0] == package or not (is_library or Path(place).is_relative_to(HASTEN)):
+            yield name, Path(file)

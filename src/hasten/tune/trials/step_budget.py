@@ -1,67 +1,44 @@
-"""Where the seconds of a trial's steps go, measured on the steps that it takes anyway.
+"""Where the seconds of a trial's steps go, measured on steps that it takes anyway.
 
-A window is taken as ever, and a clock is read at the boundaries inside its steps (training/step_parts/phases.py). So
-the parts add up to the step by their definition, and what the boundaries do not enclose is its remainder:
+A clock is read at the boundaries inside the steps of a window, so the parts add up to the step:
 
-    data wait    until the next microbatch is here, without its way to the device. Loader workers read meanwhile, so it
-                 is what they leave to wait for, not what reading costs. The turns of the epochs are in no part.
-    transfer     putting batches on the device, laying images out for it, and the wait for the copy
+    data wait    until the next microbatch is here, without its transfer; turns of epochs are in no part
+    transfer     putting batches on the device, converting their memory layout, and the wait for the copy
     forward      with autocast and the loss
-    backward     with what weighs and scales the loss
+    backward     with weighing and scaling the loss
     optimizer    dividing by the count, unscaling, the finite check, clipping, updates, schedule and averages
     python       what is left: the loop that asks for a batch and hands it on
-    evaluation   one whole evaluation, by a part of its batches where it is long
+    evaluation   one whole evaluation, extrapolated from a part of its batches where it is long
 
-What "python" is not: the Python that runs inside a forward pass, a backward pass or an update, and the gaps that it
-leaves between operations. A clock at the boundaries cannot see it, and a profiler that could slows small operations
-most, which is where it matters. So those seconds stay with the part that they are spent in, where whatever removes them
-(compiled code, a fused update) is bounded by the whole of the part. Log lines are written by the training loop and not
-by a trial, so they are in no part either.
-
-On an accelerator every boundary waits for the stream that computes. What would have overlapped then runs one after the
-other, so the step is longer than one that nobody looks into; PlannedRun.step_seconds is there for that.
+Python that runs inside a forward pass, a backward pass or an update belongs to that part. On an accelerator every
+boundary waits for the computing stream, so the step is longer than an unobserved one; see PlannedRun.step_seconds.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from hasten.facts.trials import Budget
 from hasten.measure.speedup_bound import STEP, Part
+from hasten.training.probes.observed_run import observing
 from hasten.training.run import Run
-from hasten.training.step_parts.phases import Phase, phases_told
+from hasten.training.step_parts.phases import Phase
 from hasten.tune.search.bounds import Around
 from hasten.tune.trials.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
-
-if TYPE_CHECKING:  # an arm's process loads this file
-    from hasten.tune.trials.arms import Arm
 
 FULL = 0.8  # share of the memory there from which it is called full
 _PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UPDATE: Part.OPTIMIZER}
 
 
-def ask_budget(
-    arm: Arm, *, steps: int, called: str = "plain", limit_seconds: float | None = None
-) -> tuple[Budget, Around, float]:
-    """The budget of an arm's plan, over so many steps and one evaluation; what else its bounds depend on; and the
-    seconds that it takes to tell the length of an evaluation.
+def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
+    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around; evaluating: seconds that
+    measuring the length of an evaluation takes, by a part of it or, where its length is unknown, by the whole.
 
-    Raises ArmFailed as Arm.ask does.
-    """
-    found = arm.ask("budget", limit_seconds, steps=steps)
-    return Budget(arm=called, **found["spent"]), Around(**found["around"]), found["evaluating"]
-
-
-def spending(trial: Trial, steps: int) -> dict[str, Any]:
-    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around; evaluating: seconds that it
-    takes to tell the length of an evaluation, by a part of it or, where nobody knows its length, by the whole.
-
-    The steps are the trial's own next ones; it can go on to windows afterwards. A run that has trained no step yet is
-    warmed up before. steps: fewer are taken where the planned run is shorter.
+    The steps are the trial's own next ones; windows can follow. A run that has trained no step yet is warmed up before.
+    steps: fewer are taken where the planned run is shorter.
     """
     if trial.run.total_steps is not None:
         steps = min(steps, max(1, trial.run.total_steps - WARM_UP_STEPS))
@@ -70,13 +47,13 @@ def spending(trial: Trial, steps: int) -> dict[str, Any]:
     saved_tensors = _saved_tensors(trial)
     trial.make_room(steps)
     clock = _Clock(trial.run)
-    with phases_told(trial.run, clock):
+    with observing(trial.run, clock):
         faults = _page_faults()
         window = trial.window(steps)
         faults = _page_faults() - faults
     taken = window["steps"]
     seconds = {part: clock.seconds[part] / taken for part in STEP - {Part.PYTHON}}
-    # The parts lie apart from each other inside the window, so less than nothing can only be a rounding.
+    # The parts do not overlap inside the window, so a negative remainder can only be rounding.
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
     trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
     begin = time.perf_counter()
@@ -93,7 +70,7 @@ class _Clock:
     def __init__(self, run: Run) -> None:
         self.seconds = dict.fromkeys(STEP, 0.0)
         self._run, self._epoch = run, run.epoch if run.steps else -1
-        self._waited, self._placing = run.wait_seconds, 0.0
+        self._waited, self._placing = run.built.batches.wait_seconds, 0.0
         self._mark = self._placing_since = 0.0
         self._stream = torch.cuda.current_stream(run.device) if run.device.type == "cuda" else None
 
@@ -109,8 +86,8 @@ class _Clock:
 
     def _begin(self) -> None:
         run = self._run
-        waited, placing = run.wait_seconds - self._waited, self._placing
-        self._waited, self._placing = run.wait_seconds, 0.0
+        waited, placing = run.built.batches.wait_seconds - self._waited, self._placing
+        self._waited, self._placing = run.built.batches.wait_seconds, 0.0
         if run.epoch == self._epoch:  # else it was the turn of an epoch
             self.seconds[Part.DATA_WAIT] += waited - placing
             self.seconds[Part.TRANSFER] += placing
@@ -127,14 +104,14 @@ class _Clock:
 
 
 def _saved_tensors(trial: Trial) -> int | None:
-    """That the forward passes of one step keep for their backward passes: about as many as there are operations. None
-    where the job forbids to look, as torch.func.grad does."""
+    """How many tensors the forward passes of one step save for their backward passes: about as many as there are
+    operations. None where the job forbids hooks on them, as torch.func.grad does."""
     saved = 0
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal saved
         saved += 1
-        return tensor.detach()  # torch: the tensor itself would be kept alive by a circle of references
+        return tensor.detach()  # the tensor itself would be kept alive by a reference cycle
 
     try:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -142,7 +119,7 @@ def _saved_tensors(trial: Trial) -> int | None:
     except RuntimeError as error:
         if "saved tensor" not in str(error):
             raise
-        trial.begin_anew()  # the step was left in its middle
+        trial.restart()  # the step was interrupted
         trial.window(WARM_UP_STEPS)
         return None
     return saved

@@ -1,4 +1,5 @@
-"""What every technique says of a built job: what it would try, or why it is of no use here."""
+"""What every technique says of a built job: what it would try, or why it cannot help here; and the planned run's length
+and learning rates."""
 
 from __future__ import annotations
 
@@ -8,14 +9,18 @@ from typing import Any
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.formatting import printable
 from hasten.techniques import ALL, No
-from hasten.tune.trials.sources_digest import digest_of_sources
+from hasten.training.schedule.schedule_trace import trace_schedule
+from hasten.tune.trials.search_key import digest_of_sources
 from hasten.tune.trials.trial import Trial
+
+POINTS = 400  # of a drawn schedule
 
 
 def survey(trial: Trial) -> dict[str, Any]:
-    """proposed: choices as tables; refused: technique -> why not; and what the planned run is.
+    """proposed: choices as tables; refused: technique -> why not; treats: technique -> the name of its symptom; and
+    what the planned run is.
 
-    total_steps, total_epochs: None where the data does not tell; evaluations: of the whole run; stops_early: whether
+    total_steps, total_epochs: None where the data does not say; evaluations: of the whole run; stops_early: whether
     early stopping can end it before; fingerprint, machine: what a plan that is proven here says of them; sources:
     digest of the code that runs.
     """
@@ -34,7 +39,7 @@ def survey(trial: Trial) -> dict[str, Any]:
         "seed": trial.job.seed,
         "total_steps": run.total_steps,
         "total_epochs": run.total_epochs,
-        "evaluations": evaluations(trial),
+        "evaluations": _evaluations(trial),
         "stops_early": trial.stop is not None,
         "device": str(run.device),
         "machine": run.setup.machine.summary,
@@ -44,7 +49,7 @@ def survey(trial: Trial) -> dict[str, Any]:
     }
 
 
-def evaluations(trial: Trial) -> int:
+def _evaluations(trial: Trial) -> int:
     """How often the planned run evaluates, its last evaluation included."""
     run, job = trial.run, trial.job
     if job.valid is None:
@@ -54,16 +59,33 @@ def evaluations(trial: Trial) -> int:
     return run.total_epochs or 1
 
 
-def as_table(choice: Choice) -> dict[str, Any]:
-    preserves = None if choice.preserves is None else choice.preserves.value
+def rates(trial: Trial) -> dict[str, Any]:
+    """The fields of facts.trials.Rates: learning rate and momentum of the first optimizer over the planned run, as few
+    enough points to draw. For a run whose length is known."""
+    run, setup = trial.run, trial.run.setup
+    assert run.total_steps is not None
+    trace = trace_schedule(
+        trial.job,
+        total_steps=run.total_steps,
+        steps_per_epoch=run.loader.steps_per_epoch,
+        optimizer=setup.optimizer,
+        schedule=setup.schedule,
+    )[0]
+    chosen = sorted({round(point * (run.total_steps - 1) / (POINTS - 1)) for point in range(POINTS)})
+    momenta = [trace.momenta[step] for step in chosen]
     return {
-        "technique": choice.technique,
-        "value": choice.value,
-        "preserves": preserves,
-        "options": dict(choice.options),
+        "steps": [trace.steps[step] for step in chosen],
+        "rates": [trace.rates[step] for step in chosen],
+        "momenta": [] if None in momenta else momenta,
     }
 
 
+def as_table(choice: Choice) -> dict[str, Any]:
+    return asdict(choice) | {"preserves": None if choice.preserves is None else choice.preserves.value}
+
+
 def choice_of(table: dict[str, Any]) -> Choice:
-    preserves = None if table["preserves"] is None else Preserves(table["preserves"])
-    return Choice(technique=table["technique"], value=table["value"], preserves=preserves, options=table["options"])
+    fields: dict[str, Any] = table | {
+        "preserves": None if table["preserves"] is None else Preserves(table["preserves"])
+    }
+    return Choice(**fields)

@@ -1,11 +1,11 @@
-"""A job under a plan, taken step by step on request: what an arm's process holds.
+"""A job under a plan, trained on request: what an arm's process holds.
 
-The steps are those that the training itself would take, on its own loader, from its first one on; only early stopping
-is left out, which would end a trial at an accident of its losses. When the planned run has no whole window left, it is
-begun anew and warmed up again, outside of what is timed.
+The steps are those of the training itself, on its own loader, from the first one on; only early stopping is off, which
+would end a trial at an accident of its losses. When the planned run has no whole window left, it is restarted and
+warmed up again, outside of what is timed.
 
-An epoch's first batch is waited for apart from all others: a loader that starts its workers anew takes long over it,
-and a window would hold that or not, by chance. These waits are the turns of the epochs, and are timed one by one.
+The wait for an epoch's first batch is called a turn. Turns are timed one by one and are in no window: a loader that
+restarts its workers takes long over them, and a window would contain one or not, by chance.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from hasten.training.evaluate import Part
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
-from hasten.training.weights import evaluated_weights
 
-WARM_UP_STEPS = 2  # of a run begun anew: the first makes the optimizer's state
-EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
+WARM_UP_STEPS = 2  # of a restarted run: the first makes the optimizer's state
+EVALUATION_SECONDS = 0.2  # of an evaluation, from which its whole length is extrapolated
 USUAL_PREFETCH = 2  # torch's own: batches that a worker keeps ready
 
 
@@ -48,7 +47,7 @@ class Trial:
     def close(self) -> None:
         self.run.close()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self.close()
         del self.run, self._batches  # before the new one takes its memory
         self._begin()
@@ -63,16 +62,16 @@ class Trial:
         return self._timed(steps)
 
     def make_room(self, steps: int) -> None:
-        """See to it that the next window of so many steps need not begin the run anew."""
+        """Restart the run now if the next window of so many steps would have to."""
         if self._turned or (self.run.steps and not self._has_room_for(steps)):
-            self.begin_anew()
+            self.restart()
             if self._has_room_for(steps + WARM_UP_STEPS):
                 self._timed(WARM_UP_STEPS)
 
     def turn(self) -> dict[str, Any]:
         """Wait for the first batch of the next epoch, without training on it: the seconds. For a run that has trained.
 
-        The next window begins the run anew."""
+        The next window restarts the run."""
         self._batches.close()
         self.run.skip_to_next_epoch()
         batches = self.run.epoch_batches()
@@ -85,8 +84,8 @@ class Trial:
 
     def two_epochs(self, steps: int) -> dict[str, Any]:
         """The losses of the first steps of the first epoch and then of the second, without those between; where an
-        epoch has no more, or nobody knows its end, of twice as many steps as they come. For a run that has taken none;
-        afterwards the trial is of no use for anything else.
+        epoch has no more, or its length is unknown, of the first twice as many steps. For a run that has taken none;
+        afterwards the trial cannot be used for anything else.
 
         Raises NonFinite for a loss that is not finite.
         """
@@ -100,8 +99,8 @@ class Trial:
         return {"losses": first + self._timed(steps)["losses"]}
 
     def evaluate(self, seconds: float) -> dict[str, Any]:
-        """seconds: that an evaluation of all samples takes, by as many of its batches as take so long. Neither schedule
-        nor stopping is told of it."""
+        """seconds: that an evaluation of all samples takes, extrapolated from as many of its batches as take so long.
+        Schedule and stopping do not see it."""
         run, evaluator = self.run, self.run.evaluator
         if evaluator is None:
             return {"seconds": 0.0}
@@ -114,11 +113,11 @@ class Trial:
             ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
         )
         self.settle()
-        with evaluated_weights.in_place(run), run.built.declared.preserved():
+        with run.built.result.in_model(), run.built.declared.preserved():
             return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
 
     def device_memory(self) -> dict[str, int]:
-        """Bytes that this process has held of its device's own memory, and those that nobody holds; 0 where the device
+        """Bytes that this process has held of its device's own memory, and those that are free; 0 where the device
         has none of its own."""
         if self.run.device.type != "cuda":
             return {"held": 0, "free": 0}
@@ -154,7 +153,7 @@ class Trial:
         return total is None or total - self.run.steps >= steps
 
     def settle(self) -> None:
-        """Wait for the device: queued work would be billed to the next window, or to nobody."""
+        """Wait for the device: otherwise queued work would be counted in the next window, or in none."""
         if self.run.device.type == "cuda":
             torch.cuda.synchronize(self.run.device)
 

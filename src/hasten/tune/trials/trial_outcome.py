@@ -1,8 +1,10 @@
-"""How a trial can fail: each alone, with its class, and without an end to the search."""
+"""How a trial can fail: alone, with its class, and without ending the search."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,11 +20,16 @@ from hasten.errors import (
     UserCodeFailed,
 )
 from hasten.facts.formatting import printable
+from hasten.training.failures.as_failure import as_failure, is_out_of_memory
+from hasten.training.failures.user_code import users_traceback
 
 LONGEST_MESSAGE = 10_000  # characters of an error's words
+_NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
-class Fate(Enum):
+class Outcome(Enum):
+    """The class of a failure."""
+
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "out of disk space"
     CRASHED = "crashed"
@@ -33,9 +40,9 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """An error as the process that it was raised in tells it. kind: of errors.py's classes, the one's name; trace: of
-    the user's own code, empty where it had no part."""
+class SentError:
+    """An error of another process. kind: the name of its class in errors.py, empty for an error of hasten itself;
+    trace: of the user's own code, empty where it had no part; of hasten itself the whole traceback."""
 
     kind: str
     what: str
@@ -43,16 +50,8 @@ class Told:
     fix: str = ""
     trace: str = ""
 
-    def __post_init__(self) -> None:
-        """Raises TypeError for what no serve.py sends; text is cut to what can be read."""
-        for name in ("kind", "what", "where", "fix", "trace"):
-            text = getattr(self, name)
-            if not isinstance(text, str):
-                raise TypeError(f"{name} of an error is {type(text).__name__}")
-            object.__setattr__(self, name, text[:LONGEST_MESSAGE])
-
     def as_error(self) -> HastenError | None:
-        """None where nobody knows an error of this kind that says no more."""
+        """None for an error of hasten itself."""
         kind = getattr(errors, self.kind, None)
         if kind is errors.JobError:
             kind = Misconfigured
@@ -64,33 +63,68 @@ class Told:
         return error
 
 
+def sent_error(error: BaseException) -> SentError:
+    failure = as_failure(error)
+    if failure is None:
+        trace = "".join(traceback.format_exception(error))
+        return SentError(kind="", what=str(error)[:LONGEST_MESSAGE], trace=trace[-LONGEST_MESSAGE:])
+    return SentError(
+        kind=type(failure).__name__,
+        what=failure.what[:LONGEST_MESSAGE],
+        where=failure.where[:LONGEST_MESSAGE],
+        fix=failure.fix[:LONGEST_MESSAGE],
+        trace=users_traceback(error.__cause__ or error)[-LONGEST_MESSAGE:],
+    )
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, OutOfMemory) or is_out_of_memory(error):
+        return Outcome.OUT_OF_MEMORY
+    if isinstance(error, NonFinite):
+        return Outcome.NON_FINITE
+    if any(isinstance(one, OSError) and one.errno in _NO_SPACE for one in _chain(error)):
+        return Outcome.DISK_FULL
+    return Outcome.REFUSED if isinstance(error, Misconfigured) else Outcome.CRASHED
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it, and so on."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # `raise error from error` is its own cause
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 class ArmFailed(Exception):
-    """arm: its name; fate: the class of the failure; what: a sentence, or the error's own words; told: the error.
+    """arm: its name; outcome: the class of the failure; what: a sentence, or the error's own words, which become
+    reasons in trials and plans and so lose what no terminal shows; sent: the error."""
 
-    Those words are the user's code's, and become reasons in trials and plans: here they lose what no terminal shows and
-    no file holds."""
-
-    def __init__(self, arm: str, fate: Fate, what: str, told: Told | None = None) -> None:
+    def __init__(self, arm: str, outcome: Outcome, what: str, sent: SentError | None = None) -> None:
         what = printable(what[:LONGEST_MESSAGE])
-        super().__init__(arm, fate, what, told)
-        self.arm, self.fate, self.what, self.told = arm, fate, what, told
+        super().__init__(arm, outcome, what, sent)
+        self.arm, self.outcome, self.what, self.sent = arm, outcome, what, sent
 
     def __str__(self) -> str:
-        return f'arm "{self.arm}" {self.fate.value}: {self.what}'
+        return f'arm "{self.arm}" {self.reason}'
+
+    @property
+    def reason(self) -> str:
+        return f"{self.outcome.value}: {self.what}"
 
     def as_error(self) -> HastenError:
-        """As the failure of the job itself, where there is no arm to go on without."""
-        told = None if self.told is None else self.told.as_error()
-        kind, fix = _ERRORS[self.fate]
-        return told or kind(self.what, fix=fix)
+        """As the failure of the job itself, where no other arm is left."""
+        error = None if self.sent is None else self.sent.as_error()
+        kind, fix = _ERRORS[self.outcome]
+        return error or kind(self.what, fix=fix)
 
 
-_ERRORS: Mapping[Fate, tuple[type[HastenError], str]] = {
-    Fate.OUT_OF_MEMORY: (OutOfMemory, "make the microbatch smaller: hasten explain microbatch"),
-    Fate.DISK_FULL: (StorageFailed, "free space on the disk of temporary files, or set TMPDIR to another one"),
-    Fate.CRASHED: (UserCodeFailed, "train it once to see it fail: hasten train"),
-    Fate.HUNG: (Hang, "train it once to see where it stands: hasten train"),
-    Fate.NON_FINITE: (NonFinite, "train it once to see where it begins: hasten train"),
-    Fate.REFUSED: (Misconfigured, ""),
-    Fate.NOTHING_RAN: (DataFailed, "look at how many batches the training data gives"),
+_ERRORS: Mapping[Outcome, tuple[type[HastenError], str]] = {
+    Outcome.OUT_OF_MEMORY: (OutOfMemory, "make the microbatch smaller: hasten explain microbatch"),
+    Outcome.DISK_FULL: (StorageFailed, "free space on the disk of temporary files, or set TMPDIR to another one"),
+    Outcome.CRASHED: (UserCodeFailed, "train it once to see it fail: hasten train"),
+    Outcome.HUNG: (Hang, "train it once to see where it stands: hasten train"),
+    Outcome.NON_FINITE: (NonFinite, "train it once to see where it begins: hasten train"),
+    Outcome.REFUSED: (Misconfigured, ""),
+    Outcome.NOTHING_RAN: (DataFailed, "look at how many batches the training data gives"),
 }
