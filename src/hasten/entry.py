@@ -20,8 +20,8 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
+from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import failing_as_one, from_the_leader, joined
-from hasten.parallel.replicate.replicated import present_ranks
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.loop import Result, train_run
 from hasten.training.recovered import Recovered

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.checkpoint import files
@@ -61,7 +61,7 @@ def test_a_refusal_of_the_kernel_leaves_the_old_content(tmp_path: Path):
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_failing_disk_leaves_the_old_content_and_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, code: int
 ):
@@ -79,16 +79,6 @@ def test_a_failing_disk_leaves_the_old_content_and_says_what_to_do(
     assert caught.value.exit_code == 15
     assert path.read_bytes() == OLD
     assert os.listdir(tmp_path) == ["plan.toml"]
-
-
-def test_a_missing_folder_and_a_file_in_the_way_are_told_apart(tmp_path: Path):
-    with pytest.raises(StorageFailed, match="make the folder first"):
-        files.write_atomically(tmp_path / "missing" / "plan.toml", NEW)
-    (tmp_path / "file").write_bytes(OLD)
-    with pytest.raises(StorageFailed, match="a part of this path is a file"):
-        files.make_folder(tmp_path / "file" / "below")
-    with pytest.raises(StorageFailed, match="a file has this name"):
-        files.make_folder(tmp_path / "file")
 
 
 def test_numbered_folders_count_up_and_never_take_one_that_exists(tmp_path: Path):
@@ -168,7 +158,8 @@ def test_a_log_that_is_cut_keeps_what_it_has_by_another_name(tmp_path: Path, len
 
 
 @pytest.mark.parametrize("make", [files.NewFile, files.NewFile.past_the_cache])
-@given(lengths=st.lists(st.sampled_from([0, 1, 511, 4096, 4097, 1 << 20, (1 << 20) + 4096, 3 << 20]), max_size=5))
+@settings(max_examples=15)
+@given(lengths=st.lists(st.sampled_from([0, 1, 511, 4096, 4097, 1 << 20, (1 << 20) + 4096, 3 << 20]), max_size=3))
 def test_pieces_of_any_length_are_in_the_file_in_their_order(tmp_path_factory, make, lengths):
     pieces = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
     path = tmp_path_factory.mktemp("new") / "data.bin"
@@ -177,14 +168,6 @@ def test_pieces_of_any_length_are_in_the_file_in_their_order(tmp_path_factory, m
         file.write(piece)
     file.finish()
     assert path.read_bytes() == b"".join(pieces)
-
-
-def test_a_file_that_exists_is_not_written_over(tmp_path):
-    (tmp_path / "data.bin").write_bytes(b"old")
-    with pytest.raises(StorageFailed, match="could not be made") as caught:
-        files.NewFile(tmp_path / "data.bin")
-    assert caught.value.where == str(tmp_path / "data.bin")
-    assert (tmp_path / "data.bin").read_bytes() == b"old"
 
 
 def test_what_is_in_a_folder_is_on_the_disk_before_its_name_and_the_name_before_the_return(tmp_path):

@@ -134,11 +134,6 @@ def fill(folder: Path, step: int) -> None:
     write_manifest(folder, contents, write_files(folder, contents, 1))
 
 
-def without_force(store: Store, step: int) -> None:
-    """Nothing waits for the disk."""
-    saved(store, step)
-
-
 def renamed_first(store: Store, step: int) -> None:
     """The folder has its name before what is in it is on the disk."""
     folder = store.folder / f"step-{step}"
@@ -171,7 +166,6 @@ class Broken:
 @pytest.mark.parametrize(
     "broken",
     [
-        Broken(without_force, forced=False),
         Broken(renamed_first),
         Broken(renamed_before_the_names_in_it_are_forced),
         Broken(removed_in_place),
@@ -183,38 +177,6 @@ def test_a_protocol_that_orders_too_little_is_caught(run, place, broken):
     if not broken.forced:
         log = [entry for entry in log if getattr(entry, "name", "") != "fsync"]
     assert faults(log, run, place)
-
-
-def found_by_pointer(folder: Path) -> int | None:
-    """By a file `latest` that names the newest one, as other programs keep one."""
-    pointer = folder / "checkpoints" / "latest"
-    if not pointer.exists():
-        return None
-    name = pointer.read_text()
-    found = [each for each in Store(pointer.parent).found() if each.path.name == name]
-    assert found, f"latest says {name!r}"
-    assert stores.is_right(found[0].read())
-    return found[0].step
-
-
-def pointed_to_afterwards(store: Store, step: int) -> None:
-    """The pointer takes its name in order, and its content does not."""
-    saved(store, step)
-    temporary = store.folder / "latest.tmp"
-    with files.__dict__["open"](temporary, "xb") as file:  # which the log watches
-        file.write(f"step-{step}".encode())
-    os.replace(temporary, store.folder / "latest")
-    files._force_folder(store.folder)
-
-
-def pointed_to_in_order(store: Store, step: int) -> None:
-    saved(store, step)
-    files.write_atomically(store.folder / "latest", f"step-{step}".encode())
-
-
-@pytest.mark.parametrize(("save", "caught"), [(pointed_to_afterwards, True), (pointed_to_in_order, False)])
-def test_a_pointer_to_the_newest_checkpoint_is_caught_where_it_is_written_out_of_order(run, place, save, caught):
-    assert bool(faults(log_of(run, range(1, 4), save, keep=9), run, place, found_by_pointer)) is caught
 
 
 # The model itself
@@ -234,12 +196,3 @@ def test_what_was_written_is_there_not_or_in_half_or_whole_until_it_is_forced(tm
     made = [("open", "a"), ("fsync", "")]
     assert states_after(tmp_path, *made, ("write", "a", "abcd")) == {(("a", each),) for each in (b"", b"ab", b"abcd")}
     assert states_after(tmp_path, *made, ("write", "a", "abcd"), ("fsync", "a")) == {(("a", b"abcd"),)}
-
-
-def test_what_was_removed_may_still_be_there_until_its_folder_is_forced(tmp_path):
-    made = [("mkdir", "a"), ("open", "a/b"), ("open", "a/c"), ("fsync", "a"), ("fsync", "")]
-    removed = [("unlink", "a/b"), ("unlink", "a/c")]
-    names = {(), (("b", b""),), (("c", b""),), (("b", b""), ("c", b""))}
-    assert states_after(tmp_path, *made, *removed) == {(("a", each),) for each in names}
-    assert states_after(tmp_path, *made, *removed, ("rmdir", "a")) == {(), *((("a", each),) for each in names)}
-    assert states_after(tmp_path, *made, *removed, ("rmdir", "a"), ("fsync", "")) == {()}

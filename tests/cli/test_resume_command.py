@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -77,16 +75,6 @@ def test_a_job_that_works_in_its_own_folder_has_its_run_where_the_command_was_gi
     assert code == 0
     assert not (here / "sub" / "runs").exists()
     assert checkpoints_of(here / "runs" / "job-1")[0].step == 15
-
-
-def test_a_job_that_removes_the_folder_it_works_in_is_told_so(here: Path):
-    lost = "import os\nfrom support import small_job\n\ndef job():\n    return small_job()\n\n"
-    (here / "lost_job.py").write_text(lost + 'os.mkdir("gone")\nos.chdir("gone")\nos.rmdir(os.getcwd())\n')
-    code, _, error = ran("train lost_job.py:job --epochs 1")
-    os.chdir(here)
-    assert code == 2
-    assert "the working directory is gone" in error
-    assert not list(here.glob("runs/*"))
 
 
 def broken_off(line: str) -> str:
@@ -194,17 +182,6 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 
 
-def test_a_log_that_is_shorter_than_the_checkpoint_knows_is_told_at_once(here: Path):
-    command = broken_off("train going_a.py:job --run-dir run")
-    (here / "run" / "metrics.jsonl").unlink()
-    code, shown, _ = ran(command)
-    assert code == 0
-    assert re.search(
-        r"note: [\d,]+ bytes that were logged before the checkpoint are missing in run/metrics.jsonl", shown
-    )
-    assert "are missing" in (here / "run" / "metrics.jsonl").read_text()
-
-
 # ── with whose run ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -280,10 +257,3 @@ def test_a_run_with_a_checkpoint_needs_the_weights_no_more_that_it_began_with(he
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume --weights gone.pt")
     assert code == 0
     assert "gone.pt was not read: the run resumes with its own weights" in shown
-
-
-def test_the_answer_to_a_program_is_pasted_as_well(here: Path):
-    broken_off("train going_a.py:job --run-dir 'a run' --epochs 3")
-    answer = json.loads(ran("checkpoints 'a run' --json")[1])
-    assert ran(answer["next"].removeprefix("hasten "))[0] == 0
-    assert kept("a run")[0] == 15

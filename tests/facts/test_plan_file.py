@@ -101,7 +101,7 @@ def test_an_empty_file_is_a_plan_without_choices():
 @pytest.mark.parametrize(
     ("old", "new", "line", "says", "fix"),
     [
-        ("[job]", "[jobs]", 3, '"jobs" is no key of a plan', 'did you mean "job"?'),
+        ("[job]", "[jobs]", 3, '"jobs" is no key of the file', 'did you mean "job"?'),
         ("batch_size = 128", "batchsize = 128", 3, '[job] lacks "batch_size"', "add batch_size"),
         ("pairs = 16", "pair = 16", 25, '[speedup] lacks "pairs"', "add pairs"),
         ("bound = 2.0", "bound = 2.0, bond = 1", 26, '"bond" is no key of [proof]', 'did you mean "bound"?'),

@@ -185,30 +185,6 @@ def test_a_lock_is_lost_with_its_folder_and_that_of_the_next_one_stays(tmp_path)
     assert (folder / NAME).read_text() == "the next one's"
 
 
-def test_a_lock_is_lost_when_a_link_leads_to_another_folder(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("a")
-    with run_lock(tmp_path / "link") as lock:
-        lock.check()
-        (tmp_path / "link").unlink()
-        (tmp_path / "link").symlink_to("b")
-        check_lost(lock, tmp_path / "link")
-    assert os.listdir(tmp_path / "a") == []
-
-
-def test_a_folder_that_cannot_be_looked_at_is_not_taken_for_the_own(tmp_path, monkeypatch):
-    def refuse(*given: object, **options: object) -> None:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    with run_lock(tmp_path) as lock:
-        monkeypatch.setattr(os, "lstat", refuse)
-        with pytest.raises(StorageFailed, match="could not be looked at") as caught:
-            lock.check()
-        monkeypatch.undo()
-    assert caught.value.where == str(tmp_path / NAME)
-
-
 def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp_path):
     with pytest.raises(StorageFailed, match="make the folder first") as caught, run_lock(tmp_path / "missing"):
         pass

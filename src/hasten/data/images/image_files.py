@@ -135,7 +135,7 @@ class CachedImage:
 
 
 def levels_of(view: View, image: Image, label: int) -> Levels:
-    """An image as it is cached: in every size that the view can ask for."""
+    """An image in the form of the cache: in every size that the view can ask for."""
     wanted, nothing = asked_for(view, image), np.empty((0, 0, 3), dtype=np.uint8)
     levels = tuple(image.at(each) if each in wanted else nothing for each in DENOMINATORS)
     return image.height, image.width, levels, label

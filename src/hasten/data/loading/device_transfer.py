@@ -40,15 +40,15 @@ def place(
 
     memory_format: the layout on the device of tensors of shape (N, C, H, W) that are floating-point or uint8: images.
         Masks and labels keep theirs. None keeps every layout.
-    non_blocking: copy while the host goes on. torch waits all the same unless the memory is pinned. The caller must not
-        write to the host's tensors before the copy is done.
+    non_blocking: copy while the host continues. torch waits all the same unless the memory is pinned. The caller must
+        not write to the host's tensors before the copy is done.
     """
 
     def move(tensor: Tensor) -> Tensor:
         if not (on_cpu and tensor.is_cpu):
             tensor = tensor.to(device, non_blocking=non_blocking)
         if memory_format is not None and tensor.dim() == 4 and _is_image(tensor):
-            # After the copy, so that the host sends its memory as it is and the device does the rearranging.
+            # After the copy, so that the host sends its memory unchanged and the device rearranges it.
             tensor = tensor.contiguous(memory_format=memory_format)
         return tensor
 
@@ -93,8 +93,8 @@ def copied_ahead(
 ) -> Iterator[Microbatch]:
     """The same, with up to `depth` more of them copied, or on their way, while one is used.
 
-    stream: of a CUDA device, for copies alone, and the same one for a whole run: the device's allocator keeps what each
-        stream has freed apart.
+    stream: of a CUDA device, for copies alone, and the same one for a whole run: the device's allocator separates
+        what each stream has freed.
 
     A batch is ready for the stream that is current when it is handed out. An error of the loader comes where it would
     have come without copying ahead: after the batches before it.

@@ -195,7 +195,7 @@ def pack(
                 written = _write(data, work, shard_bytes, seed, progress)
             rename_folder(work, folder)
         finally:
-            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to tell
+            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to raise
                 remove_folder(work)
             with suppress(StorageFailed):
                 remove_file(lock)  # last: from here on another process may pack

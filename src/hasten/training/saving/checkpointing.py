@@ -124,7 +124,7 @@ class Checkpointing:
             self._saver.settle()
             if isinstance(error, NonFinite | StorageFailed) or not self._wishes.alone:
                 return
-            if not run.back_to_window_start():
+            if not run.built.windows.restore():
                 error.add_note(f"step {run.steps} is not saved: the failed step cannot be undone completely")
                 return
             if self._wishes.stopping:

@@ -20,7 +20,6 @@ from hasten.facts.saving import Saving
 from hasten.parallel.launch.agreement import Agreement
 from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
-from hasten.training.over_ranks import holds_parts
 from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
@@ -162,7 +161,7 @@ def _between_ranks(run: Run) -> tuple[Agreement | None, Exchange | None]:
     """How the ranks agree, and how they save together; None where that is not needed. Made before anything can be
     refused on one rank alone, as all ranks make them together."""
     agreement = Agreement() if run.ranks.many else None
-    return agreement, Exchange(run.ranks) if holds_parts(run) else None
+    return agreement, Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
 
 
 class _Log:
