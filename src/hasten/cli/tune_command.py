@@ -99,7 +99,7 @@ def _show(
     from hasten.report.terminal.output import show
 
     lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
-    names = [] if found.interrupted else found.ledger.not_reached
+    names = [] if found.interrupted else found.log.not_reached
     if names:
         lines += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
     trains = found.has_plan or not found.interrupted
