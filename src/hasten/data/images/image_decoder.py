@@ -110,7 +110,7 @@ class Encoded:
         width, height = image.size
         self._check_size(height, width)
         if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
-            what = "holds greys with a sign, of 32 bits or with fractions, and no file says which of them is white"
+            what = "has signed, 32-bit or floating-point grey values, and the file does not say which of them is white"
             raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
         # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
         # file is decoded to find its tag, which may stand at its end.
@@ -138,7 +138,7 @@ class Encoded:
 
 
 def refused(name: str, why: str) -> DataFailed:
-    return DataFailed(why, where=printable(name), fix='take the file out, or write on_bad_sample="replace" in the job')
+    return DataFailed(why, where=printable(name), fix='remove the file, or write on_bad_sample="replace" in the job')
 
 
 def printable(name: str) -> str:

@@ -221,7 +221,7 @@ def _check_target(data: Packable, folder: Path) -> None:
         what = "it cannot be replaced: it is a mounted disk, a link, or the present folder"
         raise Misconfigured(what, where=str(folder), fix=f"name a new folder in it: {folder / 'shards'}")
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise Misconfigured("there is something already", where=str(folder), fix="name a folder that is empty or new")
+        raise Misconfigured("it exists and is not empty", where=str(folder), fix="name a folder that is empty or new")
 
 
 class _Written:
