@@ -162,20 +162,6 @@ def test_a_folder_that_is_no_run_is_refused(here: Path, folder: str, says: str, 
     assert not Path("model.safetensors").exists()
 
 
-def test_how_far_the_verifying_has_come_is_told_up_to_its_end(here: Path):
-    told = list[tuple[int, int]]()
-    found = listed(here, lambda done, whole: told.append((done, whole)))
-    whole = sum(each.manifest.bytes for each in found if each.manifest is not None)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (whole, whole)
-
-
-def test_a_checkpoint_that_the_run_removes_meanwhile_is_left_out(here: Path):
-    oldest = checkpoints_of(here)[-1]
-    found = listed(here, lambda done, whole: shutil.rmtree(oldest.path, ignore_errors=True))
-    assert [each.step for each in found] == [10, 8]
-
-
 def test_a_list_needs_no_torch(here: Path):
     program = (
         "import sys; from hasten.cli import app; app(['checkpoints', 'runs/job-1'], standalone_mode=False); "

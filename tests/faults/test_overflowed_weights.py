@@ -82,8 +82,3 @@ def test_a_loss_that_an_overflowed_weight_has_spoilt_is_told_with_the_weight():
     job = overflowing_job("spare", loss=lambda model, batch: spoilt(model, batch) + model.spare.detach().sum() * 0)
     with pytest.raises(NonFinite, match="spare is not finite, although every gradient was"):
         train(job, receivers=[])
-
-
-def test_a_weight_that_was_infinite_from_the_start_is_no_harm():
-    result = train(small_job(model=Spare), receivers=[])
-    assert result.weights["mask"].isinf().all()

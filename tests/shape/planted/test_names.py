@@ -43,7 +43,6 @@ def test_a_private_name_of_another_object_is_caught(text):
         "import os, sys; os._exit(1); sys._current_frames()",
         "version._replace(minor=1)._asdict()",
         "from __future__ import annotations",
-        "from hasten.techniques import _segments",
         "getattr(run, name); getattr(run, 'model')",
         "'run._model'  # run._model",
     ],
