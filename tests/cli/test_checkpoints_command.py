@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 import hasten
-from hasten.checkpoint.listing import listed
 from hasten.checkpoint.store import Store
 from hasten.training.run_folder.folder_names import ASKED
 from support import small_job
