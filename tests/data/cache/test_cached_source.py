@@ -206,7 +206,7 @@ def test_a_data_set_that_says_it_draws_nothing_and_draws_is_found_out():
     with pytest.raises(DataFailed, match="sample 0 draws from torch's global generator") as caught:
         kept_as(source_of(Lying(), field="train"), LoaderOptions(in_memory="host"))
     assert "hasten.Augmented(dataset, transform)" in caught.value.fix
-    assert caught.value.fix.endswith("; or leave in_memory out of the plan")
+    assert caught.value.fix.endswith("; or remove in_memory from the plan")
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic_before_any_of_it_is_read():
