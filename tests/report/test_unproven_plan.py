@@ -58,7 +58,7 @@ def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
     assert [row.rpartition(")")[2].strip() for row in shown] == [
         *["not proven"] * 3,
         "earned nothing",
-        "no farther off than the job beside itself",
+        Verdict.WITHIN_NOISE,
     ]
     shown = rows(confirmed(between(0.99, 1.2)))
     assert shown[-1].endswith(")         no difference")
