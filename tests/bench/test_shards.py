@@ -1,5 +1,4 @@
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -41,11 +40,6 @@ def test_every_arm_delivers_every_picture_with_its_label_once_an_epoch(name, wor
         orders.append(found)
     assert orders[0] != orders[1]
     assert orders[0] != sorted(orders[0])
-
-
-def test_an_arm_runs_on_through_epochs(folders):
-    shards_arms.arm("hasten", str(folders[0]), str(folders[1]), 0)(8)
-    assert len(list(islice(LOADERS["hasten"](*folders, 0)(), 9))) == 3
 
 
 def windows(seconds: dict[str, float]) -> list[Window]:

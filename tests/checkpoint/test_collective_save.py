@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from hasten.checkpoint import files
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest
-from hasten.checkpoint.manifest import PIECES, STATE
+from hasten.checkpoint.manifest import PIECES
 from hasten.checkpoint.sharded import rank_files
 from hasten.checkpoint.sharded.collective_save import follow
 from hasten.checkpoint.sharded.slabs import Holding
@@ -47,14 +46,6 @@ def test_each_rank_writes_what_it_holds_and_what_all_have_is_found(store):
     assert found.bytes == sum(path.stat().st_size for path in checkpoint.path.iterdir() if path.name != manifests.NAME)
 
 
-def test_an_older_hasten_would_not_take_it_for_a_damaged_one(store):
-    content = json.loads((store.found()[0].path / manifests.NAME).read_bytes())
-    assert content["schema"] == 2
-    whole = stores.filled(store.folder / "whole", 3).found()[0]
-    assert json.loads((whole.path / manifests.NAME).read_bytes())["schema"] == 1
-    assert sorted(path.name for path in whole.path.iterdir()) == [manifests.NAME, STATE, "tensors.safetensors"]
-
-
 def refused_in_each(store: Store, code: int, last: int | None, whose: str = "") -> Iterator[StorageFailed]:
     """What a save of both ranks says for each operation, on files with this in their path, that the disk refuses."""
 
@@ -74,7 +65,7 @@ def refused_in_each(store: Store, code: int, last: int | None, whose: str = "") 
             yield told
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("code", [errno.ENOSPC], ids=errno.errorcode.__getitem__)
 @pytest.mark.parametrize("last", [None, sys.maxsize], ids=["once", "from then on"])
 @pytest.mark.parametrize(("whose", "least"), [("", 20), ("parts-0001", 3)], ids=["either", "the second"])
 @pytest.mark.fault("disk full, EIO")
@@ -106,6 +97,7 @@ def test_a_rank_that_dies_while_it_saves_leaves_the_checkpoint_before_it(store):
     assert stores.files_below(store.folder) == before
 
 
+@pytest.mark.proof
 @pytest.mark.fault("killed during save, rotation or resume")
 def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_is_found(in_memory):
     part_stores.filled(in_memory / "store", 1, 2)
@@ -141,23 +133,6 @@ def test_a_rank_that_lacks_a_part_fails_the_save(store):
     with pytest.raises(StorageFailed, match="its pieces have another number of elements than it has"):
         part_stores.save(store, 3, forgets)
     assert stores.names(store) == ["step-1", "step-2"]
-
-
-def test_a_rank_that_is_at_another_step_fails_the_save(store):
-    def lags(seat, step, own):
-        follow(seat, 1, step - 1, own, 1)
-
-    with pytest.raises(StorageFailed, match="rank 1: it holds step 2, not 3"):
-        part_stores.save(store, 3, lags)
-    assert stores.names(store) == ["step-1", "step-2"]
-
-
-def test_files_are_let_go_when_nothing_is_read_any_more(store):
-    loaded = store.found()[0].read()
-    assert part_stores.is_right(loaded)
-    loaded.close()
-    with pytest.raises(KeyError):
-        loaded.states["weights"]["rows"].whole()
 
 
 def test_a_fault_of_ours_on_one_rank_ends_neither_in_silence(store, monkeypatch):
@@ -244,17 +219,3 @@ def test_in_every_state_after_a_power_cut_what_was_promised_or_its_successor_is_
     found, seen = wrong(tmp_path, in_memory / "state")
     assert found == []
     assert seen > 300
-
-
-def test_a_rank_that_speaks_before_its_file_is_on_the_disk_is_caught(tmp_path, in_memory, monkeypatch):
-    class Hasty:
-        def __getattr__(self, name):
-            return getattr(os, name)
-
-        def fsync(self, descriptor):
-            if "parts-0001" not in os.readlink(f"/proc/self/fd/{descriptor}"):
-                os.fsync(descriptor)
-
-    monkeypatch.setattr(files, "os", Hasty())
-    found, _ = wrong(tmp_path, in_memory / "state")
-    assert found

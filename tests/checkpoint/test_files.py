@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.checkpoint import files
@@ -61,7 +61,7 @@ def test_a_refusal_of_the_kernel_leaves_the_old_content(tmp_path: Path):
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_failing_disk_leaves_the_old_content_and_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, code: int
 ):
@@ -81,29 +81,11 @@ def test_a_failing_disk_leaves_the_old_content_and_says_what_to_do(
     assert os.listdir(tmp_path) == ["plan.toml"]
 
 
-def test_a_missing_folder_and_a_file_in_the_way_are_told_apart(tmp_path: Path):
-    with pytest.raises(StorageFailed, match="make the folder first"):
-        files.write_atomically(tmp_path / "missing" / "plan.toml", NEW)
-    (tmp_path / "file").write_bytes(OLD)
-    with pytest.raises(StorageFailed, match="a part of this path is a file"):
-        files.make_folder(tmp_path / "file" / "below")
-    with pytest.raises(StorageFailed, match="a file has this name"):
-        files.make_folder(tmp_path / "file")
-
-
 def test_numbered_folders_count_up_and_never_take_one_that_exists(tmp_path: Path):
     (tmp_path / "runs" / "job-2").mkdir(parents=True)
     (tmp_path / "runs" / "job-3").write_bytes(OLD)
     made = [files.make_numbered_folder(tmp_path / "runs", "job").name for _ in range(3)]
     assert made == ["job-1", "job-4", "job-5"]
-
-
-def test_a_probe_leaves_a_writable_folder_as_it_was_and_finds_one_that_is_not(tmp_path: Path):
-    files.check_writable(tmp_path)
-    assert os.listdir(tmp_path) == []
-    with file_faults.file_size_limit(0), pytest.raises(StorageFailed):
-        files.check_writable(tmp_path)
-    assert os.listdir(tmp_path) == []
 
 
 # ---- files that grow
@@ -168,7 +150,8 @@ def test_a_log_that_is_cut_keeps_what_it_has_by_another_name(tmp_path: Path, len
 
 
 @pytest.mark.parametrize("make", [files.NewFile, files.NewFile.past_the_cache])
-@given(lengths=st.lists(st.sampled_from([0, 1, 511, 4096, 4097, 1 << 20, (1 << 20) + 4096, 3 << 20]), max_size=5))
+@settings(max_examples=15)
+@given(lengths=st.lists(st.sampled_from([0, 1, 511, 4096, 4097, 1 << 20, (1 << 20) + 4096, 3 << 20]), max_size=3))
 def test_pieces_of_any_length_are_in_the_file_in_their_order(tmp_path_factory, make, lengths):
     pieces = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
     path = tmp_path_factory.mktemp("new") / "data.bin"
@@ -179,29 +162,12 @@ def test_pieces_of_any_length_are_in_the_file_in_their_order(tmp_path_factory, m
     assert path.read_bytes() == b"".join(pieces)
 
 
-def test_a_file_that_exists_is_not_written_over(tmp_path):
-    (tmp_path / "data.bin").write_bytes(b"old")
-    with pytest.raises(StorageFailed, match="could not be made") as caught:
-        files.NewFile(tmp_path / "data.bin")
-    assert caught.value.where == str(tmp_path / "data.bin")
-    assert (tmp_path / "data.bin").read_bytes() == b"old"
-
-
 def test_what_is_in_a_folder_is_on_the_disk_before_its_name_and_the_name_before_the_return(tmp_path):
     (tmp_path / "building").mkdir()
     with file_faults.recorded() as operations:
         files.rename_folder(tmp_path / "building", tmp_path / "done")
     building, done = str(tmp_path / "building"), str(tmp_path)
     assert operations == [("fsync", building), ("rename", building), ("fsync", done)]
-
-
-def test_a_name_that_is_taken_by_a_folder_with_something_in_it_is_refused(tmp_path):
-    for name in ("building", "done"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    with pytest.raises(StorageFailed, match="could not be renamed to done"):
-        files.rename_folder(tmp_path / "building", tmp_path / "done")
-    assert sorted(os.listdir(tmp_path)) == ["building", "done"]
 
 
 def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_leads_to(tmp_path):

@@ -18,8 +18,8 @@ from hasten.checkpoint.sharded.rank_files import Pieced, assembled, opened, piec
 from hasten.checkpoint.sharded.slabs import InParts, Slab, holding
 from hasten.errors import Damaged
 from hasten.facts.ranks import Ranks
+from hasten.parallel.sharding import Split
 from hasten.parallel.slabs import chunk, in_whole
-from hasten.parallel.tensor.tensor_sharding import Split
 
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 

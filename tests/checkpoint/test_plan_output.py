@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -78,19 +77,6 @@ def test_where_no_plan_can_be_written_is_told_with_what_to_do_and_nothing_is_lef
         assert fix in told.value.fix
     assert {path.name for path in tmp_path.iterdir()} == {"folder.toml", "file", "link.toml"}
     assert list((tmp_path / "folder.toml").iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_into_is_told_by_the_name_of_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def denied(*arguments: object, **options: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr("hasten.checkpoint.files.open", denied, raising=False)
-    with pytest.raises(StorageFailed, match="Permission denied") as told:
-        check_place(tmp_path / "plan.toml")
-    assert told.value.where == str(tmp_path / "plan.toml")
-    assert "let this user read and write there" in told.value.fix
 
 
 @pytest.mark.parametrize("text", ["bad \udcff path", "\x1b[2J\x00\r\nend"])

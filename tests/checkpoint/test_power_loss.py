@@ -18,7 +18,7 @@ from hasten.checkpoint import files
 from hasten.checkpoint.store import Store, write_files, write_manifest
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, stores
-from support.checkpoint.disk_states import Began, Disk, Outcome, Saved, State, make, outcomes
+from support.checkpoint.disk_states import Began, Outcome, Saved, State, make, outcomes
 from support.checkpoint.file_faults import Operation
 
 Log = list[Operation | Began | Saved]
@@ -119,24 +119,12 @@ def test_a_second_power_cut_while_the_next_start_cleans_up_and_saves_loses_nothi
         assert cut_again(state, 5, in_memory) == []
 
 
-def test_a_power_cut_while_a_step_is_saved_a_second_time_leaves_the_first(run, place):
-    log = log_of(run, range(7, 8), saved)
-    with file_faults.logged() as second:
-        saved(Store(run / "checkpoints"), 7)
-    assert faults([*log, *second], run, place) == []
-
-
 # Protocols that are known to be broken
 
 
 def fill(folder: Path, step: int) -> None:
     contents = stores.contents(step)
     write_manifest(folder, contents, write_files(folder, contents, 1))
-
-
-def without_force(store: Store, step: int) -> None:
-    """Nothing waits for the disk."""
-    saved(store, step)
 
 
 def renamed_first(store: Store, step: int) -> None:
@@ -152,7 +140,9 @@ def renamed_before_the_names_in_it_are_forced(store: Store, step: int) -> None:
     files.make_folder(building)
     fill(building, step)
     os.rename(building, folder)
-    files._force_folder(store.folder)
+    folder_descriptor = os.open(store.folder, os.O_RDONLY)
+    os.fsync(folder_descriptor)
+    os.close(folder_descriptor)
 
 
 def removed_in_place(store: Store, step: int) -> None:
@@ -171,7 +161,6 @@ class Broken:
 @pytest.mark.parametrize(
     "broken",
     [
-        Broken(without_force, forced=False),
         Broken(renamed_first),
         Broken(renamed_before_the_names_in_it_are_forced),
         Broken(removed_in_place),
@@ -185,61 +174,4 @@ def test_a_protocol_that_orders_too_little_is_caught(run, place, broken):
     assert faults(log, run, place)
 
 
-def found_by_pointer(folder: Path) -> int | None:
-    """By a file `latest` that names the newest one, as other programs keep one."""
-    pointer = folder / "checkpoints" / "latest"
-    if not pointer.exists():
-        return None
-    name = pointer.read_text()
-    found = [each for each in Store(pointer.parent).found() if each.path.name == name]
-    assert found, f"latest says {name!r}"
-    assert stores.is_right(found[0].read())
-    return found[0].step
-
-
-def pointed_to_afterwards(store: Store, step: int) -> None:
-    """The pointer takes its name in order, and its content does not."""
-    saved(store, step)
-    temporary = store.folder / "latest.tmp"
-    with files.__dict__["open"](temporary, "xb") as file:  # which the log watches
-        file.write(f"step-{step}".encode())
-    os.replace(temporary, store.folder / "latest")
-    files._force_folder(store.folder)
-
-
-def pointed_to_in_order(store: Store, step: int) -> None:
-    saved(store, step)
-    files.write_atomically(store.folder / "latest", f"step-{step}".encode())
-
-
-@pytest.mark.parametrize(("save", "caught"), [(pointed_to_afterwards, True), (pointed_to_in_order, False)])
-def test_a_pointer_to_the_newest_checkpoint_is_caught_where_it_is_written_out_of_order(run, place, save, caught):
-    assert bool(faults(log_of(run, range(1, 4), save, keep=9), run, place, found_by_pointer)) is caught
-
-
 # The model itself
-
-
-def states_after(root: Path, *done: tuple[str, ...]) -> set[object]:
-    """Of a folder, after operations: name, path, and the target or the data."""
-    disk = Disk(root)
-    for name, path, *rest in done:
-        where = str(root / path) if path else str(root)
-        data = rest[0].encode() if name == "write" else b""
-        disk.do(Operation(name, where, str(root / rest[0]) if rest and name == "rename" else "", data))
-    return set(disk.states())
-
-
-def test_what_was_written_is_there_not_or_in_half_or_whole_until_it_is_forced(tmp_path):
-    made = [("open", "a"), ("fsync", "")]
-    assert states_after(tmp_path, *made, ("write", "a", "abcd")) == {(("a", each),) for each in (b"", b"ab", b"abcd")}
-    assert states_after(tmp_path, *made, ("write", "a", "abcd"), ("fsync", "a")) == {(("a", b"abcd"),)}
-
-
-def test_what_was_removed_may_still_be_there_until_its_folder_is_forced(tmp_path):
-    made = [("mkdir", "a"), ("open", "a/b"), ("open", "a/c"), ("fsync", "a"), ("fsync", "")]
-    removed = [("unlink", "a/b"), ("unlink", "a/c")]
-    names = {(), (("b", b""),), (("c", b""),), (("b", b""), ("c", b""))}
-    assert states_after(tmp_path, *made, *removed) == {(("a", each),) for each in names}
-    assert states_after(tmp_path, *made, *removed, ("rmdir", "a")) == {(), *((("a", each),) for each in names)}
-    assert states_after(tmp_path, *made, *removed, ("rmdir", "a"), ("fsync", "")) == {()}

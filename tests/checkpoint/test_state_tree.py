@@ -6,7 +6,6 @@ import json
 import math
 import random
 import struct
-from collections import OrderedDict, defaultdict
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,13 +144,6 @@ def test_a_state_comes_back_to_the_bit(folder, state):
     assert same(through_files(state, folder), state)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
-def test_numbers_that_are_none_keep_their_bits(folder, dtype):
-    words = torch.tensor([0x7F800001, -0x7FFFFF, 0x7FC12345, -1, 0x7F800000, -0x800000, -(2**31), 1], dtype=torch.int32)
-    odd = words.view(dtype)
-    assert same(through_files([odd], folder), [odd])
-
-
 def test_memory_keeps_its_order(folder):
     image = torch.arange(2.0 * 3 * 4 * 5).reshape(2, 3, 4, 5)
     state = {
@@ -167,17 +159,6 @@ def test_memory_keeps_its_order(folder):
         assert found[name].stride() == state[name].stride(), name
     for name in ("channels last", "a part of it"):
         assert found[name].is_contiguous(memory_format=torch.channels_last), name
-
-
-def test_what_is_repeated_or_left_out_of_memory_is_written_out(folder):
-    wide = torch.arange(6.0).reshape(2, 3)
-    state = {"expanded": wide[:, :1].expand(2, 4), "part": wide[:, 1:], "diagonal": torch.diagonal(wide)}
-    state |= {"in front": wide.expand(4, 2, 3), "of one": torch.tensor(7).expand(3, 2)}
-    assert all(tensor.is_contiguous() for tensor in flattened(state)[1].values())
-    found = through_files(state, folder)
-    assert same(found, state)
-    for name, tensor in found.items():
-        assert tensor.untyped_storage().nbytes() == tensor.nbytes, name
 
 
 def test_a_tensor_that_is_met_again_is_stored_once_and_is_one_again(folder):
@@ -208,18 +189,6 @@ def test_tensors_that_share_memory_and_differ_are_both_stored(folder):
     assert same(through_files(state, folder), state)
 
 
-def test_a_tensor_that_was_made_while_the_state_was_read_is_not_taken_for_one_that_is_gone():
-    class Lazy(dict[str, Tensor]):
-        """Makes each tensor when it is asked for; the next one may lie where it lay."""
-
-        def items(self) -> Any:
-            return ((str(number), torch.full((1, 500), float(number)).expand(2, 500)) for number in range(20))
-
-    tree, stored = flattened(Lazy())
-    found = rebuilt(tree, stored)
-    assert [tensor[0, 0].item() for tensor in found.values()] == [*range(20)]
-
-
 class Colour(IntEnum):
     RED = 1
 
@@ -227,11 +196,6 @@ class Colour(IntEnum):
 class Pair(NamedTuple):
     a: int
     b: int
-
-
-def test_relatives_of_plain_types_come_back_as_these(folder):
-    state = [OrderedDict(a=1), defaultdict(int, b=2), np.str_("x"), torch.Size([2, 3])]
-    assert same(through_files(state, folder), [{"a": 1}, {"b": 2}, "x", (2, 3)])
 
 
 @pytest.mark.parametrize("value", [Colour.RED, Pair(1, 2)])
@@ -271,14 +235,6 @@ def test_a_state_of_a_hundred_levels_comes_back_and_a_deeper_one_is_refused(fold
     for levels in (101, 100_000):
         with pytest.raises(Misconfigured, match="more than 100 levels deep"):
             flattened(nested(levels, wrap))
-
-
-def test_a_state_that_holds_itself_is_refused():
-    state: dict[str, Any] = {"a": []}
-    state["a"].append(state)
-    with pytest.raises(Misconfigured, match="or contains itself") as caught:
-        flattened({"run": state})
-    assert caught.value.where.startswith("run/a/0/a/0")
 
 
 # What no file can hold

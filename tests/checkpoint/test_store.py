@@ -51,12 +51,6 @@ def test_every_byte_is_on_the_disk_before_the_name_and_the_name_before_the_retur
     assert operations[rename + 1 :] == [("fsync", str(tmp_path))]
 
 
-def test_the_newest_is_that_of_the_highest_step_not_of_the_last_save(tmp_path):
-    store = stores.filled(tmp_path, 100, 9, 20)
-    assert [each.step for each in store.found()] == [100, 20, 9]
-    assert stores.step_found(store) == 100
-
-
 def test_a_step_that_is_saved_again_leaves_the_first_as_it_was_and_is_found_before_it(tmp_path):
     store = stores.filled(tmp_path, 7)
     first = stores.files_below(tmp_path / "step-7")
@@ -68,16 +62,6 @@ def test_a_step_that_is_saved_again_leaves_the_first_as_it_was_and_is_found_befo
     loaded = store.newest(lambda *_: None)
     assert loaded is not None
     assert loaded.manifest.reason == "attempt 3"
-
-
-def test_a_step_whose_first_checkpoint_is_damaged_or_odd_is_saved_beside_it(tmp_path):
-    store = stores.filled(tmp_path, 7)
-    (tmp_path / "step-7" / manifests.NAME).unlink()
-    (tmp_path / "step-7.2").touch()  # no folder at all
-    assert store.save(stores.contents(7)).path.name == "step-7.3"
-    damaged = []
-    assert stores.step_found(store, damaged) == 7
-    assert damaged == []
 
 
 def test_other_names_are_no_checkpoints_and_stay(tmp_path):
@@ -103,18 +87,6 @@ def test_a_damaged_checkpoint_can_be_removed_whatever_it_is(tmp_path):
     assert [each.step for each in damaged] == [4, 3, 2]
     for each in damaged:
         store.remove(each)
-    assert stores.names(store) == ["step-1"]
-    assert os.listdir(tmp_path / "kept") == ["file"]
-
-
-def test_leftovers_go_and_nothing_that_a_link_leads_to(tmp_path):
-    store = stores.filled(tmp_path / "run", 1)
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "file").touch()
-    (tmp_path / "run" / ".step-2.tmp-00ff00ff" / "deep").mkdir(parents=True)
-    (tmp_path / "run" / ".step-3.tmp-00ff00ff").touch()
-    (tmp_path / "run" / ".step-4.tmp-00ff00ff").symlink_to(tmp_path / "kept", target_is_directory=True)
-    store.clean()
     assert stores.names(store) == ["step-1"]
     assert os.listdir(tmp_path / "kept") == ["file"]
 

@@ -6,17 +6,15 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.manifest import STATE, TENSORS
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, stores
 
-CODES = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]
+CODES = [errno.ENOSPC, errno.EIO]
 codes = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.__getitem__)
 
 
@@ -83,21 +81,7 @@ def test_where_the_disk_goes_on_refusing_earlier_checkpoints_are_untouched_and_l
         assert stores.names(store) == ["step-1", "step-2"]
 
 
-@codes
-@pytest.mark.parametrize("last", [None, sys.maxsize], ids=["once", "from then on"])
-def test_a_removal_that_the_disk_refuses_leaves_a_whole_checkpoint_or_none(store, code, last):
-    for operation, error in refused_in_each(lambda: store.remove(store.found()[-1]), code, last):
-        check_told(operation, error, code, store.folder)
-        assert stores.step_found(store) == 2
-        assert all(stores.is_right(each.read()) for each in store.found())
-        store.clean()
-        assert stores.names(store) == [f"step-{each.step}" for each in reversed(store.found())]
-        if len(store.found()) == 1:
-            store.save(stores.contents(1))
-    assert stores.names(store) == ["step-2"]
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE], ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE], ids=errno.errorcode.__getitem__)
 @pytest.mark.fault("disk full, EIO")
 def test_a_checkpoint_that_cannot_be_read_is_told_and_no_older_one_is_taken_in_its_place(store, code):
     """Every listing, opening and reading of the newest in turn: it may be whole."""
@@ -123,25 +107,3 @@ def test_what_a_newer_hasten_saved_is_not_passed_over(store, monkeypatch):
     damaged = []
     assert stores.step_found(store, damaged) == 2
     assert [each.step for each in damaged] == [3]
-
-
-@pytest.mark.parametrize(
-    ("limit", "name"), [(0, TENSORS), (100, TENSORS), (1 << 16, TENSORS), (90_000, STATE), (200, manifests.NAME)]
-)
-@pytest.mark.fault("disk full, EIO")
-def test_a_limit_of_the_kernel_on_the_size_of_files_is_told_and_leaves_nothing(tmp_path, limit, name):
-    store = stores.filled(tmp_path, 1)
-    before = stores.files_below(tmp_path)
-    contents = stores.contents(2)
-    if limit > 200:
-        tensors = {name: tensor.repeat(3500) for name, tensor in contents.tensors.items()}  # 84,000 bytes
-        contents = replace(contents, trees={"run": "x" * 100_000}, tensors=tensors)
-    with file_faults.file_size_limit(limit), pytest.raises(StorageFailed) as told:
-        store.save(contents)
-    assert os.strerror(errno.EFBIG) in told.value.what
-    assert "ulimit" in told.value.fix
-    assert Path(told.value.where).name == name
-    assert stores.files_below(tmp_path) == before
-    assert stores.names(store) == ["step-1"]
-    store.save(contents)
-    assert stores.names(store) == ["step-1", "step-2"]

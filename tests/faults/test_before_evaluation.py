@@ -79,9 +79,3 @@ def test_what_training_holds_counts_where_evaluations_come_in_its_midst(evaluate
             return
         with pytest.raises(PlanError, match=r"together 5\.00 MiB, beside 5\.00 MiB that other workers hold; 9\.00 MiB"):
             prepare(job)
-
-
-def test_data_without_workers_needs_no_room(monkeypatch):
-    monkeypatch.setattr(feed, "free_shared_memory", lambda: 0)
-    prepare(small_job(valid=Rows())).close()
-    prepare(small_job(valid=small_job().train)).close()

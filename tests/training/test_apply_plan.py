@@ -148,7 +148,6 @@ class Opening(Dataset):
     [
         make_plan(loader_workers=2),
         make_plan(loader_workers=2, prefetch=4),
-        make_plan(activation_checkpointing="measured"),
         make_plan(loader_workers=2, prefetch=4, activation_checkpointing="measured"),
     ],
 )

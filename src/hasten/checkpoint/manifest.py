@@ -6,15 +6,14 @@ be forged, so every field is checked.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
 
 from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.sealed_json import sealed, unsealed
 from hasten.errors import Damaged, StorageFailed
+from hasten.facts.record_reading import WrongValue, read_record
 
 NAME = "manifest.json"
 STATE = "state.json"
@@ -28,7 +27,6 @@ _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _HOLDS_TENSORS = re.compile(r"tensors(-[0-9]{1,6})?\.safetensors")
 _HOLDS_PARTS = re.compile(r"parts-[0-9]{4,9}(-[0-9]{1,6})?\.safetensors")
-_KINDS = {"step": int, "epoch": int, "reason": str, "best": bool, "saved_at": float, "world_size": int}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +67,8 @@ def holds_parts(name: str) -> bool:
 
 def to_json(manifest: Manifest) -> bytes:
     """Raises Damaged for what from_json would refuse: nothing is saved that could not be read."""
-    files = {name: asdict(each) for name, each in manifest.files.items()}
-    schema = SCHEMA_IN_PIECES if PIECES in files else SCHEMA
-    content = sealed({name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": schema})
+    schema = SCHEMA_IN_PIECES if PIECES in manifest.files else SCHEMA
+    content = sealed(asdict(manifest) | {"schema": schema})
     from_json(content)
     return content
 
@@ -87,26 +84,16 @@ def from_json(content: bytes) -> Manifest:
         raise StorageFailed(what, fix="resume with the hasten that saved it")
     if type(schema) is not int or schema not in (SCHEMA, SCHEMA_IN_PIECES):
         raise Damaged(f"{NAME} has no schema that is known here: {str(schema)[:40]}")
-    odd = fields.keys() ^ {*_KINDS, "files"}
-    if odd:
-        raise Damaged(f"{NAME} has other fields than it should: {', '.join(sorted(odd))[:200]}")
-    for name, kind in _KINDS.items():
-        if type(fields[name]) is not kind or (kind in (int, float) and not 0 <= fields[name] < math.inf):
-            raise Damaged(f"{NAME}: {name} makes no sense")
-    files = fields.pop("files")
-    if not isinstance(files, dict):
-        raise Damaged(f"{NAME}: files is no object")
-    listed = cast("dict[str, Any]", files)
-    return Manifest(**fields, files={name: _digest(name, each) for name, each in listed.items()})
-
-
-def _digest(name: str, fields: Any) -> Digest:
-    """Names are joined to a folder's path, so none may lead out of it."""
-    if not _FILE_NAME.fullmatch(name):
-        raise Damaged(f"{NAME} lists a file with the name {name[:200]!r}")
-    match fields:
-        case {"bytes": int(size), "sha256": str(sha256)} if (
-            len(fields) == 2 and type(size) is int and size >= 0 and _HEX.fullmatch(sha256)
-        ):
-            return Digest(size, sha256)
-    raise Damaged(f"{NAME}: the digest of {name} makes no sense")
+    try:
+        found: Manifest = read_record(Manifest, fields)
+    except WrongValue as error:
+        raise Damaged(f"{NAME}: {error.what}") from error
+    for name in ("step", "epoch", "world_size", "saved_at"):
+        if getattr(found, name) < 0:
+            raise Damaged(f"{NAME}: {name} is below 0")
+    for name, digest in found.files.items():
+        if not _FILE_NAME.fullmatch(name):  # it is joined to a folder's path, and must not lead out of it
+            raise Damaged(f"{NAME} lists a file with the name {name[:200]!r}")
+        if digest.bytes < 0 or not _HEX.fullmatch(digest.sha256):
+            raise Damaged(f"{NAME}: the digest of {name} makes no sense")
+    return found

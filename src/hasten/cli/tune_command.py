@@ -6,7 +6,8 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,21 +72,14 @@ def tune(
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
-    from hasten.report.terminal.output import show
     from hasten.report.terminal.search_progress import Tuning
     from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
     split_name(job)
-    with held_place(output):
-        trials = Trials(output)
-        screen = Tuning(seconds)
-        try:
-            others = OtherPrograms(None if busy else seconds, screen.doing)
-            found = _searched(job, seconds, allow, others, trials, screen, began)
-        finally:
-            screen.close()
-            trials.close()
+    with held_place(output), closing(Trials(output)) as trials, closing(Tuning(seconds)) as screen:
+        others = OtherPrograms(None if busy else seconds, screen.doing)
+        found = _searched(job, seconds, allow, others, trials, screen, began)
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, output)
@@ -93,17 +87,24 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
-        where = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
-        again = partial(_again, job, output, allow=allow, busy=busy)
-        following = again(seconds)
-        if found.has_plan or not found.interrupted:
-            following = command("train", job, output if found.has_plan else None)
-        names = [] if found.interrupted else found.log.not_reached
-        if names:
-            where += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
-        show("", [("", result), *where, ("next", following)])
+        _show(found, result, written, partial(_again, job, output, allow=allow, busy=busy), job, output, seconds)
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
+
+
+def _show(
+    found: Found, result: str, written: bool, again: Callable[[float], str], job: str, output: Path, seconds: float
+) -> None:
+    """again: the command that continues the search, for so many seconds."""
+    from hasten.report.terminal.output import show
+
+    lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
+    names = [] if found.interrupted else found.log.not_reached
+    if names:
+        lines += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
+    trains = found.has_plan or not found.interrupted
+    following = command("train", job, output if found.has_plan else None) if trains else again(seconds)
+    show("", [("", result), *lines, ("next", following)])
 
 
 class Trials:

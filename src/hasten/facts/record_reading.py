@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from hasten.facts.choice import Preserves, Value
+from hasten.facts.choice import Preserves
 from hasten.facts.formatting import did_you_mean, shortened
 
 Location = tuple[str | int, ...]  # keys of tables and positions in arrays, such as ("choice", 0, "value")
@@ -35,14 +35,12 @@ def read_record(kind: Any, value: Any, location: Location = ()) -> Any:
     """A value of this type: a record, an optional, a tuple, a mapping or a plain value. Raises WrongValue."""
     if is_dataclass(cast("object", kind)):
         return _record(kind, _of(dict, value, location), location)
-    inner = get_args(kind)
-    if {*inner} >= {*get_args(Value)}:
-        return None if value is None and types.NoneType in inner else _plain(value, location)
-    origin = get_origin(kind)
+    inner, origin = get_args(kind), get_origin(kind)
     if origin in (Union, types.UnionType):
-        if value is None:
+        if value is None and types.NoneType in inner:
             return None
-        return read_record(next(each for each in inner if each is not types.NoneType), value, location)
+        single = [each for each in inner if each is not types.NoneType]
+        return read_record(single[0], value, location) if len(single) == 1 else _plain(value, location)
     if origin is tuple:
         items = _of(list, value, location)
         return tuple(read_record(inner[0], item, (*location, place)) for place, item in enumerate(items))
@@ -60,8 +58,7 @@ def _record(kind: Any, table: dict[str, Any], location: Location) -> Any:
             given[name] = read_record(hint, table[name], (*location, name))
         elif field.default is MISSING and field.default_factory is MISSING:
             if types.NoneType not in get_args(hint):
-                fix = f"add {name} = …, or see the comment that a written plan begins with"
-                raise WrongValue(location, f'{_titled(location)} lacks "{name}"', fix)
+                raise WrongValue(location, f'{_titled(location)} lacks "{name}"', f"add {name}")
             given[name] = None
     for key in table:
         if key not in given:
@@ -109,9 +106,9 @@ def _wrong(value: Any, location: Location, expected: str) -> WrongValue:
 
 
 def _titled(location: Location) -> str:
-    """The table at a location as a plan's author writes it."""
+    """The table at a location, as TOML writes it."""
     if not location:
-        return "a plan"
+        return "the file"
     name, is_array = (location[-2], True) if isinstance(location[-1], int) else (location[-1], False)
     return f"[[{name}]]" if is_array else f"[{name}]"
 

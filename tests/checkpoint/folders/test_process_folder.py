@@ -15,7 +15,6 @@ import pytest
 
 from hasten.checkpoint.folders import process_folder
 from hasten.checkpoint.locks.file_lock import locked
-from hasten.errors import StorageFailed
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +98,3 @@ def test_what_a_living_process_and_others_have_there_stays(place):
     with locked(theirs / ".lock", None):
         process_folder.process_folder()
         assert all(each.is_dir() for each in (theirs, plain, unlocked))
-
-
-def test_where_no_folder_can_be_made_it_is_said_where(place, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
-    with pytest.raises(StorageFailed, match="no temporary folder could be made") as caught:
-        process_folder.process_folder()
-    assert caught.value.where == str(place / "missing")

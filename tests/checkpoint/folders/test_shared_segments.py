@@ -49,8 +49,3 @@ def test_a_process_that_ended_well_is_forgotten(tmp_path):
     note_this_process(tmp_path)
     forget_processes(tmp_path, [os.getpid(), 1])
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_folder_that_is_gone_is_not_made_anew(tmp_path):
-    note_this_process(tmp_path / "gone")
-    assert not [*tmp_path.iterdir()]

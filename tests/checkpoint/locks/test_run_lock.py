@@ -127,16 +127,6 @@ def test_the_lock_of_an_owner_that_was_killed_is_free_though_what_it_had_forked_
                 )
 
 
-def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
-    lock = run_lock(tmp_path)
-    lock.__enter__()
-    assert file_faults.ended(file_faults.started(lambda: lock.__exit__(None, None, None) is False))
-    assert said(tmp_path) == me()
-    assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
-    lock.__exit__(None, None, None)
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.fault("stale lock")
 def test_a_lock_that_something_else_holds_after_its_owner_ended_is_refused(tmp_path, monkeypatch):
     """As a process that a killed run was just starting can do for a moment."""
@@ -183,30 +173,6 @@ def test_a_lock_is_lost_with_its_folder_and_that_of_the_next_one_stays(tmp_path)
         (folder / NAME).write_text("the next one's")
         check_lost(lock, folder)
     assert (folder / NAME).read_text() == "the next one's"
-
-
-def test_a_lock_is_lost_when_a_link_leads_to_another_folder(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("a")
-    with run_lock(tmp_path / "link") as lock:
-        lock.check()
-        (tmp_path / "link").unlink()
-        (tmp_path / "link").symlink_to("b")
-        check_lost(lock, tmp_path / "link")
-    assert os.listdir(tmp_path / "a") == []
-
-
-def test_a_folder_that_cannot_be_looked_at_is_not_taken_for_the_own(tmp_path, monkeypatch):
-    def refuse(*given: object, **options: object) -> None:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    with run_lock(tmp_path) as lock:
-        monkeypatch.setattr(os, "lstat", refuse)
-        with pytest.raises(StorageFailed, match="could not be looked at") as caught:
-            lock.check()
-        monkeypatch.undo()
-    assert caught.value.where == str(tmp_path / NAME)
 
 
 def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp_path):

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import collections
-import datetime
 import enum
 import functools
 import importlib
 import io
 import itertools
-import os
 import random
 import re
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
 import types
-import typing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
@@ -41,11 +36,6 @@ numbers = itertools.count()
 class Level(enum.Enum):
     LOW = 1
     HIGH = 2
-
-
-class Size(typing.NamedTuple):
-    height: int
-    width: int = 7
 
 
 class Slotted:
@@ -129,13 +119,11 @@ DIFFERENT = {
     "containers": lambda tmp: ([1], (1,), {1}, frozenset({1}), {1: 1}, [[1]], {"a": {1: (2,)}}, {"a": {1: (3,)}}),
     "order": lambda tmp: ([1, 2], [2, 1], {"a": 1, "b": 2}, {"b": 2, "a": 1}),
     "many indices": lambda tmp: (list(range(100)), list(range(99, -1, -1)), [*range(99), 99.0]),
-    "ranges": lambda tmp: (range(3), range(1, 3), slice(3), slice(1, 3)),
     "subclasses": lambda tmp: (
         *(collections.OrderedDict(a=1), collections.defaultdict(int, a=1), collections.defaultdict(list, a=1)),
         *({"a": 1}, collections.Counter("a"), collections.deque([1]), collections.deque([2])),
     ),
     "arrays": lambda tmp: (np.zeros(4), np.zeros(4, np.float32), np.zeros((2, 2)), np.eye(2), np.float64(0), [0.0] * 4),
-    "arrays of objects": lambda tmp: (np.array(["a", None]), np.array(["b", None]), np.array(["a", "b"])),
     "tensors": lambda tmp: (
         *(
             torch.zeros(4),
@@ -146,18 +134,9 @@ DIFFERENT = {
         ),
         torch.eye(3).to_sparse(),
     ),
-    "named tuples": lambda tmp: (*(Size(2, 3), Size(3, 2), (2, 3)),),
     "functions of a package": lambda tmp: (np.mean, np.sum, np.load, torch.relu, functools.partial(np.mean, axis=0)),
     "enums": lambda tmp: (Level.LOW, Level.HIGH),
     "dtypes": lambda tmp: (torch.float32, torch.float64, np.dtype("f4"), torch.device("cpu")),
-    "times": lambda tmp: (datetime.timedelta(1), datetime.timedelta(2), datetime.date(2020, 1, 1)),
-    "patterns": lambda tmp: (re.compile("a"), re.compile("b"), re.compile("a", re.IGNORECASE)),
-    "pictures": lambda tmp: (
-        Image.new("L", (2, 3)),
-        Image.new("L", (3, 2)),
-        Image.new("L", (2, 3), 1),
-        Image.new("1", (2, 3)),
-    ),
     "attributes": lambda tmp: (types.SimpleNamespace(a=1), types.SimpleNamespace(a=2), types.SimpleNamespace(b=1)),
     "slots": lambda tmp: (Slotted(1), Slotted(2)),
     "circles": lambda tmp: (Linked(1), Linked(2)),
@@ -221,35 +200,3 @@ def test_an_object_can_say_it_itself():
     assert key_of(Saying("a"), 1) == key_of(Saying("a"), 1)
     assert key_of(Saying("a"), 1) != key_of(Saying("b"), 1)
     assert key(Opened(Saying("a"))) != key(Opened(Saying("b")))
-
-
-@pytest.mark.proof
-def test_another_process_finds_the_same_key(tmp_path):
-    """Text is hashed with another seed there, so the order of sets is another; and every object lies elsewhere."""
-    (tmp_path / "users.py").write_text(
-        textwrap.dedent("""
-        import functools, numpy as np, torch
-        from hasten.data.cache.cache_key import key_of
-        WORDS = {"one", "two", "three", "four", "five"}
-        class Photos:
-            def __init__(self):
-                self.words, self.scale = set(WORDS), functools.partial(np.multiply, 2.0)
-                self.model = torch.nn.Linear(2, 2, bias=False).requires_grad_(False).fill_(1.0) if 0 else None
-            def __len__(self):
-                return 3
-            def __getitem__(self, index):
-                return index
-        print(key_of(Photos(), 1))
-        """)
-    )
-    keys = {
-        subprocess.run(
-            [sys.executable, tmp_path / "users.py"],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
-    assert len(keys) == 1

@@ -10,7 +10,7 @@ import torch
 
 from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.cache_building import open_cache
-from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached
+from hasten.data.cache.cache_file import DATA, INDEX, Cached
 from hasten.data.cache.repeated_reading import SPREAD
 from support.checkpoint import file_faults
 from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
@@ -48,20 +48,6 @@ def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(t
 
 
 # Killed at any instant
-
-
-def test_the_bytes_reach_the_disk_before_the_name(tmp_path):
-    with file_faults.recorded() as operations:
-        folder = open_cache(Grey(), tmp_path).folder
-    names = [name for name, _ in operations]
-    rename = names.index("rename")
-    forced = [Path(path).name for name, path in operations[:rename] if name == "fsync"]
-    assert {DATA, INDEX} <= set(forced)
-    assert [name for name in forced if MANIFEST in name]
-    assert forced.index(DATA) < forced.index(next(name for name in forced if MANIFEST in name))
-    assert operations[rename - 1][0] == "fsync"
-    assert operations[rename - 1][1].endswith(".tmp")
-    assert operations[rename + 1] == ("fsync", str(folder.parent))
 
 
 @pytest.mark.parametrize("before", ["nothing", "a damaged cache"])

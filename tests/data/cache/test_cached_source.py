@@ -206,13 +206,7 @@ def test_a_data_set_that_says_it_draws_nothing_and_draws_is_found_out():
     with pytest.raises(DataFailed, match="sample 0 draws from torch's global generator") as caught:
         kept_as(source_of(Lying(), field="train"), LoaderOptions(in_memory="host"))
     assert "hasten.Augmented(dataset, transform)" in caught.value.fix
-    assert caught.value.fix.endswith("; or leave in_memory out of the plan")
-
-
-def test_samples_that_are_not_alike_are_refused_by_number():
-    source = source_of(Forms(lambda index: torch.ones(2 + (index == 5)), 9), field="train")
-    with pytest.raises(DataFailed, match="sample 5 has other shapes or types than sample 0"):
-        kept_as(source, LoaderOptions(in_memory="host"))
+    assert caught.value.fix.endswith("; or remove in_memory from the plan")
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic_before_any_of_it_is_read():
@@ -231,14 +225,6 @@ def test_on_the_device_batches_are_the_same_and_already_there():
         assert held.on_accelerator
         found = [tuple(part.cpu() for part in batch) for batch, _, _ in batches(held, options)]
         assert same(found, [tuple(batch) for batch, _, _ in batches(source, LoaderOptions())])
-
-
-@pytest.mark.gpu
-def test_what_does_not_fit_on_the_device_is_refused_with_the_arithmetic():
-    machine = laptop(accelerators=1, accelerator="card", accelerator_memory_bytes=1000)
-    source = source_of((torch.zeros(1000),), field="train")
-    with pytest.raises(OutOfMemory, match=r"the device's memory .* 0\.25 × "):
-        stored(source, LoaderOptions(in_memory="device"), torch.device("cuda"), machine, NOBODY)
 
 
 class Damaged(Steady):

@@ -53,14 +53,3 @@ def test_what_another_thread_holds_is_not_given_out_again():
     let_go.set()
     thread.join()
     assert memory.empty((5,), torch.uint8).data_ptr() == places[0]
-
-
-def test_another_shape_or_type_is_memory_of_its_own_and_the_old_is_let_go():
-    memory = BatchMemory()
-    memory.empty((8,), torch.uint8)
-    other = memory.empty((8,), torch.float32)
-    assert (other.shape, other.dtype) == ((8,), torch.float32)
-    assert len(memory._pieces) == 1
-    held = memory.empty((9,), torch.uint8)
-    assert len(memory._pieces) == 2
-    assert held.shape == (9,)

@@ -5,7 +5,6 @@ import torch
 from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import Box
 from hasten.data.images.image_batches import (
-    MOST_SIZES,
     Colours,
     Cropped,
     FillBytes,
@@ -60,16 +59,3 @@ def test_what_a_device_makes_of_crops_is_what_the_host_makes_within_rounding():
     assert crops.labels.tolist() == [7, 0, 3]
     found = resize_together(crops.canvas, crops.sides, crops.mirrored, SIZE)
     assert (found - filled(FillBytes).pixels.float()).abs().max() <= 1.01
-
-
-def test_one_large_picture_does_not_make_a_large_canvas():
-    large, small = pixels(MOST_SIZES * SIZE + 1, 30), pixels(40, MOST_SIZES * SIZE)
-    filling, wanted = (form(2, SIZE, COLOURS, BatchMemory()) for form in (FillCanvas, FillBytes))
-    for each in (filling, wanted):
-        each.put(0, large, Box(0, 0, MOST_SIZES * SIZE + 1, 30, True), 4)
-        each.put(1, small, Box(0, 0, 40, MOST_SIZES * SIZE, True), 5)
-    crops = filling.batch()
-    assert crops.canvas.shape == (2, 40, MOST_SIZES * SIZE, 3)
-    assert crops.labels.tolist() == [4, 5]
-    found = resize_together(crops.canvas, crops.sides, crops.mirrored, SIZE)
-    assert (found - wanted.batch().pixels.float()).abs().max() <= 1.01

@@ -9,14 +9,13 @@ from PIL import Image
 from torch.utils.data import Subset, random_split
 
 import hasten
-from hasten.data.images.crops import Box
 from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
 from hasten.data.loading.loader_options import Placement
-from hasten.data.order.randomness import reseed, sample_seed
+from hasten.data.order.randomness import sample_seed
 from hasten.data.sources.job_data import source_of
 from hasten.data.workers.loader_threads import LoaderThreads
 from support.data.image_cases import jpeg, photos, write
-from support.data.loaders import TWO_WORKERS, loader_of
+from support.data.loaders import loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -149,32 +148,6 @@ def test_an_accelerator_finishes_to_the_same_pictures(data, where):
 
 
 # With what users bring
-
-
-def test_a_collate_of_the_users_gets_samples_of_their_own_random_numbers(data):
-    def collate(samples):
-        return [torch.stack([picture for picture, _ in samples]), torch.tensor([label for _, label in samples])]
-
-    found = epoch(data, collate=collate, shuffle=False)
-    assert same(epoch(data, collate=collate, shuffle=False, options=TWO_WORKERS), found)
-    reseed(sample_seed(7, 0, 0))
-    assert torch.equal(found[0][0][0], data[0][0])
-
-
-def test_a_view_of_the_users_own_decides_what_is_shown(root):
-    class Corner:
-        size, draws = SIZE, 1
-
-        def box(self, height, width, draws):
-            side = max(1, int(min(height, width) * (0.5 + draws[0] / 2)))
-            return Box(0, 0, side, side)
-
-        def smallest(self, height, width):
-            side = max(1, int(min(height, width) * 0.5))
-            return side, side
-
-    found = epoch(ImageFolder(root, Corner()))
-    assert sum(len(labels) for _, labels in found) == 12
 
 
 # From a cache

@@ -12,14 +12,13 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 import hasten
 from hasten.data.images.image_folder import ImageFolder
 from hasten.data.loading.bad_samples import Ledger, Replaced, replacements
-from hasten.errors import DataFailed, JobError, OutOfMemory, UserCodeFailed
+from hasten.errors import DataFailed, JobError
 from support.data.image_cases import jpeg, write
 from support.data.loaders import (
     HERE,
     ONE_WORKER,
     TWO_WORKERS,
     Drawing,
-    DrawingStream,
     content,
     drawn,
     epoch_of,
@@ -156,31 +155,7 @@ def test_a_ledger_goes_on_from_a_state_that_any_file_can_hold():
 # Where nothing is replaced
 
 
-def test_a_stream_is_refused():
-    with pytest.raises(JobError, match=r"Job.on_bad_sample: is \"replace\", and train is an iterable data set"):
-        loader_of(DrawingStream(5), replace_bad=True)
-
-
-def test_a_collate_that_fails_is_told_and_not_replaced():
-    def collate(samples):
-        raise TypeError("no")
-
-    with pytest.raises(UserCodeFailed, match="TypeError: no"):
-        replaced(Damaged({1}), collate=collate, shuffle=False)
-
-
 # Which ones stand in
-
-
-def no_room_in_torch(what):
-    return torch.empty(1 << 62, dtype=torch.uint8)
-
-
-@pytest.mark.parametrize("kind", [Damaged, DamagedTogether])
-@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError, no_room_in_torch])
-def test_a_sample_that_there_is_no_memory_for_is_not_a_bad_one(kind, error):
-    with pytest.raises(OutOfMemory, match=r"sample 700 of Job.train could not be read in epoch 0"):
-        replaced(kind({700}, error=error))
 
 
 def test_a_sampler_of_the_users_own_is_refused_as_what_stands_in_may_be_none_of_its_samples():

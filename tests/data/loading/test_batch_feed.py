@@ -79,26 +79,6 @@ def test_batches_are_pinned_for_the_device_of_this_process(monkeypatch, options)
 # A worker_init_fn
 
 
-def seen_by_workers(number):
-    raise AssertionError("no worker process starts here")
-
-
-@pytest.mark.parametrize(
-    ("plan", "why"),
-    [({"workers": 0}, "there are no loader workers"), ({"workers": 2, "worker_kind": "threads"}, "are threads")],
-)
-def test_a_worker_init_fn_that_no_worker_process_calls_is_said(plan, why):
-    data = DataLoader(
-        [(index, index) for index in range(9)], batch_size=4, num_workers=2, worker_init_fn=seen_by_workers
-    )
-    loader = loader_of(data, batch_size=None, options=LoaderOptions(**plan))
-    (notice,) = loader.notices
-    assert "train: the DataLoader's worker_init_fn is not called" in notice
-    assert why in notice
-    assert len(list(loader.epoch(0))) == 3
-    loader.close()
-
-
 def fails_to_start(worker):
     raise ValueError(f"worker {worker} finds no disk")
 

@@ -1,10 +1,8 @@
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, TensorDataset
 
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.errors import DataFailed, JobError, PlanError
@@ -78,15 +76,6 @@ def test_each_epoch_has_an_order_of_its_own():
     orders = [tuple(indices(loader.epoch(number))) for number in range(4)]
     assert len(set(orders)) == 4
     assert tuple(indices(loader.epoch(2))) == orders[2]
-
-
-@pytest.mark.parametrize("data", [Drawing(10), DataLoader(Drawing(10), batch_size=3, sampler=[9, 4, 1, 0])])
-def test_the_samples_of_any_batch_are_told_as_they_are_read(data):
-    loader = loader_of(data, batch_size=3)
-    for epoch in (1, 0):
-        for step, part in enumerate(steps(loader.epoch(epoch))):
-            samples = f"{'samples' if len(part) > 1 else 'sample'} {', '.join(map(str, part))}"
-            assert loader.samples_in_words(epoch, step) == f"epoch {epoch}, {samples} of Job.train"
 
 
 @pytest.mark.trap(22)
@@ -169,24 +158,6 @@ def test_dropping_the_last_batch_is_said_and_done():
     assert [len(batch) for batch in steps(kept.epoch(0))] == [4, 4, 2]
     assert loader_of(columns(8), drop_last=True).notices == ()
     assert loader_of(DrawingStream(8), drop_last=True).dropped_per_epoch is None
-
-
-@pytest.mark.parametrize(
-    ("count", "changes", "single"),
-    [
-        (35, {}, True),  # 3 of the last batch, on two ranks
-        (35, {"drop_last": True}, False),
-        (33, {}, True),  # one rank has none of it
-        (36, {}, False),
-        (36, {"microbatch_size": 1}, True),
-        (32, {}, False),
-    ],
-    ids=str,
-)
-def test_it_is_known_whether_a_last_batch_leaves_a_rank_one_sample(count, changes, single):
-    data = TensorDataset(torch.arange(count))
-    for rank in range(2):
-        assert loader_of(data, batch_size=8, rank=rank, world_size=2, **changes).leaves_single == single
 
 
 class Misjudged(DrawingStream):

@@ -1,20 +1,13 @@
-import random
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.sources.job_data import source_of
 from support.data.loaders import (
-    HERE,
-    ONE_WORKER,
     Drawing,
     DrawingStream,
     DrawingTogether,
-    columns,
     content,
     drawn,
     epoch_of,
@@ -86,27 +79,3 @@ def test_what_collating_draws_follows_from_the_seed_the_epoch_and_every_index(ki
     asked = [(7, 0, 1, 2), (8, 0, 1, 2), (7, 1, 1, 2), (7, 0, 1, 3), (7, 0, 3, 2), (7, 0, 2, 1), (7, 0, 1)]
     assert len({collated(*each) for each in asked}) == len(asked)
     assert [collated(*each) for each in asked] == [collated(*each) for each in asked]
-
-
-@given(microbatch_size=st.integers(1, 6), world_size=st.integers(1, 4))
-def test_a_sample_draws_the_same_numbers_in_whatever_microbatch_and_on_whatever_rank(microbatch_size, world_size):
-    def numbers(**arguments):
-        return [
-            (index, row)
-            for rank in range(arguments.get("world_size", 1))
-            for one in epoch_of(Drawing(10), batch_size=10, rank=rank, **arguments)
-            for index, row in list(zip(*flat(one.batch), strict=True))[: one.samples]
-        ]
-
-    assert numbers(microbatch_size=microbatch_size, world_size=world_size) == numbers()
-
-
-@pytest.mark.parametrize("data", [Drawing(6), DrawingTogether(6), DrawingStream(6), columns(6)])
-@pytest.mark.parametrize("options", [HERE, ONE_WORKER], ids=["here", "worker"])
-def test_loading_leaves_the_training_processs_generators_as_they_are(data, options):
-    torch.manual_seed(1), np.random.seed(1), random.seed(1)
-    expected = [drawn() for _ in range(3)]
-    torch.manual_seed(1), np.random.seed(1), random.seed(1)
-    loader = loader_of(data, options=options, batch_size=3)
-    found = [drawn() for _ in loader.epoch(0)] + [drawn()]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

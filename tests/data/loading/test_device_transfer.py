@@ -69,14 +69,6 @@ def test_on_a_cpu_the_very_same_batch_comes_back(form):
     assert place(BATCHES[form], CPU) is BATCHES[form]
 
 
-def test_an_object_that_can_move_itself_does():
-    batch = Encoding(tokens=torch.zeros(2))
-    place(batch, META)
-    assert batch.moved == (META, False)
-    place(batch, META, non_blocking=True)
-    assert batch.moved == (META, True)
-
-
 @pytest.mark.parametrize("device", [CPU, META])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
 def test_images_take_the_asked_layout(device, dtype):

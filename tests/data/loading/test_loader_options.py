@@ -11,7 +11,6 @@ from hasten.data.loading.loader_options import (
     Room,
     batches_held,
     cores_of,
-    most_ahead,
     most_workers,
     room_of,
     worker_counts,
@@ -47,15 +46,3 @@ def test_as_many_workers_as_are_allowed_fit_and_one_more_does_not(memory, shared
 
     assert most == 0 or fits(most)
     assert not fits(most + 1)
-
-
-@given(sizes, st.one_of(st.none(), sizes), st.integers(1, 64), batches)
-def test_as_many_batches_as_are_allowed_fit_and_one_more_does_not(memory, shared, workers, size):
-    most = most_ahead(Room(memory_bytes=memory, shared_bytes=shared), workers=workers, batch_bytes=size)
-
-    def fits(ahead):
-        held = batches_held(workers, ahead) * size
-        return held + workers * WORKER_BYTES <= memory and (shared is None or held <= shared)
-
-    assert most == 0 or fits(most)
-    assert most == MOST_AHEAD or not fits(most + 1)

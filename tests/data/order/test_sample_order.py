@@ -103,15 +103,6 @@ class Drawing:
         return iter(self.drawn)
 
 
-@pytest.mark.parametrize("wrong", [2.9, "2", (2, 0), None])
-def test_a_sampler_that_draws_no_indices_is_told_what_it_drew(wrong):
-    drawn = [*range(CHUNK + 1), wrong]
-    with pytest.raises(DataFailed) as caught:
-        SampledOrder(Drawing(drawn), len(drawn), seed=1).indices(3, 0, 5)
-    assert "the sampler, in epoch 3, gives" in caught.value.what
-    assert f"at position {CHUNK + 1}" in caught.value.what
-
-
 def test_a_sampler_that_raises_is_the_users_code_and_names_its_line():
     def failing():
         yield 0

@@ -18,11 +18,11 @@ def test_nothing_is_packed_over_what_is_there(tmp_path: Path):
     folder = packed_folder(tmp_path)
     before = contents(folder)
     for attempt in (lambda: packed_folder(tmp_path), lambda: estimated(Samples(Numbered(3)), folder)):
-        with pytest.raises(Misconfigured, match="there is something already"):
+        with pytest.raises(Misconfigured, match="it exists and is not empty"):
             attempt()
     assert contents(folder) == before
     (tmp_path / "file").write_text("x")
-    with pytest.raises(Misconfigured, match="there is something already"):
+    with pytest.raises(Misconfigured, match="it exists and is not empty"):
         pack_samples([1], tmp_path / "file")
     (tmp_path / "empty").mkdir()
     pack_samples([1], tmp_path / "empty")

@@ -10,9 +10,8 @@ import pytest
 from hasten import Shards
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.augmented import Augmented, seam_of, steady_reason
-from hasten.errors import DataFailed
 from support.data.loaders import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
-from support.data.small_shards import NUMBERED, Numbered, pack_samples, packed_folder
+from support.data.small_shards import NUMBERED, Numbered, packed_folder
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -47,17 +46,6 @@ def test_every_sample_comes_back_as_it_was(folder: Path):
     assert data[-1]["cls"] == data[29]["cls"]
     with pytest.raises(IndexError):
         data[30]
-
-
-def test_a_form_makes_tuples_of_the_members_it_names(tmp_path: Path):
-    pack_samples(
-        [{"jpg": b"\xff\xd8\xff1", "cls": 1}, {"png": b"\x89PNG\r\n\x1a\n2", "cls": 2}], tmp_path / "s", seed=None
-    )
-    data = Shards(tmp_path / "s", form=("jpg;png", "cls"))
-    assert list(data) == [(b"\xff\xd8\xff1", 1), (b"\x89PNG\r\n\x1a\n2", 2)]
-    with pytest.raises(DataFailed, match="sample '000001' has no jpg; it has") as caught:
-        Shards(tmp_path / "s", form=("jpg", "cls"))[1]
-    assert "shard-000000.tar, byte 2,048" in caught.value.where
 
 
 def test_shards_from_elsewhere_are_read_without_an_index(tmp_path: Path):

@@ -29,25 +29,6 @@ def test_every_epoch_visits_every_sample_once(counts, buffer, seed, epoch, shuff
     assert np.array_equal(np.sort(found), np.arange(sum(counts)))
 
 
-@given(counts=COUNTS, buffer=st.integers(1, 60), seed=SEEDS)
-def test_a_block_holds_what_stands_together_in_shards_that_follow_each_other(counts, buffer, seed):
-    found = whole(order_of(counts, buffer, seed))
-    shards = np.repeat(np.arange(len(counts)), counts)
-    passed: list[int] = []  # the shards in the order that they are read in
-    for start in range(0, len(found), buffer):
-        block = np.sort(found[start : start + buffer])
-        runs = np.split(block, np.flatnonzero(np.diff(shards[block])) + 1)
-        assert all(np.array_equal(run, np.arange(run[0], run[0] + len(run))) for run in runs)
-        passed += [int(shards[run[0]]) for run in runs if int(shards[run[0]]) not in passed]
-        unfinished = set(passed) - {int(shards[last]) for last in _ends(counts) if last in found[: start + buffer]}
-        assert len(unfinished) <= 1
-    assert len(passed) == sum(count > 0 for count in counts)
-
-
-def _ends(counts: list[int]) -> list[int]:
-    return [int(end) - 1 for end, count in zip(np.cumsum(counts), counts, strict=True) if count]
-
-
 @pytest.mark.trap(39)
 def test_another_epoch_or_seed_is_another_order_of_shards_and_within_them():
     counts = [50] * 20

@@ -70,19 +70,6 @@ def test_random_augmentation_is_not_packed(tmp_path: Path, name: str):
         estimated(Samples(Drawing(DRAWS[name])), tmp_path / "shards")
 
 
-@pytest.mark.trap(41)
-@pytest.mark.parametrize("name", DRAWS)
-def test_a_sample_that_draws_ends_the_packing_wherever_it_stands(tmp_path: Path, name: str):
-    def dropped() -> float:
-        DRAWS[name]()
-        return 0.0
-
-    with pytest.raises(DataFailed, match=f"sample 199 draws from {name}'s global generator") as caught:
-        pack(Samples(Drawing(dropped, first=199)), tmp_path / "shards", shard_bytes=1 << 20)
-    assert "hasten.Augmented(dataset, transform)" in caught.value.fix
-    assert os.listdir(tmp_path) == []
-
-
 class Failing:
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -15,7 +15,6 @@ from torch.utils.data import (
     Subset,
     TensorDataset,
     WeightedRandomSampler,
-    random_split,
 )
 
 import hasten
@@ -23,7 +22,6 @@ from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.column_gather import Gather
 from hasten.data.sources.job_data import reads_batches, source_of
 from hasten.errors import DataFailed, JobError, UserCodeFailed
-from support.data.cached_samples import same
 from support.data.image_cases import photos
 
 ROWS = torch.arange(12.0).reshape(6, 2)
@@ -81,23 +79,6 @@ def test_a_gathered_batch_has_the_form_of_what_was_given(given, form):
     assert type(Gather(source_of(given, field="train").columns)(np.array([1]))) is form
 
 
-def test_a_tensor_dataset_gives_what_torch_itself_collates():
-    dataset = TensorDataset(ROWS, LABELS)
-    (expected,) = list(DataLoader(dataset, batch_size=6))
-    found = Gather(source_of(dataset, field="train").columns)(np.arange(6))
-    assert type(found) is type(expected)
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
-def test_parts_of_a_tensor_dataset_are_gathered_too():
-    part, _ = random_split(TensorDataset(ROWS, LABELS), [4, 2], generator=torch.Generator().manual_seed(1))
-    inner = Subset(part, [3, 1])
-    source = source_of(inner, field="train")
-    assert source.count == 2
-    found = Gather(source.columns)(source.rows[np.array([0, 1])])
-    assert found[1].tolist() == [int(inner[0][1]), int(inner[1][1])]
-
-
 @pytest.mark.parametrize("indices", [[0, 6], [0.5, 1.5], [True] * 6])
 def test_a_part_of_what_is_not_there_is_refused_before_anything_is_read(indices):
     with pytest.raises(DataFailed, match=r"a Subset in Job\.valid gives"):
@@ -121,22 +102,6 @@ def test_changing_a_batch_in_place_leaves_the_data_alone_even_when_it_is_read_on
         column.zero_()
     assert array.sum() == 15
     assert ROWS.sum() == 66
-
-
-def test_a_collate_function_of_the_users_gets_samples_not_columns():
-    pair = (ROWS[2], LABELS[2])
-    for given, sample in [
-        ((ROWS, LABELS), pair),
-        (Pair(ROWS, LABELS), Pair(*pair)),
-        ({"x": ROWS, 1: LABELS}, {"x": ROWS[2], 1: LABELS[2]}),
-        (ROWS, ROWS[2]),
-        (TensorDataset(ROWS, LABELS), pair),
-    ]:
-        source = source_of(given, field="train", collate=collate)
-        assert not source.gathers
-        assert source.collate is collate
-        assert source.count == 6
-        assert same(source.dataset[2], sample)
 
 
 def test_map_style_and_iterable_data_sets_are_told_apart():
@@ -182,14 +147,6 @@ def test_a_loader_hands_over_what_it_has_settled():
     assert source.notices == ()
 
 
-def test_what_a_loader_cannot_hand_over_is_said():
-    loader = DataLoader(Stream(), batch_size=2, num_workers=2, timeout=3, multiprocessing_context="spawn")
-    source = source_of(loader, field="train")
-    assert source.options is not None
-    assert source.options.workers == 1
-    assert len(source.notices) == 3
-
-
 @pytest.mark.parametrize(
     ("sampler", "shuffle", "own"),
     [
@@ -224,10 +181,10 @@ MISTAKES = {
     "single number": ((torch.tensor(1.0),), "single number"),
     "words": ((np.array(["a", "b"]),), "cannot become a tensor"),
     "empty": (TensorDataset(ROWS[:0]), "has 0 samples"),
-    "number": (3, "is 3 (int), which is no data set"),
-    "path": ("data/train", "is 'data/train' (str), which is no data set"),
+    "number": (3, "is 3 (int), which is not a data set"),
+    "path": ("data/train", "is 'data/train' (str), which is not a data set"),
     "unsized": (Unsized(), "has __getitem__ but no length"),
-    "generator": ((index for index in range(3)), "spent after one epoch"),
+    "generator": ((index for index in range(3)), "can be read only once"),
     "arguments": (lambda path: path, "needs arguments: it takes (path)"),
     "returns nothing": (lambda: None, "returned None"),
     "returns a function": (lambda: lambda: ROWS, "is a function that returned"),

@@ -72,15 +72,6 @@ class CallsAFunctionOfTheFile(Rows):
         return torch.ones(6), best(torch.ones(6))
 
 
-class NamesItInAProperty(Rows):
-    @property
-    def target(self) -> int:
-        return int(policy(torch.ones(6)).argmax())
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.ones(6), self.target
-
-
 class OfTheClass(Rows):
     shared: Any = None
 
@@ -109,11 +100,6 @@ def made_for(data_of: Any) -> Any:
     data = data_of(made)
     given = data if isinstance(data, dict) else {"train": data}
     return small_job(**({"model": lambda: made, "batch_size": 4, "epochs": None, "max_steps": 2} | given))
-
-
-def class_attribute(model: Any) -> Any:
-    OfTheClass.shared = model
-    return OfTheClass()
 
 
 def local_class(model: Any) -> Any:
@@ -164,17 +150,11 @@ REACHING = {
     "an attribute of a global": (lambda model: NamesAnAttributeOfAGlobal(), "__getitem__: holder.current"),
     "an entry of a global": (lambda model: NamesAnEntryOfAGlobal(), r"__getitem__: registry\['policy'\]"),
     "a function of the file": (lambda model: CallsAFunctionOfTheFile(), "best: policy"),
-    "a property": (lambda model: NamesItInAProperty(), "NamesItInAProperty.target: policy"),
     "an attribute": (Rows, r"\(train.held\)"),
-    "a submodule": (lambda model: Rows(model[0]), r"\(train.held\)"),
-    "a module around it": (lambda model: Rows(nn.Sequential(model)), r"\(train.held\)"),
     "a parameter": (lambda model: Rows([*model.parameters()]), r"\(train.held\[0\]\)"),
-    "a class's attribute": (class_attribute, r"\(train.shared\)"),
     "a closure": (local_class, "local_class.<locals>.Local.__getitem__: model"),
-    "an attribute's closure": (lambda model: Rows(lambda row: model(row)), "<lambda>: model"),
     "a default argument": (default_argument, "default_argument.<locals>.act: a default argument"),
     "a partial": (lambda model: Rows(partial(labelled, model)), r"\(train.held.args\[0\]\)"),
-    "a bound method": (lambda model: Rows(Transform(model).__call__), r"\(train.held.__self__.model\)"),
     "a method of the model": (lambda model: Rows(model.forward), r"\(train.held.__self__\)"),
     "a transform": (lambda model: Rows(Transform(model)), r"\(train.held.model\)"),
     "a part of a data set": (lambda model: Subset(Rows(Transform(model)), range(8)), r"\(train.dataset.held.model\)"),

@@ -49,7 +49,7 @@ def after_an_epoch(plan, **data):
             run.step(batch)
         losses = [(window.mean, window.items) for window in run.losses.drain()]
         weights = torch.cat([each.detach().flatten() for each in run.model.parameters()])
-        return weights, losses, run.evaluate().results["loss"], run.samples_seen
+        return weights, losses, run.evaluate().results["loss"], run.built.batches.samples_seen
 
 
 ROWS = [None, *((torch.randn(6), index % 3) for index in range(1, 6))]

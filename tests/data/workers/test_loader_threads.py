@@ -174,7 +174,7 @@ def read(request):
         torch.randn(600, 600) @ torch.randn(600, 600)
     return request
 
-for _ in range(5):  # each in a copy, which ends as a process does that has loaded torch itself
+for _ in range(2):  # each in a copy, which ends as a process does that has loaded torch itself
     if (copy := os.fork()) == 0:
         break
     assert os.waitpid(copy, 0)[1] == 0
@@ -189,5 +189,5 @@ print(next(answers), next(answers))
 def test_a_process_that_ends_without_closing_its_loader_ends_well():
     # torch's own threads exist where it copies itself; Python says so from 3.12 on.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LEFT_OPEN]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1\n" * 5, "")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1\n" * 2, "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import signal
 
-import psutil
 import pytest
 
 from hasten.data.workers.process_stacks import Answer
@@ -40,25 +39,11 @@ def test_the_worker_in_the_users_code_is_told_first_and_its_line_is_what_to_look
     error = hung(61.4, answers)
     lines = error.what.splitlines()
     assert lines[0] == "no batch came for 61 s; the 2 loader workers were asked and ended"
-    assert lines[1] == "loader worker 1 of 2 (pid 72) stands in:"
+    assert lines[1] == "loader worker 1 of 2 (pid 72) is at:"
     assert lines[2] == "    /home/me/my data/photos.py:12 in decode"
     assert lines[-1] == "loader worker 0 of 2 (pid 71) has nothing to do"
     assert error.fix == "look at this line: /home/me/my data/photos.py:12 in decode"
     assert error.exit_code == 14
-
-
-@pytest.mark.parametrize(
-    ("state", "stacks", "said"),
-    [
-        (psutil.STATUS_STOPPED, "", "is stopped (by SIGSTOP, or by a debugger) and cannot say where"),
-        (psutil.STATUS_DISK_SLEEP, "", "waits in the kernel"),
-        (psutil.STATUS_DISK_SLEEP, STACKS, "waits in the kernel"),
-        (psutil.STATUS_RUNNING, "", "says nothing: it may not have begun"),
-        ("gone", "", "has ended"),
-    ],
-)
-def test_a_silent_worker_is_described_by_the_kernel(state, stacks, said):
-    assert said in hung(60, [(WORKER, Answer(state=state, stacks=stacks))]).what
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_steps_beyond_an_epoch_of_batches_that_are_there_already_can_be_told_of(
         kept = [*run.loader.epoch(0)]
         with stretches.free(kept):
             stretches.take(20)  # beyond the four steps of an epoch
-            assert run.batch_of(run.steps + 1) == "samples that were read before"
+            assert run.built.batches.describe(run.steps + 1) == "samples that were read before"
 
 
 class Pictures(Dataset[Any]):

@@ -18,11 +18,11 @@ from hasten.checkpoint.sharded.rank_files import Pieced
 from hasten.errors import StorageFailed
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
-from hasten.parallel.replicate.replicated import present_ranks
-from hasten.training.over_ranks import whole_state
+from hasten.parallel.collectives import present_ranks
 from hasten.training.reporting.logs import Collected
 from hasten.training.saving import follower_saver, saver
 from hasten.training.saving.checkpointing import Checkpointing
+from hasten.training.state.sharded_state import whole_state
 from support import small_job
 
 WIDTH = 96
@@ -77,7 +77,7 @@ def allocated(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
         for batch in run.batches():
             run.step(batch)
         with _seen(found["whole"]):
-            whole_state(run, run.state_dict())
+            whole_state(run.state_dict(), run.built.strategy.sharding, run.ranks)
     return found
 
 

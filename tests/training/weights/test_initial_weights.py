@@ -102,14 +102,6 @@ def test_a_tensor_of_several_names_needs_to_be_given_by_one(tmp_path: Path):
         put(written(tmp_path / "b.safetensors", {n: e for n, e in given.items() if "weight" not in n}), Tied())
 
 
-@pytest.mark.parametrize("change", [lambda each: each, torch.Tensor.double])
-def test_names_of_one_tensor_may_all_be_given_the_same(tmp_path: Path, change: Any):
-    model, given = Tied(), Tied().state_dict()
-    given["first.weight"][0, 0] = float("nan")
-    put(written(tmp_path / "a.safetensors", given | {"last.weight": change(given["first.weight"].clone())}), model)
-    assert torch.equal(model.last.weight[1:], given["first.weight"][1:])
-
-
 def test_two_tensors_for_names_of_one_are_refused(tmp_path: Path):
     given, model = Tied().state_dict(), Tied()
     given["last.weight"] = given["last.weight"] + 1
@@ -117,26 +109,6 @@ def test_two_tensors_for_names_of_one_are_refused(tmp_path: Path):
     with pytest.raises(Misconfigured, match=r"have one tensor in the model, .* different ones: first\.weight and last"):
         put(written(tmp_path / "a.safetensors", given), model)
     assert torch.equal(model.first.weight, before)
-
-
-@pytest.mark.parametrize(
-    ("there", "here", "number"),
-    [
-        (torch.float64, torch.float32, 1e300),
-        (torch.float32, torch.float8_e5m2, 1e9),
-    ],
-)
-def test_numbers_that_would_become_infinite_are_refused_by_their_names(
-    tmp_path: Path, there: torch.dtype, here: torch.dtype, number: float
-):
-    model = nn.Module()
-    for name in ("a", "b"):
-        model.register_buffer(name, torch.zeros(2).to(here))
-    torch.save({"a": torch.tensor([0, number], dtype=there), "b": torch.tensor([0, 1], dtype=there)}, tmp_path / "a.pt")
-    kinds = rf"{there} as {here}".replace("torch.", "")
-    with pytest.raises(Misconfigured, match=rf"infinite in the model: a \({kinds}\)\n"):
-        put(tmp_path / "a.pt", model)
-    assert not model.get_buffer("a").to(torch.complex64).any()
 
 
 def test_a_model_whose_sizes_are_not_known_yet_is_told_what_it_needs(tmp_path: Path):
@@ -198,15 +170,6 @@ def test_weights_of_another_model_are_refused_by_their_names(tmp_path: Path, cha
     assert caught.value.where == str(path)
     assert "hasten.read_weights" in caught.value.fix
     assert not list((tmp_path / "run").iterdir())
-
-
-def test_what_the_users_module_raises_is_theirs(tmp_path: Path):
-    class Own(nn.Linear):
-        def load_state_dict(self, *given: Any, **options: Any) -> Any:
-            raise RuntimeError("not today")
-
-    with pytest.raises(RuntimeError, match="not today"):
-        put(written(tmp_path / "a.safetensors"), Own(6, 3))
 
 
 # ── going on ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -282,10 +245,18 @@ def test_a_run_that_was_killed_while_it_was_built_begins_with_the_weights_it_was
 @pytest.mark.parametrize(
     ("harm", "error", "says"),
     [
-        (lambda tmp: written(tmp / "a.safetensors", linear(seed=6)), Misconfigured, "are not those any more"),
-        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "is gone, with which this run was begun"),
+        (
+            lambda tmp: written(tmp / "a.safetensors", linear(seed=6)),
+            Misconfigured,
+            "were changed since this run was begun",
+        ),
+        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "that this run was begun with are gone"),
         (lambda tmp: (tmp / "run" / NAME).write_text("{"), StorageFailed, "does not say what the run began with"),
-        (lambda tmp: (tmp / "run" / NAME).write_text('{"path": 3}'), StorageFailed, "it names no file"),
+        (
+            lambda tmp: (tmp / "run" / NAME).write_text('{"path": 3}'),
+            StorageFailed,
+            "does not say what the run began with",
+        ),
     ],
 )
 def test_a_run_never_begins_anew_with_other_weights(tmp_path: Path, harm: Any, error: Any, says: str):

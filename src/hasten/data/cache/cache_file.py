@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from hasten.checkpoint import files
-from hasten.data.cache.sample_format import Form, Packed, Unpacker, difference
+from hasten.data.cache.sample_format import Form, Packed, Unpacker
 from hasten.errors import StorageFailed
 
 SCHEMA = 3
@@ -72,7 +72,7 @@ class Writer:
         if self._form is None:
             self._form = packed.form
         elif packed.form != self._form:
-            raise Different(difference(packed.form, self._form))
+            raise Different(f"it is {packed.form}, and was {self._form}")
         row = np.array((0, self._position, len(packed.values), *packed.numbers), dtype=np.int64)
         row[0] = _checksum(self._salt + self._samples, row, packed.values)
         self._index.write(row.tobytes())

@@ -59,7 +59,7 @@ def stored(source: Source, options: LoaderOptions, device: torch.device, machine
 
 
 def why_not_cached(source: Source) -> str | None:
-    """Why the samples of a source cannot come from a cache; None when they can, as far as can be told unread."""
+    """Why the samples of a source cannot come from a cache; None when they can, as far as is known unread."""
     if source.reads_model is not None:
         return source.why_not_ahead
     if source.iterable:
@@ -83,7 +83,7 @@ def _how_to_declare(dataset: Any) -> str:
 
 
 def why_not_in_memory(source: Source) -> str | None:
-    """Why the samples of a source cannot become columns; None when they can, as far as can be told unread."""
+    """Why the samples of a source cannot become columns; None when they can, as far as is known unread."""
     if source.gathers:
         return None
     if source.reads_model is not None:

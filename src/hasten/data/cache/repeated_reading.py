@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hasten.data.cache.sample_format import CannotStore, Packed, difference, packed
+from hasten.data.cache.sample_format import CannotStore, Packed, packed
 from hasten.data.loading.bad_samples import may_be_replaced
 from hasten.data.loading.data_errors import kind_of, reason_of, users_frame
 from hasten.data.order.randomness import reseed, undisturbed
@@ -99,7 +99,7 @@ class SteadyReader:
             seconds, size = seconds + time.perf_counter() - started, size + len(once.values)
             again = self.packed(index, 1)
             if once != again:
-                raise not_the_same(index, difference(again.form, once.form) or "its values differ")
+                raise not_the_same(index, "its values differ" if once.form == again.form else "its parts differ")
         share = len(self.dataset) / len(spread)
         return Estimate(seconds=seconds * share, bytes=int(size * share))
 

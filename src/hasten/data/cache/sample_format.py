@@ -66,20 +66,6 @@ def packed(sample: Any) -> Packed:
     return Packed(form, tuple(numbers), b"".join(part + bytes(-len(part) % ALIGNMENT) for part in parts))
 
 
-def difference(form: Form, other: Form) -> str | None:
-    """How two forms differ, in words; None when they are the same."""
-    return None if form == other else f"it is {_in_words(form)}, and was {_in_words(other)}"
-
-
-def _in_words(form: Form) -> str:
-    kind = form[0]
-    if kind in ("tensor", "array"):
-        return f"{'a tensor' if kind == 'tensor' else 'an array'} of {form[1]} with {form[2]} dimensions"
-    if kind == "dict":
-        return "{" + ", ".join(f"{key!r}: {_in_words(inner)}" for key, inner in form[1]) + "}"
-    return f"a {kind} of ({', '.join(map(_in_words, form[1]))})" if kind in ("tuple", "list") else kind
-
-
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

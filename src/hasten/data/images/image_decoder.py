@@ -53,7 +53,7 @@ _NAME = b"Exif\x00\x00"
 class Encoded:
     """An image whose header was read and whose pixels were not.
 
-    height, width: in pixels, as it is to be shown.
+    height, width: in pixels, after it is turned the right way up.
     denominators: at which parts of its size it can be decoded.
 
     Raises DataFailed, naming the file, when it is no image, is damaged, or has more than `most_pixels`.
@@ -110,7 +110,7 @@ class Encoded:
         width, height = image.size
         self._check_size(height, width)
         if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
-            what = "holds greys with a sign, of 32 bits or with fractions, and no file says which of them is white"
+            what = "has signed, 32-bit or floating-point grey values, and the file does not say which of them is white"
             raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
         # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
         # file is decoded to find its tag, which may stand at its end.
@@ -138,7 +138,7 @@ class Encoded:
 
 
 def refused(name: str, why: str) -> DataFailed:
-    return DataFailed(why, where=printable(name), fix='take the file out, or write on_bad_sample="replace" in the job')
+    return DataFailed(why, where=printable(name), fix='remove the file, or write on_bad_sample="replace" in the job')
 
 
 def printable(name: str) -> str:
@@ -161,7 +161,7 @@ class _NamesTheFile:
     """Whatever a decoder raises for damaged data is one error that names the file.
 
     No generator, as contextlib would have it: from Python 3.12 on, what is raised inside one refers to itself by way of
-    its frames, and keeps an image's memory until the collector comes by.
+    its frames, and keeps an image's memory until the next garbage collection.
     """
 
     def __init__(self, name: str) -> None:
@@ -208,7 +208,7 @@ def jpeg_header(data: bytes) -> JpegHeader:
 
 
 def turned(image: np.ndarray, way: int) -> np.ndarray:
-    """The image (H, W, ...) as it is to be shown; a view of the same memory. (W, H, ...) for ways 5 to 8."""
+    """The image (H, W, ...) turned the right way up; a view of the same memory. (W, H, ...) for ways 5 to 8."""
     if way in (5, 6, 7, 8):
         image = image.swapaxes(0, 1)
     if way in (2, 3, 6, 7):

@@ -135,7 +135,7 @@ class CachedImage:
 
 
 def levels_of(view: View, image: Image, label: int) -> Levels:
-    """An image as it is cached: in every size that the view can ask for."""
+    """An image in the form of the cache: in every size that the view can ask for."""
     wanted, nothing = asked_for(view, image), np.empty((0, 0, 3), dtype=np.uint8)
     levels = tuple(image.at(each) if each in wanted else nothing for each in DENOMINATORS)
     return image.height, image.width, levels, label
@@ -154,8 +154,8 @@ def _state(path: str) -> str:
         found = os.stat(path)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            fix = "look at the disk or the network that it lies on, and at who may read it"
-            raise DataFailed(f"cannot be looked at: {error.strerror}", where=printable(path), fix=fix) from error
+            fix = "look at its disk or network, and at its permissions"
+            raise DataFailed(f"cannot be read: {error.strerror}", where=printable(path), fix=fix) from error
         return f"cannot be found: {error.errno}"
     return f"{found.st_size} {found.st_mtime_ns}"
 

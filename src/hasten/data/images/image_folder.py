@@ -18,7 +18,7 @@ Where the time goes, and what is done about it:
   smallest that still has a pixel for each one shown.
 * To an accelerator go bytes, a quarter of the floats, which are made there. A processor's floats are made by the loader
   while the bytes are still in its cache.
-* The `cache` technique keeps what files decode to, which is the same every time, and never what is cropped from it.
+* The `cache` technique stores what files decode to, which is the same every time, and never what is cropped from it.
 """
 
 from __future__ import annotations

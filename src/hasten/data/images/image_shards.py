@@ -68,8 +68,8 @@ def holds_shards(folder: Path) -> bool:
         return True
     if archive is None:
         return False
-    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may be where its images are"
-    raise DataFailed(what, where=str(folder), fix="move to another place what is not to be read")
+    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may hold its images"
+    raise DataFailed(what, where=str(folder), fix="move one of the two to another folder")
 
 
 def _has_index(folder: Path) -> bool:

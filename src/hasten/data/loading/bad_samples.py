@@ -72,7 +72,7 @@ class Ledger:
                 f"{len(self._found)} of {self._count} samples could not be read, which is more than "
                 f"{MOST_SHARE:.1%} of them; the last was sample {last.sample}: {last.why}",
                 where=f"Job.{self._field}",
-                fix="look at the files, or take these samples out of the data set",
+                fix="look at the files, or remove these samples from the data set",
             )
 
     def waiting(self) -> list[Replaced]:

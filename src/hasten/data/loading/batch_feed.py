@@ -32,7 +32,7 @@ from hasten.data.loading.loader_options import (
     is_ample,
 )
 from hasten.data.sources.job_data import Source, why_not_in_threads
-from hasten.data.workers.batch_pickling import PickledReader, PickledSize, Unsendable, pickled_size, unsendable_part
+from hasten.data.workers.batch_pickling import PickledReader, Unsendable, shared_bytes_of, unsendable_part
 from hasten.data.workers.hang_limit import Pace, Patience
 from hasten.data.workers.loader_threads import LoaderThreads
 from hasten.data.workers.worker_processes import Workers
@@ -196,13 +196,14 @@ class Feed:
 
     def _bytes_held(self, first: Any) -> int:
         batch = self._measured(first) if self._processes else None
-        return 0 if batch is None else self._batches_held() * batch.shared_bytes
+        return 0 if batch is None else self._batches_held() * batch
 
-    def _measured(self, first: Any) -> PickledSize | None:
+    def _measured(self, first: Any) -> int | None:
+        """Bytes of shared memory that a batch takes; None for one that cannot be read."""
         # The first window of a stream is as large as any, and the soonest read.
         first = replace(first, number=0) if isinstance(first, Window) else first
         found = self._read_apart(first, _size_of)
-        return found if isinstance(found, PickledSize) else None
+        return found if isinstance(found, int) else None
 
     def _unsendable(self) -> Unsendable | None:
         source = self._source
@@ -224,16 +225,16 @@ class Feed:
             workers.end()
         return found
 
-    def _check_shared_memory(self, batch: PickledSize, beside_bytes: int) -> None:
+    def _check_shared_memory(self, batch_bytes: int, beside_bytes: int) -> None:
         free, ranks, held = _own_shared_memory(), ranks_here(), self._batches_held()
-        if free is None or held * batch.shared_bytes <= free - beside_bytes:
+        if free is None or held * batch_bytes <= free - beside_bytes:
             return
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
         whose = "" if self._source.field == "train" else f", for Job.{self._source.field}"
         beside = f", beside {byte_size(beside_bytes)} that other workers hold" if beside_bytes else ""
         raise PlanError(
             f"{self._workers} loader workers that keep {self._ahead} batches each hold {held} batches of "
-            f"{byte_size(batch.shared_bytes)} in shared memory (shm), together {byte_size(held * batch.shared_bytes)}"
+            f"{byte_size(batch_bytes)} in shared memory (shm), together {byte_size(held * batch_bytes)}"
             f"{beside}; {byte_size(free)} are free in {SHARED_MEMORY}{each}",
             where=f"loader_workers{whose}",
             fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
@@ -251,8 +252,8 @@ def _own_shared_memory() -> int | None:
     return None if free is None else free // ranks_here()
 
 
-def _size_of(batch: Any) -> PickledSize | None:
-    return None if type(batch) is Failed else pickled_size(batch)
+def _size_of(batch: Any) -> int | None:
+    return None if type(batch) is Failed else shared_bytes_of(batch)
 
 
 def _sendable(answer: Any) -> Any:
@@ -260,7 +261,7 @@ def _sendable(answer: Any) -> Any:
     if type(answer) is Failed:
         return None
     try:
-        size = pickled_size(answer).shared_bytes
+        size = shared_bytes_of(answer)
     except Exception:  # whatever a class of the user's raises when it is pickled
         return None
     free = free_shared_memory()

@@ -125,8 +125,9 @@ class TrainLoader:
             )
         return self._map(number, start_step, answers)
 
-    def first_request(self) -> Any:
-        return Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
+    def first_request(self) -> tuple[Feed, Any]:
+        """The feed and its first request: of a training whose workers hold batches during evaluations."""
+        return self._feed, Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
 
     def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
@@ -279,7 +280,7 @@ class EvaluationLoader:
         batches during evaluations; None where they do not."""
         first = Window(EVALUATION_EPOCH, 0) if self._source.iterable else next(self._requests(), None)
         if first is not None:
-            self._feed.check_before_start(first, None if beside is None else (beside._feed, beside.first_request()))
+            self._feed.check_before_start(first, None if beside is None else beside.first_request())
 
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""

@@ -57,14 +57,8 @@ def failed_sample(error: BaseException, *, field: str, epoch: int, index: int, s
     what = f"sample {index} of Job.{field} could not be read {moment(epoch)}: {reason_of(error)}"
     if isinstance(error, HastenError):
         return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_sendable(error))
-    return Failed(
-        kind=kind_of(error),
-        what=what,
-        where=users_frame(error),
-        fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
-        cause=_sendable(error),
-        trace=_users_lines(error),
-    )
+    fix = f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}"
+    return _failed(error, kind_of(error), what, fix)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -104,27 +98,14 @@ def failed_batch(
         kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
     elif seed is not None:
         fix += f"; its random numbers began at seed {seed}"
-    return Failed(
-        kind=kind,
-        what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
-        f"{moment(epoch)}: {reason_of(error)}",
-        where=users_frame(error),
-        fix=fix,
-        cause=_sendable(error),
-        trace=_users_lines(error),
-    )
+    what = f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch {moment(epoch)}"
+    return _failed(error, kind, f"{what}: {reason_of(error)}", fix)
 
 
 def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
     """The user's worker_init_fn raised."""
-    return Failed(
-        kind=kind_of(error),
-        what=f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}",
-        where=users_frame(error),
-        fix="look at this line",
-        cause=_sendable(error),
-        trace=_users_lines(error),
-    )
+    what = f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}"
+    return _failed(error, kind_of(error), what, "look at this line")
 
 
 def failed_arrival(error: Exception, *, field: str) -> Failed:
@@ -135,13 +116,14 @@ def failed_arrival(error: Exception, *, field: str) -> Failed:
     )
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "items of ancdata" in str(error):
         kind, fix = DataFailed, "allow more open files (ulimit -n), or put fewer tensors into a batch"
-    return Failed(
-        kind=kind,
-        what=f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}",
-        where=users_frame(error),
-        fix=fix,
-        cause=error,
+    return _failed(
+        error, kind, f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}", fix
     )
+
+
+def _failed(error: BaseException, kind: type[HastenError], what: str, fix: str) -> Failed:
+    where = users_frame(error)
+    return Failed(kind=kind, what=what, where=where, fix=fix, cause=_sendable(error), trace=_users_lines(error))
 
 
 def moment(epoch: int) -> str:

@@ -7,8 +7,8 @@ not rebuilt: on a CPU the very same batch comes back.
 Copying ahead needs a stream of its own, because work on one stream is done in order:
 
 * The stream that computes waits for the copy it is about to use, and for nothing else; the host waits for neither.
-* record_stream tells the device's allocator that a batch is used on another stream too, so that its memory is not used
-  for a later copy while it is still read.
+* record_stream marks a batch in the device's allocator as used on another stream too, so that its memory is not
+  used for a later copy while it is still read.
 * Pinned memory that is used again before its copy is done is how a batch comes to hold half of the next one. So a batch
   is held, on host and device, until what computes with it is done.
 
@@ -40,15 +40,15 @@ def place(
 
     memory_format: the layout on the device of tensors of shape (N, C, H, W) that are floating-point or uint8: images.
         Masks and labels keep theirs. None keeps every layout.
-    non_blocking: copy while the host goes on. torch waits all the same unless the memory is pinned. The caller must not
-        write to the host's tensors before the copy is done.
+    non_blocking: copy while the host continues. torch waits all the same unless the memory is pinned. The caller must
+        not write to the host's tensors before the copy is done.
     """
 
     def move(tensor: Tensor) -> Tensor:
         if not (on_cpu and tensor.is_cpu):
             tensor = tensor.to(device, non_blocking=non_blocking)
         if memory_format is not None and tensor.dim() == 4 and _is_image(tensor):
-            # After the copy, so that the host sends its memory as it is and the device does the rearranging.
+            # After the copy, so that the host sends its memory unchanged and the device rearranges it.
             tensor = tensor.contiguous(memory_format=memory_format)
         return tensor
 
@@ -93,8 +93,8 @@ def copied_ahead(
 ) -> Iterator[Microbatch]:
     """The same, with up to `depth` more of them copied, or on their way, while one is used.
 
-    stream: of a CUDA device, for copies alone, and the same one for a whole run: the device's allocator keeps what each
-        stream has freed apart.
+    stream: of a CUDA device, for copies alone, and the same one for a whole run: the device's allocator separates
+        what each stream has freed.
 
     A batch is ready for the stream that is current when it is handed out. An error of the loader comes where it would
     have come without copying ahead: after the batches before it.

@@ -62,7 +62,7 @@ class Room:
 
 
 def batches_held(workers: int, ahead: int) -> int:
-    """Batches that exist at once: the ones kept ready, and the one that is computed on."""
+    """Batches that exist at once: those that are ready, and the one that is computed on."""
     return workers * ahead + 1
 
 

@@ -205,7 +205,7 @@ class SampledOrder:
             raise
         except RAISED as error:
             what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
-            raise UserCodeFailed(what, where=users_frame(error), fix="draw from it alone: list(sampler)") from error
+            raise UserCodeFailed(what, where=users_frame(error), fix="run it alone: list(sampler)") from error
 
 
 def _whose(epoch: int) -> str:

@@ -36,7 +36,7 @@ class Shards:
         elsewhere, whose headers are all read once at the start.
     form: what a sample is. None: a dictionary of all members by extension, and of its key under "__key__". A tuple of
         extensions: a tuple of these members; "jpg;png" stands for whichever of the two a sample has.
-    decode: functions from a member's bytes to its value, by extension. Others are read as shard_values.py tells: .npy,
+    decode: functions from a member's bytes to its value, by extension. Others are read as shard_members.py says: .npy,
         .cls, .json and .txt by what they are, all else as bytes.
     buffer: how many samples are shuffled together (see shard_order.py).
     progress: called with (bytes done, bytes in all) while headers are read.

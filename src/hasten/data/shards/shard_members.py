@@ -46,7 +46,7 @@ def encoded(sample: Any) -> dict[str, bytes]:
     """A sample of a map-style data set as members: extension to content, in their order.
 
     A dictionary keeps its names: {"image": array, "label": 3} becomes image.npy and label.cls; {"jpg": bytes, "cls": 3}
-    stays as it is. The parts of a tuple or list are numbered: 0.npy, 1.cls. Any other value is a tuple of one part.
+    is not changed. The parts of a tuple or list are numbered: 0.npy, 1.cls. Any other value is a tuple of one part.
 
     Raises ValueError for a value that has no member, or would not come back equal.
     """

@@ -66,7 +66,7 @@ class Packable(Protocol):
 
 
 class ImagesInFolders:
-    """A folder that holds one folder of images for each class: the file as it is, and the number of its class.
+    """A folder that holds one folder of images for each class: the file unchanged, and the number of its class.
 
     Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind, and
     for a class whose name an index cannot hold.
@@ -195,7 +195,7 @@ def pack(
                 written = _write(data, work, shard_bytes, seed, progress)
             rename_folder(work, folder)
         finally:
-            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to tell
+            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to raise
                 remove_folder(work)
             with suppress(StorageFailed):
                 remove_file(lock)  # last: from here on another process may pack
@@ -221,7 +221,7 @@ def _check_target(data: Packable, folder: Path) -> None:
         what = "it cannot be replaced: it is a mounted disk, a link, or the present folder"
         raise Misconfigured(what, where=str(folder), fix=f"name a new folder in it: {folder / 'shards'}")
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise Misconfigured("there is something already", where=str(folder), fix="name a folder that is empty or new")
+        raise Misconfigured("it exists and is not empty", where=str(folder), fix="name a folder that is empty or new")
 
 
 class _Written:
@@ -318,7 +318,7 @@ def _order(count: int, seed: int | None) -> Iterator[int]:
 
 
 def _piece(key: str, members: dict[str, bytes], index: int) -> bytes:
-    """A sample as it stands in a shard."""
+    """The bytes of a sample in a shard."""
     if len(members) > MOST_MEMBERS or any(len(content) > LARGEST_MEMBER for content in members.values()):
         what = f"sample {index:,} has more than {MOST_MEMBERS} members, or one of more than {LARGEST_MEMBER:,} bytes"
         raise DataFailed(what, fix="drop what training does not need")

@@ -50,7 +50,7 @@ def check_fits(needed: int, there: int, share: float, whose: str) -> None:
     """Raises OutOfMemory."""
     why = too_large(needed, there, share, whose)
     if why is not None:
-        raise OutOfMemory(why, where="in_memory", fix="leave in_memory out of the plan, or give it a larger share")
+        raise OutOfMemory(why, where="in_memory", fix="remove in_memory from the plan, or give it a larger share")
 
 
 def bytes_of(columns: Columns) -> int:
@@ -106,7 +106,7 @@ def _with_advice() -> Iterator[None]:
     except DataFailed as error:
         fixes = [error.fix] if error.fix else []
         raise DataFailed(
-            error.what, where=error.where, fix="; or ".join([*fixes, "leave in_memory out of the plan"])
+            error.what, where=error.where, fix="; or ".join([*fixes, "remove in_memory from the plan"])
         ) from error.__cause__
 
 

@@ -254,7 +254,7 @@ def _check_batching(loader: DataLoader[Any], field: str, batch_size: int | None)
         )
     if batch_size is not None and batch_size != loader.batch_size:
         was = f"is {batch_size}, and the DataLoader in {field} has {loader.batch_size}"
-        raise JobError("batch_size", was, "write the number once: leave the job's batch_size out")
+        raise JobError("batch_size", was, "write the number once: remove batch_size from the job")
 
 
 def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
@@ -288,13 +288,13 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
             return Source(field=field, dataset=data, count=len(parts_of(columns)[0]), columns=columns)
         data = Rows(columns)
     if isinstance(data, str | bytes | set | frozenset) or not _is_data(data):
-        raise JobError(field, f"is {describe(data)}, which is no data set", _WRITE)
+        raise JobError(field, f"is {describe(data)}, which is not a data set", _WRITE)
     data = _with_image_folders(data)
     chosen = collate or default_collate
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         if iter_is_spent(data):
             write = "give an object whose __iter__ starts from the beginning, such as a torch IterableDataset"
-            raise JobError(field, f"is {describe(data)}, which is spent after one epoch", write)
+            raise JobError(field, f"is {describe(data)}, which can be read only once", write)
         return Source(field=field, dataset=data, count=_length_or_none(data), iterable=True, collate=chosen)
     count = _length_or_none(data)
     if count is None:

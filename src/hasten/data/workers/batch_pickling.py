@@ -30,14 +30,6 @@ _SHARED_MEMORY_IS_FULL = "unable to allocate shared memory"  # torch's words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PickledSize:
-    """The size of a value on its way: its tensors in shared memory, everything else in a pipe."""
-
-    shared_bytes: int
-    piped_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Unsendable:
     """The smallest part of a value that cannot be sent: the way to it, what it is, and the error of the pickle."""
 
@@ -65,12 +57,11 @@ class _TrialPickler(ForkingPickler):
         return "tensor"
 
 
-def pickled_size(value: Any) -> PickledSize:
-    """How large the value is when it is sent. Raises what pickling it raises."""
-    file = io.BytesIO()
-    pickler = _TrialPickler(file)
+def shared_bytes_of(value: Any) -> int:
+    """Bytes of shared memory that the tensors of a value take when it is sent. Raises what pickling it raises."""
+    pickler = _TrialPickler(io.BytesIO())
     pickler.dump(value)
-    return PickledSize(shared_bytes=pickler.shared_bytes, piped_bytes=file.getbuffer().nbytes)
+    return pickler.shared_bytes
 
 
 def unsendable_part(value: Any, path: str) -> Unsendable | None:
@@ -91,7 +82,7 @@ def _innermost(value: Any, path: str, met: set[int]) -> Unsendable | None:
 
 def _refusal(value: Any) -> str | None:
     try:
-        pickled_size(value)
+        shared_bytes_of(value)
     except Exception as error:  # whatever a class of the user's raises when it is pickled
         return f"{type(error).__name__}: {error}"
     return None
@@ -130,7 +121,7 @@ class PickledReader:
             if type(answer) is not Failed:
                 answer = map_tensors(answer, _resolved)
                 if not self._tried:
-                    pickled_size(answer)
+                    shared_bytes_of(answer)
                     self._tried = True
                 return self.pickled(series, answer)
         except Exception as error:  # whatever a class of the user's raises when it is pickled

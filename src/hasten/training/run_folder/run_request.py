@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hasten.checkpoint.digests import read_digested
 from hasten.checkpoint.files import write_atomically
 from hasten.checkpoint.sealed_json import sealed, unsealed
 from hasten.errors import Damaged, Misconfigured
+from hasten.facts.record_reading import read_record
 from hasten.facts.saving import Saving
 from hasten.training.run_folder.folder_names import ASKED
 
@@ -54,7 +55,7 @@ class RunRequest:
             "--keep-every": (saving.keep_every, None),
             "--grace": (saving.grace_seconds, plain.grace_seconds),
         }
-        found |= {option: str(value) for option, (value, default) in given.items() if value not in (None, default)}
+        found |= {option: f"{value:.15g}" for option, (value, default) in given.items() if value not in (None, default)}
         return found | ({"--tensorboard": ""} if self.tensorboard else {})
 
     def write(self, folder: Path) -> None:
@@ -82,20 +83,12 @@ def asked_in(folder: Path) -> RunRequest | None:
 
 def _checked(found: Mapping[str, Any]) -> RunRequest:
     """A seal can be forged, so each value is checked. Raises KeyError, ValueError or Misconfigured."""
-    changes, saving = found["changes"], found["saving"]
-    right = (
-        found.keys() == {"schema", *(each.name for each in fields(RunRequest))},
-        type(found["schema"]) is int and found["schema"] == SCHEMA,
-        _is_text(found["name"]),
-        isinstance(changes, dict) and all(_is_change(*each) for each in cast("dict[str, Any]", changes).items()),
-        isinstance(saving, dict) and {*saving} == {each.name for each in fields(Saving)},
-        type(found["tensorboard"]) is bool,
-    )
-    if not all(right):
+    if type(found["schema"]) is not int or found["schema"] != SCHEMA:
         raise ValueError
-    if type(saving["keep_best"]) is not bool or not all(map(_is_number_or_none, saving.values())):
+    request: RunRequest = read_record(RunRequest, {name: each for name, each in found.items() if name != "schema"})
+    if not _is_text(request.name) or not all(_is_change(*each) for each in request.changes.items()):
         raise ValueError
-    return RunRequest(name=found["name"], changes=changes, saving=Saving(**saving), tensorboard=found["tensorboard"])
+    return request
 
 
 def _is_change(name: str, value: Any) -> bool:
@@ -106,7 +99,3 @@ def _is_change(name: str, value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST_TEXT
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and value < _LARGEST_NUMBER)

@@ -20,8 +20,6 @@ from hasten.facts.saving import Saving
 from hasten.parallel.launch.agreement import Agreement
 from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
-from hasten.training.over_ranks import holds_parts
-from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
 from hasten.training.run_folder.run_directory import RunFolder
@@ -29,10 +27,12 @@ from hasten.training.run_folder.run_request import RunRequest
 from hasten.training.saving.checkpointing import Checkpointing, Origin
 from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+from hasten.training.saving.recovery import Recovered
+from hasten.training.saving.run_configuration import configuration_of
+from hasten.training.saving.save_decision import Own, Shared
 from hasten.training.saving.saver import Saver
-from hasten.training.setup.configuration import configuration_of, in_force
-from hasten.training.stop_request import signals_as_requests
-from hasten.training.wishes import Own, Shared
+from hasten.training.saving.stop_request import signals_as_requests
+from hasten.training.setup.configuration import in_force
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +162,7 @@ def _between_ranks(run: Run) -> tuple[Agreement | None, Exchange | None]:
     """How the ranks agree, and how they save together; None where that is not needed. Made before anything can be
     refused on one rank alone, as all ranks make them together."""
     agreement = Agreement() if run.ranks.many else None
-    return agreement, Exchange(run.ranks) if holds_parts(run) else None
+    return agreement, Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
 
 
 class _Log:
