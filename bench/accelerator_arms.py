@@ -90,7 +90,7 @@ def by_hasten(
         seed=0,
     )
     run = hasten.prepare(job, plan_of(choices))
-    return _noted(windows_of(run), notes, name, lambda: run.wait_seconds)
+    return _noted(windows_of(run), notes, name, lambda: run.built.batches.wait_seconds)
 
 
 def by_transformers(work: str, notes: str, name: str, batch_size: int) -> Window:

@@ -23,7 +23,7 @@ from bench.pictures import write_pictures
 from bench.record import Record, Target
 from bench.shards_arms import BATCH
 
-from hasten.data.shards.shard_writer import Packed, PicturesInFolders, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, Packed, pack
 from hasten.measure.paired_timing import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("shards_arms.py")
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pictures = write_pictures(Path(folder) / "pictures", count)
         begin = time.perf_counter()
-        packed = pack(PicturesInFolders(pictures), Path(folder) / "shards", shard_bytes=SHARD_BYTES)
+        packed = pack(ImagesInFolders(pictures), Path(folder) / "shards", shard_bytes=SHARD_BYTES)
         seconds = time.perf_counter() - begin
         print(f"packed: {packed.bytes:,} bytes into {packed.shards} shards in {seconds:.2f} s", flush=True)
         _measure(pictures, packed, seconds, protocol, None if options.quick else options.records)

@@ -121,10 +121,10 @@ def _trained_by_hasten(notes: str, arm: str, train: Any, threads: int) -> Window
     batches = run.batches()
 
     def window(steps: int) -> float:
-        before = run.wait_seconds
+        before = run.built.batches.wait_seconds
         for _ in range(steps):
             run.step(next(batches))
-        return run.wait_seconds - before
+        return run.built.batches.wait_seconds - before
 
     return partial(_noted, notes, arm, window)
 

@@ -78,7 +78,7 @@ def switching_all_the_time():
     sys.setswitchinterval(before)
 
 
-@pytest.fixture(params=["spawn", "forkserver"])
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.proof)])
 def other_start(request):
     """The ways in which workers start that are not Linux's own."""
     before = multiprocessing.get_start_method()

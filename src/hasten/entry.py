@@ -20,21 +20,20 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
+from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import failing_as_one, from_the_leader, joined
-from hasten.parallel.replicate.replicated import present_ranks
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.loop import Result, train_run
 from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import Several
 from hasten.training.run import Run
 from hasten.training.run_folder.folder_checks import check_still_empty
-from hasten.training.run_folder.restarted import started_anew
+from hasten.training.run_folder.restarted import was_restarted
 from hasten.training.run_folder.run_directory import RunFolder
-from hasten.training.run_folder.run_request import Asked
-from hasten.training.saving.follower_run import LedRun
-from hasten.training.saving.saved_run import KeptRun, finished
+from hasten.training.run_folder.run_request import RunRequest
+from hasten.training.saving.saved_run import FollowerRun, SavedRun, finished
 from hasten.training.setup.first_calls import make_first_calls
-from hasten.training.weights.initial_weights import GivenWeights, begun_with
+from hasten.training.weights.initial_weights import InitialWeights, begun_with
 
 
 def train(
@@ -64,10 +63,10 @@ def train(
     restarted resumes its run.
     """
     with joined(), failing_as_one(cause_of):
-        if run_dir is not None and started_anew(lambda: Path(run_dir)):
+        if run_dir is not None and was_restarted(lambda: Path(run_dir)):
             shared = {"weights": weights, "run_dir": run_dir, "saving": saving, "receivers": receivers, "name": name}
             return resume(job, plan, **shared)
-        asked = Asked(name=name, saving=saving or Saving())
+        asked = RunRequest(name=name, saving=saving or Saving())
         return begin(job, plan, asked, weights=weights, run_dir=run_dir, receivers=receivers)
 
 
@@ -104,7 +103,7 @@ def resume(
 def begin(
     job: Job,
     plan: Plan | str | Path | None,
-    asked: Asked,
+    asked: RunRequest,
     *,
     weights: str | Path | None,
     run_dir: str | Path | None,
@@ -118,14 +117,14 @@ def begin(
             with begun_with(weights, None) as given:
                 return _train(wanted, given, None)
         if run_dir is None or not present_ranks().leads:
-            kept = LedRun(found=None, saving=asked.saving, say=_say_nothing)
+            kept = FollowerRun(found=None, saving=asked.saving, say=_say_nothing)
             with begun_with(weights, None) as given:
                 return _train(wanted, given, kept)
         folder = RunFolder.create(Path(run_dir))
         with run_lock(folder.path) as lock:
             check_still_empty(folder.path)
             way_on = way_on or _way_on(folder)
-            kept = KeptRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
+            kept = SavedRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
             with begun_with(weights, folder.path) as given:
                 return _train(wanted, given, kept)
 
@@ -133,7 +132,7 @@ def begin(
 def go_on(
     job: Job,
     plan: Plan | str | Path | None,
-    asked: Asked,
+    asked: RunRequest,
     *,
     weights: str | Path | None,
     run_dir: str | Path,
@@ -157,19 +156,19 @@ def go_on(
                 notes = (*notes, f"{weights} was not read: the run resumes with its own weights")
             found = replace(found, told=(*found.told, *notes))
             way_on = way_on or _way_on(folder)
-            kept = KeptRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
+            kept = SavedRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
             with nullcontext() if resumes else begun_with(weights, folder.path) as given:
                 return _train(wanted.planned(begun_by), given, kept)
 
 
 def _go_on_led(
-    wanted: _Wanted, asked: Asked, weights: str | Path | None, run_dir: Path, allow_change: Sequence[str]
+    wanted: _Wanted, asked: RunRequest, weights: str | Path | None, run_dir: Path, allow_change: Sequence[str]
 ) -> Result:
     """On a rank that does not lead."""
     folder = RunFolder(run_dir)
     name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader makes
     found = Recovered.named(folder.store, name, allow_change)
-    kept = LedRun(found=found, saving=asked.saving, say=_say_nothing)
+    kept = FollowerRun(found=found, saving=asked.saving, say=_say_nothing)
     with nullcontext() if name is not None else begun_with(weights, None) as given:
         return _train(wanted.planned(begun_by), given, kept)
 
@@ -188,7 +187,7 @@ class _Wanted:
         return self if self.plan is not None else replace(self, plan=begun_by)
 
 
-def _train(wanted: _Wanted, given: GivenWeights | None, kept: KeptRun | LedRun | None) -> Result:
+def _train(wanted: _Wanted, given: InitialWeights | None, kept: SavedRun | FollowerRun | None) -> Result:
     """given: weights that the run begins with. kept: None writes no file."""
     remove_what_the_dead_left()
     shown = _receivers(wanted.receivers)

@@ -13,13 +13,11 @@ from bench.judge import (
     SHORT_STEPS,
     Kind,
     share_interval,
-    table,
     target_of,
     train_all,
     whole_tests,
     written,
 )
-from bench.judge_jobs import TRAIN, job
 
 from hasten.measure.loss_equivalence import Criterion
 from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, judged
@@ -33,25 +31,6 @@ def named(name: str) -> Kind:
 def values(*losses: float) -> list[Trained]:
     """Runs whose first losses differ, as those of different seeds do."""
     return [Trained(losses=(9.0 + n, loss), results={"loss": loss}) for n, loss in enumerate(losses)]
-
-
-def test_six_harms_are_planted():
-    assert len(HARMS) == 6
-    assert all(kind.is_harm for kind in HARMS)
-    assert not any(kind.is_harm for kind in (PLAIN, *SAME, *EXACT))
-
-
-def test_a_tenth_of_the_data_is_dropped_by_the_job_that_drops_it():
-    assert len(job(kept=0.9).train[0]) == 0.9 * TRAIN
-
-
-def test_runs_are_split_into_tests_of_so_many_pairs():
-    plain, other = values(*[2.0, 2.1, 1.9] * 2), values(2.0, 2.1, 1.9, 2.2, 2.31, 2.09)
-    first, second = whole_tests(plain, other, 3)
-    assert (first.verdict, second.verdict) == ("equivalent", "harmed")
-    assert [pair.seed for pair in second.pairs] == [pair.seed + 3 for pair in first.pairs]
-    rows = table({"this": [first, second]})
-    assert rows[-1].startswith("| this | 1 | 0 | 0 | 1 | +5.")
 
 
 @pytest.mark.parametrize(("name", "outcome"), [("accumulation", "missed"), ("rate × 1.3", "met")])

@@ -1,15 +1,16 @@
+"""What the bench of loading reads, and how it is judged."""
+
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from bench.loading import BASELINE, CACHED, CEILING, LEAST_ON_CPU, LEAST_ON_GPU, OURS, judged
-from bench.loading_arms import DEVIATION, LOADERS, MEAN, SIZE, Pictures, decode_only, files
-from bench.pictures import CLASSES, HEIGHT, WIDTH, write_pictures
-from PIL import Image
+from bench.loading import BASELINE, CACHED, CEILING, LEAST_ON_CPU, OURS, judged
+from bench.loading_arms import DEVIATION, LOADERS, MEAN, SIZE, files
+from bench.pictures import HEIGHT, WIDTH, write_pictures
+from PIL import Image, JpegImagePlugin
 
 from hasten.measure.paired_timing import Window, interleaved
 
@@ -55,49 +56,6 @@ def test_every_arm_delivers_what_a_model_takes_of_every_picture_once_an_epoch(na
     assert not torch.equal(first[0][0], second[0][0])
 
 
-def test_a_crop_that_shows_one_colour_is_that_colour_normalised(tmp_path):
-    folder = tmp_path / "only" / "class-0"
-    folder.mkdir(parents=True)
-    Image.new("RGB", (WIDTH, HEIGHT), (255, 0, 51)).save(folder / "0.png")
-    pixels, label = Pictures(str(tmp_path / "only"))[0]
-    expected = (torch.tensor([1.0, 0.0, 0.2]) - MEAN) / DEVIATION
-    torch.testing.assert_close(pixels, expected.view(-1, 1, 1).expand(3, SIZE, SIZE))
-    assert label == 0
-
-
-def test_a_crop_shows_every_share_of_the_picture_from_a_twelfth_to_the_whole(tmp_path):
-    """Of a ramp from black to white, the range of what is shown is the width of the crop."""
-    folder = tmp_path / "ramp" / "class-0"
-    folder.mkdir(parents=True)
-    ramp = np.broadcast_to(np.linspace(0, 255, WIDTH).astype(np.uint8)[None, :, None], (HEIGHT, WIDTH, 3))
-    Image.fromarray(np.ascontiguousarray(ramp)).save(folder / "0.png")
-    pictures = Pictures(str(tmp_path / "ramp"))
-    shown = [pictures[0][0][0] * DEVIATION[0] + MEAN[0] for _ in range(200)]
-    widths = torch.stack([values.max() - values.min() for values in shown])
-    mirrored = torch.stack([values[0, 0] > values[0, -1] for values in shown])
-    assert widths.min() < 0.4
-    assert widths.max() > 0.9
-    assert 60 <= int(mirrored.sum()) <= 140
-
-
-def test_labels_are_the_classes_in_the_order_of_their_names(folder):
-    assert sorted({label for _, label in files(folder)}) == list(range(CLASSES))
-    assert all(Path(path).parent.name == f"class-{label}" for path, label in files(folder))
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_ceiling_decodes_as_many_files_as_its_batches_have(exact, folder, monkeypatch):
-    import simplejpeg
-
-    decoded = []
-    decode = simplejpeg.decode_jpeg
-    monkeypatch.setattr(
-        simplejpeg, "decode_jpeg", lambda *given, **how: decoded.append(decode(*given, **how).shape) or decoded[-1]
-    )
-    decode_only(folder, BATCH, threads=2, exact=exact)(3)
-    assert decoded == [(HEIGHT, WIDTH, 3)] * 3 * BATCH
-
-
 def outcomes(seconds: dict[str, float], least) -> list[tuple[str, str]]:
     windows = [Window(arm=name, steps=64, seconds=seconds[name]) for name in interleaved(list(seconds), 12)]
     return [(target.name, target.outcome) for target in judged(windows, least)]
@@ -112,9 +70,23 @@ def test_on_a_processor_the_baseline_the_ceiling_and_the_cache_are_judged():
     ]
 
 
-def test_on_an_accelerator_the_fastest_of_the_tuned_peers_is_judged():
-    seconds = {BASELINE: 10.0, "Pillow, 2 workers": 5.0, "Pillow, 4 workers": 0.5, OURS: 0.4}
-    assert outcomes(seconds, LEAST_ON_GPU) == [
-        (f"{OURS}: pictures for each one of {BASELINE}", "met"),
-        (f"{OURS}: pictures for each one of Pillow, 4 workers", "missed"),
-    ]
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures") / "these", 24)
+
+
+def test_pictures_are_of_the_size_and_the_coding_that_the_goal_names(pictures):
+    for path in pictures.rglob("*.jpg"):
+        with Image.open(path) as picture:
+            assert picture.size == (WIDTH, HEIGHT)
+            assert isinstance(picture, JpegImagePlugin.JpegImageFile)
+            assert JpegImagePlugin.get_sampling(picture) == 2  # Pillow's number for 4:2:0
+
+
+def test_no_picture_is_another_one_and_all_are_the_same_every_time(pictures, tmp_path):
+    def contents(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in sorted(folder.rglob("*.jpg"))}
+
+    again = write_pictures(tmp_path / "again", 24)
+    assert contents(again) == contents(pictures)
+    assert len(set(contents(pictures).values())) == 24

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from bench.arms import Measured, OneOff, Protocol
-from bench.judging import mean_interval
-from bench.pipeline import EVALUATED, PIPELINES
 from bench.pipeline_record import (
     NAIVE,
     PLAIN,
@@ -18,18 +15,13 @@ from bench.pipeline_record import (
     Found,
     Whole,
     foretold,
-    of_stopping,
     payback,
     seconds_to,
-    steps_table,
     targets,
     times_faster,
-    waterfall,
-    wholes_table,
 )
 from bench.tuner_planned import evaluations_of
 
-from bench import pipeline
 from hasten.facts.plan import Between, Plan, Total
 from hasten.measure.paired_timing import Window, compare
 
@@ -74,14 +66,6 @@ def test_a_record_names_the_command_with_its_seeds_and_what_the_search_said_with
     assert "the job takes 50.0 s (45.0–61.2 by most windows), and with the plan 20.0 s, 2.5 times as fast" in told
 
 
-def test_seeds_too_few_to_have_a_spread_are_refused_before_anything_runs(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["pipeline", "--only", "rows", "--seeds", "1"])
-    monkeypatch.setattr(pipeline, "_measured", lambda *asked: pytest.fail("it has begun"))
-    with pytest.raises(SystemExit):
-        pipeline.main()
-    assert "--seeds: fewer than 2 have no spread" in capsys.readouterr().err
-
-
 def test_the_goals_speeds_are_asked_of_pictures_alone_and_the_rest_of_all():
     asked = {name: [target.name for target in targets(found(name))] for name in ("images", "rows")}
     assert [name for name in asked["images"] if "times faster" in name] != []
@@ -89,41 +73,6 @@ def test_the_goals_speeds_are_asked_of_pictures_alone_and_the_rest_of_all():
     assert len(asked["rows"]) == 5  # lost by either way, and by the plan; what the search said, from above and below
     judged = {target.name: target.outcome for target in targets(found())}
     assert judged[f"{STOPPED}: times faster than the {NAIVE}, whole runs"] == "met"
-
-
-def test_what_a_plan_loses_is_asked_of_the_same_job_without_it_as_well():
-    worse = [Whole(seconds=50, value=each, curve=[(50, each)]) for each in (0.95, 0.97, 0.96)]
-    whole = found()
-    judged = targets(replace(whole, wholes={**whole.wholes, PLAIN: worse}))
-    lost = {target.name: target.value for target in judged if "lost" in target.name and target.name.startswith("plan:")}
-    assert lost == {
-        f"plan: accuracy lost to the {NAIVE}, last evaluation, whole runs": pytest.approx(0.0),
-        f"plan: accuracy lost to the {PLAIN}, last evaluation, whole runs": pytest.approx(-0.03),
-    }
-
-
-def test_the_later_half_of_evaluations_is_asked_for_where_it_is_more_than_the_last_one():
-    def lost(evaluations: int) -> list[str]:
-        runs = [Whole(seconds=9, value=0.5, curve=[(1, 0.9)] * (evaluations - 1) + [(9, 0.5)])] * 2
-        judged = targets(replace(found("rows"), wholes=dict.fromkeys((NAIVE, PLAIN, PLANNED), runs)))
-        return [target.name for target in judged if "later half" in target.name]
-
-    assert lost(3) == []
-    assert len(lost(4)) == 2
-
-
-def test_a_stopped_run_is_held_against_the_best_evaluation_of_the_script():
-    """It keeps its own best one."""
-    whole = found()
-    early = [replace(run, curve=[(1.0, run.value + 0.02), (run.seconds, run.value)]) for run in whole.wholes[NAIVE]]
-    before, after = (
-        {target.name: target.value for target in targets(each)}
-        for each in (whole, replace(whole, wholes={**whole.wholes, NAIVE: early}))
-    )
-    stopped = f"{STOPPED}: accuracy lost to the {NAIVE}, best evaluation, whole runs"
-    assert after[stopped] == pytest.approx(before[stopped] + 0.02)
-    planned = f"{PLANNED}: accuracy lost to the {NAIVE}, last evaluation, whole runs"
-    assert after[planned] == before[planned]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +90,6 @@ def test_a_script_is_cut_where_the_rule_of_the_stopped_jobs_would_have_ended_it(
     assert (turned.stopped(higher=False).seconds, turned.stopped(higher=False).value) == (seconds, -kept)
 
 
-def test_a_record_says_what_stopping_alone_does_and_how_often_it_did():
-    (said,) = of_stopping(found())
-    assert "ended 0 of the plan's 3 runs" in said
-    assert "after 100.0 s, at a best accuracy of 0.9900: 12 (" in said
-
-
 def test_a_search_is_paid_back_by_what_runs_from_the_same_seed_save_and_only_where_they_surely_do():
     assert payback(found()) == "paid back after 8 runs (8 to 9)"
     noisy = [Whole(seconds=each, value=0.99, curve=[]) for each in (70, 21, 19)]
@@ -154,57 +97,11 @@ def test_a_search_is_paid_back_by_what_runs_from_the_same_seed_save_and_only_whe
     assert payback(noisy) == "and whether a run saves anything of it is undecided"
 
 
-def test_a_training_with_few_evaluations_is_not_stopped_early(monkeypatch):
-    run = Whole(seconds=1, value=1, curve=[(1, 1)])
-    for name in ("ours", "_scripts"):
-        monkeypatch.setattr(pipeline, name, lambda *given: run)
-    ways = {name: [*pipeline._whole_runs(PIPELINES[name], Path("plan.toml"), 1)] for name in ("text", "rows")}
-    assert ways == {"text": [NAIVE, PLAIN, PLANNED], "rows": [NAIVE, PLAIN, PLANNED, STOPPED]}
-    without = replace(found("text"), metric="loss", wholes={way: [run, run] for way in ways["text"]})
-    assert not [target for target in targets(without) if target.name.startswith(STOPPED)]
-
-
-def test_one_evaluation_that_falls_moves_the_result_of_a_run_by_its_share_of_the_later_half():
-    """As at a constant rate now and then, whoever trains."""
-    run = Whole(seconds=4, value=0.5, curve=[(1, 0.2), (2, 0.9), (3, 0.9), (4, 0.5)])
-    assert run.settled == pytest.approx(0.7)
-    assert Whole(seconds=1, value=0.5, curve=[]).settled == 0.5
-
-
-def test_each_row_says_what_it_adds_to_the_one_above():
-    _, _, naive, plain, cache = steps_table(found())
-    assert naive == f"| {NAIVE} | 200 |  |"
-    assert "| 100 | 2.00×" in plain
-    assert "| 40 | 2.50×" in cache
-
-
 def test_the_time_to_a_result_is_that_of_the_first_evaluation_that_is_as_good():
     run = Whole(seconds=3, value=0.5, curve=[(1, 0.4), (2, 0.9), (3, 0.5)])
     assert seconds_to(run, 0.8, higher=True) == 2
     assert seconds_to(run, 0.45, higher=False) == 1
     assert seconds_to(run, 0.95, higher=True) == math.inf
-
-
-def test_a_result_that_most_runs_do_not_reach_has_no_time():
-    never = replace(found(), wholes={way: [Whole(seconds=1, value=0, curve=[])] for way in found().wholes})
-    assert all(line.endswith("| – |") for line in wholes_table(never)[2:])
-
-
-def test_a_mean_lies_in_students_interval():
-    assert mean_interval([1, 2, 3]) == pytest.approx((2 - 2.484, 2, 2 + 2.484), abs=1e-3)
-    assert mean_interval([2.0]) == (2, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("epoch 1: valid accuracy 0.9933, 7.8 s", (None, "0.9933", "7.8")),
-        ("valid loss 2.125000, valid accuracy 0.4210, 12.345 s", ("2.125000", "0.4210", "12.345")),
-    ],
-)
-def test_evaluations_are_read_from_what_the_scripts_print(line, told):
-    (each,) = EVALUATED.finditer(line)
-    assert (each["loss"], each["accuracy"], each["seconds"]) == told
 
 
 def test_an_evaluation_of_a_run_is_told_by_when_it_ended():
@@ -218,13 +115,6 @@ def test_an_evaluation_of_a_run_is_told_by_when_it_ended():
         {"event": "finished", "seconds": 5.0, "results": {"loss": 0.25}},
     ]
     assert evaluations_of(log) == [(2.25, {"loss": 0.5}), (5.0, {"loss": 0.25})]
-
-
-def test_the_picture_has_a_bar_for_each_arm_and_its_ratio():
-    figure = waterfall(list(STEPS), list(STEPS.values()), "a step")
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(STEPS)
-    assert [text.get_text().strip() for text in axes.texts] == ["1×", "2×", "5×"]
 
 
 def test_what_the_search_said_is_held_against_the_runs_in_seconds_and_as_a_ratio():

@@ -10,7 +10,6 @@ from bench.record import (
     Target,
     break_even_step,
     environment,
-    hardware,
     keep_to_one_source,
     write_record,
 )
@@ -136,9 +135,3 @@ def test_what_is_paid_once_is_earned_back_at_a_step_or_never(slow_seconds, build
     found = compare(windows({"plain": 1.0, "other": slow_seconds}), baseline="plain", challenger="other")
     costs = {"plain": one_off("plain", 5.0), "other": one_off("other", 5.0 + build_seconds)}
     assert break_even_step(found, costs) == step
-
-
-def test_a_machine_has_a_short_plain_name():
-    intel = laptop(processor="Intel(R) Xeon(R) Platinum 8581C CPU @ 2.10GHz")
-    assert hardware(intel) == "2-cores-intel-xeon-platinum-8581c"
-    assert hardware(laptop(accelerator="NVIDIA H200", accelerators=1)) == "1-nvidia-h200"

@@ -3,30 +3,18 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
-from bench.scale import BASELINE, PLACES, judged
+from bench.scale import BASELINE, judged
 from bench.scale_arms import (
     BATCH,
-    CHUNK_STEPS,
     DATA,
     ORDERS,
-    STEPS,
-    STRETCH,
     arm,
     loader_of,
     order_arm,
     place,
-    start_up,
 )
 
 from hasten.measure.paired_timing import Window, interleaved
-
-
-@pytest.mark.parametrize("share", PLACES.values())
-def test_every_place_begins_with_a_chunk_and_has_room_for_a_whole_stretch(share):
-    assert place(share) % CHUNK_STEPS == 0
-    assert 0 <= place(share) <= STEPS - STRETCH
-    assert place(0.0) == 0
-    assert place(1.0) > STEPS - STRETCH - CHUNK_STEPS
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -44,12 +32,6 @@ def test_an_order_is_read_at_the_place_that_was_asked_for(order):
         place(1.0) * BATCH + 1,
     ]
     order_arm(order, True, 0.5)(2)
-
-
-def test_start_up_is_told_in_seconds_and_bytes():
-    found = start_up("indices", True, 1.0)
-    assert found["seconds"] > 0
-    assert isinstance(found["bytes"], int)
 
 
 def test_what_starts_too_late_grows_too_large_or_slows_down_misses():

@@ -6,19 +6,13 @@ import json
 
 import pytest
 import torch
-from bench.aa_tuner import HARMS, NOTHING, interval, searched, targets, trials_of, wanted
-from bench.tuner import EXAMPLES, EXPECTED, OWN, QUICK, WORKLOADS, Bench
+from bench.aa_tuner import HARMS, NOTHING, searched, trials_of, wanted
+from bench.tuner import EXPECTED, OWN, QUICK, Bench
 from bench.tuner_grid import (
     NEVER,
     Raced,
     allowed_values,
-    alone,
-    best,
-    fastest,
-    grid,
     legal_product,
-    raced_of,
-    random_search,
 )
 from bench.tuner_record import STAGES, errors, judged, read, write
 
@@ -42,14 +36,6 @@ def raced(ratio: float, *choices: Choice, seconds: float = 1.0) -> Raced:
     return Raced(configuration=choices, ratio=ratio, seconds=seconds)
 
 
-# ── workloads ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_there_are_ten_workloads():
-    assert len(WORKLOADS) == 10
-    assert {*EXAMPLES, *OWN} == set(WORKLOADS)
-
-
 @pytest.mark.proof
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ("loader", "transfer")])
 def test_a_workload_learns_and_is_the_same_every_time(name):
@@ -61,14 +47,6 @@ def test_a_workload_learns_and_is_the_same_every_time(name):
             losses.append([float(run.step(batch)) for _ in range(2)])
     assert losses[0] == losses[1]
     assert losses[0][0] != losses[0][1]
-
-
-def test_the_pictures_are_the_same_every_time(tmp_path):
-    for part in ("one", "other"):
-        tuner_jobs.write_jpegs(tmp_path / part, 8)
-    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.jpg"))
-    assert len(files) == 8
-    assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
 
 
 def test_the_planted_choice_is_seen_from_inside_and_only_then_costs():
@@ -103,56 +81,6 @@ def test_the_grid_is_every_legal_way_to_take_none_or_one_of_each():
     assert len(found) == 2 * 3 * 3 - 1  # workers that persist need workers
     assert (KEPT,) not in found
     assert (BF16, THREADS[0], WORKERS, KEPT) in found
-
-
-def test_what_needs_another_technique_is_raced_with_it():
-    assert alone([[KEPT], [WORKERS]]) == [(WORKERS, KEPT), (WORKERS,)]
-    assert alone([[KEPT]]) == []
-
-
-def test_the_product_is_of_what_moved_the_job_furthest_and_names_what_it_has_no_room_for():
-    singles = [raced(1.01, FLUSH), raced(0.5, THREADS[0]), raced(1.2, THREADS[1]), raced(2.0, BF16)]
-    found, left = grid([[FLUSH], THREADS[:2], [BF16]], singles, 5)
-    assert {frozenset(map(str, each)) for each in found} == {
-        frozenset(each)
-        for each in (
-            ["precision = bf16"],
-            ["threads = 1"],
-            ["threads = 2"],
-            ["precision = bf16", "threads = 1"],
-            ["precision = bf16", "threads = 2"],
-        )
-    }
-    assert left == ["flush_denormals"]
-
-
-def test_what_a_technique_moves_is_counted_beyond_the_one_that_it_needs():
-    singles = [raced(3.0, WORKERS), raced(3.0, WORKERS, KEPT), raced(1.1, FLUSH)]
-    assert grid([[WORKERS], [KEPT], [FLUSH]], singles, 3)[1] == ["persistent_workers"]
-
-
-def test_the_fastest_is_the_plain_job_where_nothing_was_faster():
-    assert best([raced(0.9, BF16), raced(0.0, FLUSH)]) == ()
-    assert best([raced(1.1, BF16), raced(1.3, FLUSH)]) == (FLUSH,)
-
-
-def test_finalists_are_the_fastest_and_none_twice():
-    many = [raced(1.1, BF16), raced(1.3, FLUSH, BF16), raced(1.2, BF16, FLUSH), raced(0.0, COMPILE)]
-    assert fastest(many, 8) == [(FLUSH, BF16), (BF16,)]
-    assert fastest(many, 1) == [(FLUSH, BF16)]
-
-
-def test_random_search_sees_what_its_seconds_pay_for():
-    many = [raced(1 + number / 100, choice("threads", number), seconds=2.0) for number in range(1, 21)]
-    found, seen = random_search(many, 10.0, seed=0)
-    assert seen == 5
-    assert random_search(many, 10.0, seed=0)[0] == found
-    assert random_search(many, 1000.0, seed=0) == ((choice("threads", 20),), 20)
-
-
-def test_what_was_raced_is_read_as_it_was_written():
-    one = Raced(configuration=(BF16, WORKERS), ratio=1.5, seconds=2.5, failed=None)
-    assert raced_of(json.loads(json.dumps(one.as_table()))) == one
 
 
 # ── going on, and the record ────────────────────────────────────────────────────────────────────────────────────────
@@ -235,16 +163,6 @@ def test_a_record_holds_every_window_and_names_what_was_left_out(tmp_path):
 
 def line(job: str, *kept: str, seconds: float = 1.0) -> dict:
     return {"job": job, "kept": list(kept), "tried": [{"verdict": "faster" if kept else "slower"}], "seconds": seconds}
-
-
-def test_searches_are_counted_with_their_exact_interval():
-    lines = [line(NOTHING)] * 95 + [line(NOTHING, "flush_denormals = True")] * 5 + [line(HARMS[0])] * 7
-    nothing, harmful = targets(lines)
-    assert (nothing.value, nothing.bound, nothing.outcome) == (5, 5, "met")
-    assert (harmful.value, harmful.bound, harmful.outcome) == (0, 0, "met")
-    assert interval(lines).startswith("5 of 100 searches kept what does nothing: 5.0% (1.6% to 11.3%")
-    assert targets([*lines, line(NOTHING, "x"), line(HARMS[1], "x")])[0].outcome == "missed"
-    assert targets([line(HARMS[1], "x")])[0].outcome == "missed"
 
 
 def test_searches_go_on_where_they_were(tmp_path):

@@ -36,66 +36,39 @@ def test_what_is_well_formed_is_built():
 
 CRAFTED: dict[str, Any] = {
     "an unknown tensor": {"tensor": "c"},
-    "an unknown array": {"array": "c"},
-    "an unknown scalar": {"array": "c", "scalar": True},
     "a name that is a number": {"tensor": 7},
-    "a name that is a list": {"tensor": ["a"]},
-    "a name that is none": {"array": None},
     "an array that NumPy has no type for": {"array": "b"},
     "a scalar that is none": {"array": "a", "scalar": True},
-    "a scalar of nothing": {"array": "empty", "scalar": True},
     "a scalar that is denied": {"array": "scalar", "scalar": False},
-    "a scalar by number": {"array": "scalar", "scalar": 1},
     "an order that is too short": {"tensor": "a", "order": [0]},
-    "an order that is too long": {"tensor": "a", "order": [0, 1, 2]},
     "an order with a dimension twice": {"tensor": "a", "order": [0, 0]},
-    "an order with one that is not there": {"tensor": "a", "order": [0, 2]},
     "an order from behind": {"tensor": "a", "order": [-1, -2]},
-    "an order that is a number": {"tensor": "a", "order": 7},
-    "an order that is an object": {"tensor": "a", "order": {"a": 1}},
     "an order that is a string": {"tensor": "a", "order": "01"},
-    "an order that is none": {"tensor": "a", "order": None},
-    "an order of words": {"tensor": "a", "order": ["x", "y"]},
-    "an order of an array": {"array": "a", "order": [1, 0]},
     "a tensor and more": {"tensor": "a", "run": "os.system"},
-    "a tensor and an array": {"tensor": "a", "array": "a"},
-    "more before the mark": {"x": 1, "tensor": "a"},
     "a tuple that is a number": {"tuple": 7},
-    "a tuple that is a string": {"tuple": "ab"},
-    "a tuple that is an object": {"tuple": {"a": 1}},
     "a tuple and more": {"tuple": [], "x": 1},
     "pairs that are a number": {"pairs": 7},
-    "pairs that are an object": {"pairs": {"ab": 1}},
     "a pair of one": {"pairs": [[1]]},
-    "a pair of three": {"pairs": [[1, 2, 3]]},
     "a pair that is a string": {"pairs": ["ab"]},
-    "a pair that is an object": {"pairs": [{"a": 1, "b": 2}]},
     "a key that is a list": {"pairs": [[[1], 2]]},
-    "a key that is an object": {"pairs": [[{"a": 1}, 2]]},
     "a float that is a number": {"float": 7},
     "a float of a huge number": {"float": 10**400},
     "a float that is a word": {"float": "nan"},
-    "a float that is cut off": {"float": "7ff00000000000"},
     "a float that is too long": {"float": "7ff000000000000000"},
     "a float that is finite": {"float": "3ff0000000000000"},
     "an infinity": math.inf,
-    "one that is below zero": -math.inf,
     "no number": math.nan,
     "lists in lists": json.loads("[" * 500 + "]" * 500),
-    "objects in objects": json.loads('{"a":' * 500 + "1" + "}" * 500),
     "tuples in tuples": json.loads('{"tuple":[' * 300 + "]}" * 300),
     "keys in keys": json.loads('{"pairs":[[' * 150 + "1" + ",2]]}" * 150),
 }
 
 
-@pytest.mark.parametrize("place", ["alone", "in a list", "in an object", "in a tuple", "in a pair"])
+@pytest.mark.parametrize("place", ["alone", "in a pair"])
 @pytest.mark.parametrize("tree", CRAFTED.values(), ids=CRAFTED)
 def test_a_tree_that_makes_no_sense_is_refused_wherever_it_stands(tree, place):
     places = {
         "alone": tree,
-        "in a list": [1, tree],
-        "in an object": {"x": tree},
-        "in a tuple": {"tuple": [tree]},
         "in a pair": {"pairs": [[1, tree]]},
     }
     with pytest.raises(StorageFailed, match="the state makes no sense") as caught:
@@ -127,7 +100,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(trees)
 def test_any_tree_gives_a_state_or_is_refused(tree):
     try:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved_checkpoint import TENSORS
-from hasten.checkpoint.store import STATE, Checkpoint, Store
+from hasten.checkpoint.manifest import STATE, TENSORS
+from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import StorageFailed
 from support.checkpoint import stores
 

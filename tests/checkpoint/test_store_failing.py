@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved_checkpoint import TENSORS
-from hasten.checkpoint.store import STATE
+from hasten.checkpoint.manifest import STATE, TENSORS
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, stores
 
-CODES = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]
+CODES = [errno.ENOSPC, errno.EIO]
 codes = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.__getitem__)
 
 
@@ -84,35 +83,7 @@ def test_where_the_disk_goes_on_refusing_earlier_checkpoints_are_untouched_and_l
         assert stores.names(store) == ["step-1", "step-2"]
 
 
-@codes
-@pytest.mark.parametrize("last", [None, sys.maxsize], ids=["once", "from then on"])
-def test_a_removal_that_the_disk_refuses_leaves_a_whole_checkpoint_or_none(store, code, last):
-    for operation, error in refused_in_each(lambda: store.remove(store.found()[-1]), code, last):
-        check_told(operation, error, code, store.folder)
-        assert stores.step_found(store) == 2
-        assert all(stores.is_right(each.read()) for each in store.found())
-        store.clean()
-        assert stores.names(store) == [f"step-{each.step}" for each in reversed(store.found())]
-        if len(store.found()) == 1:
-            store.save(stores.contents(1))
-    assert stores.names(store) == ["step-2"]
-
-
-@codes
-def test_cleaning_up_that_the_disk_refuses_is_told_and_can_be_tried_again(store, code):
-    left = store.folder / ".step-3.tmp-00ff00ff"
-    for number in (1, 2):
-        left.mkdir(exist_ok=True)
-        (left / "file").touch()
-        with file_faults.failing(range(number, number + 1), code), pytest.raises(StorageFailed) as told:
-            store.clean()
-        assert told.value.where == str(left / "file" if number == 1 else left)
-        assert stores.step_found(store) == 2
-    store.clean()
-    assert stores.names(store) == ["step-1", "step-2"]
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE], ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE], ids=errno.errorcode.__getitem__)
 @pytest.mark.fault("disk full, EIO")
 def test_a_checkpoint_that_cannot_be_read_is_told_and_no_older_one_is_taken_in_its_place(store, code):
     """Every listing, opening and reading of the newest in turn: it may be whole."""
@@ -123,22 +94,6 @@ def test_a_checkpoint_that_cannot_be_read_is_told_and_no_older_one_is_taken_in_i
         assert ("remove this checkpoint" in error.fix) is (operation.name != "listdir")
         assert stores.files_below(store.folder) == before
     assert stores.step_found(store) == 2
-
-
-@pytest.mark.fault("corrupt or truncated checkpoint")
-@pytest.mark.parametrize("what", ["a folder", "a link to nothing", "a pipe", "nothing"])
-def test_where_a_file_should_be_and_is_none_the_checkpoint_before_it_is_taken(store, what):
-    path = store.folder / "step-2" / STATE
-    path.unlink()
-    if what == "a folder":
-        path.mkdir()
-    elif what == "a pipe":
-        os.mkfifo(path)
-    elif what == "a link to nothing":
-        path.symlink_to("nothing")
-    damaged = []
-    assert stores.step_found(store, damaged) == 1
-    assert [each.step for each in damaged] == [2]
 
 
 def test_what_a_newer_hasten_saved_is_not_passed_over(store, monkeypatch):

@@ -20,7 +20,7 @@ STEPS = (1, 2, 3)
 def killed_in_each(
     origin: Path, work: Callable[[Store], object], watch: file_faults.Watch = file_faults.watched
 ) -> Iterator[tuple[int, Store]]:
-    """The store as each number of an operation leaves it, from the same beginning; at least five, to the last one."""
+    """The store as each number of an operation leaves it, from the same beginning."""
     number = 1
     while True:
         folder = origin.with_name(f"killed-{number}")
@@ -57,6 +57,7 @@ def test_killed_inside_any_operation_of_a_save_the_old_or_the_new_checkpoint_is_
     assert found == [3] * (len(found) - 1) + [4]  # the last operation is that which makes the name safe
 
 
+@pytest.mark.proof
 def test_killed_inside_any_operation_of_the_first_save_nothing_or_the_new_checkpoint_is_found(in_memory):
     found = list[int | None]()
     (in_memory / "store").mkdir()
@@ -78,6 +79,7 @@ def test_killed_inside_any_operation_of_a_removal_the_old_checkpoint_is_whole_or
     assert set(stayed) == {True, False}
 
 
+@pytest.mark.proof
 @pytest.mark.fault("killed during save, rotation or resume")
 def test_killed_inside_any_operation_of_cleaning_up_the_next_start_ends_the_work(three):
     for name in (".step-1.tmp-0123abcd", ".step-9.tmp-0123abcd"):
@@ -87,6 +89,7 @@ def test_killed_inside_any_operation_of_cleaning_up_the_next_start_ends_the_work
         check_next_start(store, *STEPS)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("killed during save, rotation or resume")
 def test_killed_while_it_looks_for_the_newest_nothing_has_changed(three):
     (three / "step-3" / "state.json").write_bytes(b"damaged")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from hasten.cli import app
 from hasten.facts.plan_file import read_plan
+from support.cli.commands import invoked as ran
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -79,14 +79,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ran(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    result = CliRunner().invoke(app, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
 def test_commands_and_options_change_only_on_purpose():
     assert {
         name: [option for item in command.params for option in item.opts] for name, command in COMMANDS.items()
@@ -119,13 +111,15 @@ TYPER_OWN = {"pydantic"}  # newer typers load it themselves, to read the options
 
 
 @pytest.mark.parametrize(
-    ("arguments", "allowed"),
-    [(["--help"], set()), *(([name, "--help"], TYPER_OWN) for name in COMMANDS), (["--version"], TYPER_OWN)],
+    ("lines", "allowed"),
+    [([["--help"]], set()), ([*([name, "--help"] for name in COMMANDS), ["--version"]], TYPER_OWN)],
+    ids=["the program", "its commands"],
 )
-def test_help_loads_nothing_heavy(arguments: list[str], allowed: set[str]):
+def test_help_loads_nothing_heavy(lines: list[list[str]], allowed: set[str]):
     program = (
         "import sys; from hasten.cli import app; "
-        f"app({arguments}, standalone_mode=False); sys.exit(' '.join({HEAVY - allowed} & set(sys.modules)) or 0)"
+        f"[app(each, standalone_mode=False) for each in {lines}]; "
+        f"sys.exit(' '.join({HEAVY - allowed} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -191,16 +185,6 @@ def test_weights_that_cannot_be_taken_are_refused_before_the_job_is_loaded(
     assert says in error
     assert fix in error
     assert not (here / "runs").exists()
-
-
-def test_weights_of_another_model_leave_no_folder(here: Path):
-    import torch
-
-    torch.save({"other": torch.zeros(1)}, here / "a.pt")
-    code, _, error = ran("train", "jobs_of_tests.py:job", "--weights", "a.pt")
-    assert code == 2
-    assert "2 are missing: bias, weight; 1 is unknown to the model: other" in error
-    assert not list((here / "runs").iterdir())
 
 
 def test_every_run_gets_a_folder_of_its_own(here: Path):
@@ -304,7 +288,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     assert signal.SIGINT + 128 == done.returncode == 130
     assert done.stderr.split("\n\n")[-1] == (
         "interrupted\nended by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1; "
-        "go on with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
+        "resume with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
     )
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 
@@ -356,14 +340,6 @@ def test_a_schedule_is_drawn_before_training(here: Path):
     assert "█" in shown
     assert (here / "rate.png").read_bytes().startswith(b"\x89PNG")
     assert last_line(shown) == "next      hasten train jobs_of_tests.py:job"
-
-
-def test_a_range_test_tells_what_it_tried(here: Path):
-    code, shown, _ = ran("schedule", "jobs_of_tests.py:job", "--range-test", "--png", "range.png")
-    assert code == 0
-    assert "rates from 1.0e-06 to" in shown
-    assert (here / "range.png").read_bytes().startswith(b"\x89PNG")
-    assert last_line(shown) == "next      hasten explain learning_rate"
 
 
 def test_a_search_for_a_microbatch_shows_every_size_that_ran(here: Path):

@@ -31,7 +31,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
     result = CliRunner().invoke(app, ["doctor", "."])
     assert result.exit_code == 1
-    assert result.stdout.startswith("wrong.py:1:1  H303  gradients are filled with zeros instead of forgotten\n")
+    assert result.stdout.startswith(
+        "wrong.py:1:1  H303  optimizer.zero_grad(set_to_none=False) fills every gradient with zeros\n"
+    )
     assert "    optimizer.zero_grad(set_to_none=False)\n    → leave set_to_none=False out\n" in result.stdout
     assert "1 finding in 2 files" in result.stdout
     assert result.stdout.rstrip().endswith("hasten explain H303")
@@ -45,7 +47,9 @@ def test_a_machine_is_told_the_same(here):
 
 def test_a_code_host_is_told_the_same_beside_the_lines_of_a_change(here):
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "github"])
-    assert result.stdout.startswith("::warning file=wrong.py,line=1,col=1,endLine=1,endColumn=39,title=H303::gradients")
+    assert result.stdout.startswith(
+        "::warning file=wrong.py,line=1,col=1,endLine=1,endColumn=39,title=H303::optimizer.zero_grad(set_to_none=False)"
+    )
     assert result.exit_code == 1
 
 

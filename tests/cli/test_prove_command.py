@@ -29,6 +29,7 @@ from hasten.tune.resume.kill_instants import Phase, RunTimes
 from hasten.tune.resume.resume_proof import Kill, ResumeProof
 from hasten.tune.search.plan_profile import profile_plan
 from hasten.tune.trials.arms import Arms
+from support.cli.commands import invoked
 from support.report.samples import sample_records
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -51,10 +52,7 @@ def ran(*arguments: str) -> tuple[int, str, str]:
 
 
 def ran_proof(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["prove", *arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return invoked("prove", *arguments)
 
 
 def last_line(shown: str) -> str:
@@ -147,11 +145,12 @@ def test_an_interruption_tells_what_the_finished_pairs_said(
 @pytest.mark.parametrize(
     ("of", "plan", "added"),
     [
-        pytest.param("loss_jobs.py:job", "nothing.toml", True, marks=pytest.mark.proof),
-        pytest.param("loss_jobs.py:without_valid", "nothing.toml", False, marks=pytest.mark.proof),
+        ("loss_jobs.py:job", "nothing.toml", True),
+        ("loss_jobs.py:without_valid", "nothing.toml", False),
         ("loss_jobs.py:job", "other.toml", False),
     ],
 )
+@pytest.mark.proof
 def test_the_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(here: Path, of: str, plan: str, added: bool):
     (here / "other.toml").write_text('[[choice]]\ntechnique = "threads"\nvalue = 1\n')
     confirmed = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))

@@ -14,10 +14,9 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from typer.testing import CliRunner
 
 from hasten.checkpoint.plan_output import held_place, write_found_plan
-from hasten.cli import app, tune_command
+from hasten.cli import tune_command
 from hasten.facts.choice import Choice
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
@@ -25,7 +24,12 @@ from hasten.facts.trials import Confirmed, Surveyed, records_of
 from hasten.tune.search.candidates import OUT_OF_TIME, Skipped
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.plan_search import Found
+<<<<<<< HEAD
+from hasten.tune.search.search_log import Ledger, Options
+from support.cli.commands import invoked
+=======
 from hasten.tune.search.search_log import Options, SearchLog
+>>>>>>> house
 from support.report.samples import sample_records
 
 CLOCKED = Path(__file__).parents[1] / "tune" / "jobs" / "clocked_jobs.py"
@@ -34,10 +38,7 @@ TRIALS = Path(__file__).parents[1] / "tune" / "jobs" / "trial_jobs.py"
 
 def ran(*arguments: str, busy: bool = True) -> tuple[int, str, str]:
     """Exit code, standard output and standard error. busy: other tests run meanwhile, and may."""
-    result = CliRunner().invoke(app, ["tune", *arguments, *(["--busy"] if busy else [])])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return invoked("tune", *arguments, *(["--busy"] if busy else []))
 
 
 @pytest.fixture
@@ -240,6 +241,7 @@ def two_other_programs() -> Iterator[None]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("two_other_programs")
 def test_beside_other_programs_a_search_says_how_busy_the_machine_is_and_keeps_the_plan_that_is_there(
     here: Path,

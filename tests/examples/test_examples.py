@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from sklearn.datasets import load_sample_image
 
 import hasten
 from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN
@@ -79,18 +77,6 @@ def test_the_data_is_the_same_every_time(example: str) -> None:
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_photos_cut_twice_are_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = module_of("photos", "sample_photos")
-    monkeypatch.setattr(photos, "CROPS", {"train": 3, "valid": 2})
-    cuts = []
-    for name in ("one", "other"):
-        photos.cut_photos(tmp_path / name)
-        files = sorted((tmp_path / name).rglob("*.jpg"))
-        cuts.append([(str(path.relative_to(tmp_path / name)), path.read_bytes()) for path in files])
-    assert cuts[0] == cuts[1]
-    assert len(cuts[0]) == 5 * len(photos.AREAS)
-
-
 def test_no_pixel_is_both_learned_and_judged_by() -> None:
     """Also not across classes: a lake's crop must not show the trees that another class is judged by."""
     photos = module_of("photos", "sample_photos")
@@ -99,55 +85,6 @@ def test_no_pixel_is_both_learned_and_judged_by() -> None:
             beside = right <= other_left or other_right <= left
             above = bottom <= other_top or other_bottom <= top
             assert photograph != other_photograph or beside or above
-
-
-def test_every_area_lies_in_its_photograph_and_holds_a_crop() -> None:
-    photos = module_of("photos", "sample_photos")
-    for _, photograph, *areas in photos.AREAS:
-        height, width, _ = load_sample_image(photograph).shape
-        for left, top, right, bottom in areas:
-            assert 0 <= left <= right - photos.SIDE <= width - photos.SIDE
-            assert 0 <= top <= bottom - photos.SIDE <= height - photos.SIDE
-
-
-def test_a_first_run_that_is_interrupted_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = module_of("photos", "sample_photos")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save, saved = Image.Image.save, []
-
-    def save_two_photos(photo: Image.Image, *where: Any, **options: Any) -> None:
-        if len(saved) == 2:
-            raise KeyboardInterrupt
-        saved.append(where)
-        save(photo, *where, **options)
-
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr(Image.Image, "save", save_two_photos)
-        with pytest.raises(KeyboardInterrupt):
-            photos.sample_photos()
-    assert len(saved) == 2
-    assert list((tmp_path / "hasten").iterdir()) == []
-
-    folder = photos.sample_photos()
-    assert list((tmp_path / "hasten").iterdir()) == [folder]
-    assert len(list(folder.rglob("*.jpg"))) == 450 * len(photos.AREAS)
-
-
-def test_photos_that_were_cut_are_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = module_of("photos", "sample_photos")
-    folder = photos.sample_photos()
-    monkeypatch.delattr(photos, "cut_photos")
-    assert photos.sample_photos() == folder
-
-
-def test_photos_of_other_areas_are_cut_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = module_of("photos", "sample_photos")
-    monkeypatch.setattr(photos, "CROPS", {"train": 2, "valid": 1})
-    before = photos.sample_photos()
-    monkeypatch.setattr(photos, "AREAS", photos.AREAS[:2])
-    after = photos.sample_photos()
-    assert sorted(path.name for path in (after / "train").iterdir()) == ["lake", "leaves"]
-    assert len(list((before / "train").iterdir())) == 6
 
 
 def test_photos_of_ones_own_are_learned_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,11 +106,6 @@ def test_windows_predict_every_byte_once() -> None:
     windows = module_of("text").windows(bytes(range(41)), context=8)
     assert windows[:, 1:].flatten().tolist() == list(range(1, 41))
     assert all(one[-1] == following[0] for one, following in pairwise(windows))
-
-
-def test_a_text_too_short_for_one_window_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose a longer text"):
-        module_of("text").windows(bytes(8), context=8)
 
 
 def test_a_text_of_ones_own_is_learned_and_its_last_tenth_is_held_out(

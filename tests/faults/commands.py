@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hasten.cli import app
+from support.cli.commands import invoked
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -24,7 +23,5 @@ def jobs_in(folder: Path, text: str, patch: pytest.MonkeyPatch) -> None:
 
 def ran(*arguments: str) -> tuple[int, str]:
     """Exit code and standard error of a command."""
-    result = CliRunner().invoke(app, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stderr
+    code, _, error = invoked(*arguments)
+    return code, error

@@ -109,7 +109,7 @@ def test_a_failure_ends_a_training_with_its_exit_code_and_the_way_on(job, code, 
     if code != 2:
         last = error.strip().splitlines()[-1]
         assert last.startswith("ended by ")
-        assert last.endswith(f"go on with  hasten train faulty_jobs.py:{job} --resume --run-dir runs/{job}-1")
+        assert last.endswith(f"resume with  hasten train faulty_jobs.py:{job} --resume --run-dir runs/{job}-1")
 
 
 # ── a folder that cannot be written ─────────────────────────────────────────────────────────────────────────────────

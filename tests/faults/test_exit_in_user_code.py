@@ -239,7 +239,7 @@ def test_the_last_complete_step_is_saved_and_the_way_to_resume_said(job: str):
     saved = int(last.partition(" is saved and verified")[0].rpartition(" ")[2])
     assert saved >= 1
     assert steps is None or saved == steps
-    assert f"go on with  hasten train faulty_jobs.py:{job} --resume --run-dir run" in last
+    assert f"resume with  hasten train faulty_jobs.py:{job} --resume --run-dir run" in last
 
 
 def test_the_step_and_its_samples_are_said():

@@ -18,7 +18,6 @@ import pytest
 
 from support.data.broken_workers import SHARED_MEMORY
 
-TESTS = Path(__file__).resolve().parents[1]
 GONE_SECONDS = 60.0  # a worker whose training was killed looks for it every five seconds
 
 JOBS = """

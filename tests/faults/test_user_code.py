@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from faults.commands import CONTROL_CODE, jobs_in, ran
-from hasten.data.order.randomness import sample_seed
 
 pytestmark = [
     pytest.mark.fault("user exception"),
@@ -115,25 +113,11 @@ def test_a_data_sets_own_lines_come_first_then_the_sample_and_its_seed(job):
     assert rest == []
 
 
-@pytest.mark.parametrize("job", ["here", "in_a_worker"])
-def test_a_data_sets_sample_and_seed_are_told(job):
-    error = shown(job)
-    assert "sample 21 of Job.train could not be read in epoch 0: ValueError: no number" in error
-    assert f"read it alone, as train[21]; its random numbers began at seed {int(sample_seed(5, 0, 21))}" in error
-
-
 def test_an_evaluations_sample_is_told_with_their_lines_too():
     error = shown("in_an_evaluation")
     assert error.splitlines()[0].endswith("in __getitem__")
     assert "in number_of" in error
     assert "sample 21 of Job.valid could not be read in an evaluation: ValueError: no number" in error
-
-
-def test_their_collate_is_shown_from_a_worker():
-    error = shown("collated_in_a_worker")
-    assert error.splitlines()[0].endswith(f"line {line_of('def collate(samples)') + 1}, in collate")
-    assert "the first with index" in error
-    assert re.search(r"look at that sample and at collate; its random numbers began at seed \d+", error)
 
 
 @pytest.mark.parametrize("job", ["hostile_here", "hostile_in_a_worker"])
@@ -147,7 +131,3 @@ def test_a_models_exception_is_told_with_its_step_its_samples_and_the_seed():
     assert "IndexError: [31mtoo far https://[hidden]@example.org/x (at optimizer step 3: epoch 0, samples " in error
     assert " of Job.train; seed 5)" in error
     assert "step 2 is saved and verified" in error
-
-
-def test_a_models_exception_in_an_evaluation_is_told_with_its_samples():
-    assert "(in an evaluation: samples 16 to 19 of Job.valid)" in shown("in_an_evaluations_model")

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from data.pictures import pixels
 from hasten.errors import Misconfigured
 from hasten.kernels.native_code import compiled
 from hasten.kernels.resampling import resized_crop
 from hasten.kernels.resampling.resized_crop import Layout, resized_crops, why_plain
+from support.data.image_cases import pixels
 
 SCALE, OFFSET = torch.tensor([0.017, 0.0174, 0.0175]), torch.tensor([-2.1, -2.03, -1.8])
 FORMS = {"plain": resized_crop.PlainCrops, "compiled": resized_crops}

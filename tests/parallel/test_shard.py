@@ -113,7 +113,9 @@ def test_the_first_process_alone_makes_a_model_and_the_others_get_their_parts(tm
         check_alike(one, other)
 
 
-@pytest.mark.parametrize(("model", "reason"), [("a tensor", "keeps kept"), ("a number", "without memory")])
+@pytest.mark.parametrize(
+    ("model", "reason"), [("a tensor", "holds the tensor kept"), ("a number", "cannot be built on the meta device")]
+)
 def test_a_model_that_cannot_be_made_without_memory_is_refused(model, reason, tmp_path):
     for told in on_ranks(2, tmp_path, refused_meta, model):
         assert reason in told
@@ -134,8 +136,8 @@ def test_blocks_in_a_format_that_nothing_computes_in_are_refused(tmp_path):
 
 def test_one_process_holds_the_whole_and_says_so():
     with prepare(language_job(), make_plan(shard="zero3")) as run:
-        assert run.sharded is None
-        assert any("one process has nobody to share with" in notice for notice in run.notices)
+        assert run.built.strategy.sharding.is_whole
+        assert any("one process cannot shard a model" in notice for notice in run.notices)
 
 
 def test_layers_that_are_repeated_are_gathered_each_by_itself():

@@ -19,7 +19,7 @@ from hasten.cli import app
 from hasten.cli.tune_command import Trials
 from hasten.data.cache.cache_building import open_cache
 from hasten.errors import HastenError
-from hasten.training.weights.initial_weights import GivenWeights
+from hasten.training.weights.initial_weights import InitialWeights
 from support import small_job
 
 from .payloads import CACHE, PLAN, RUN, SHARDS, UNFIT, UNKNOWN, WEIGHTS, Payload
@@ -121,7 +121,7 @@ def read_samples(folder: Path) -> None:
 
 
 def begin_again(run: Path) -> None:
-    given = GivenWeights.remembered(run)
+    given = InitialWeights.remembered(run)
     if given is not None:
         given.within(small_job()).model()
 

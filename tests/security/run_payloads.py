@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint import manifest as manifests
-from hasten.data.cache.cache_file import _digest_of
+from hasten.data.cache.cache_file import digest_of
 from support.checkpoint.forger import with_seal
 from support.training.complete_runs import sealed_again
 
@@ -288,7 +288,7 @@ def _cache(name: str, change: Callable[[dict[str, Any]], Any]) -> Payload:
     def put(sound: Path, marker: Path) -> Path:
         (path,) = sound.glob("*/manifest.json")
         changed = change(json.loads(path.read_text())["manifest"])
-        text = changed if isinstance(changed, str) else json.dumps({"digest": _digest_of(changed), "manifest": changed})
+        text = changed if isinstance(changed, str) else json.dumps({"digest": digest_of(changed), "manifest": changed})
         path.write_text(text)
         return sound
 

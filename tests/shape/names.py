@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from shape.source import REPOSITORY, Fault, Source, called, dotted, origin
+from shape.source import Fault, Source, called, dotted, origin
 
 DOCUMENTED = {"os._exit", "sys._current_frames"}
 DOCUMENTED_METHODS = {"_replace", "_asdict", "_fields", "_make"}  # of named tuples
@@ -35,21 +35,13 @@ def _read(source: Source, node: ast.AST) -> Iterator[str]:
         if not of_self and dotted(source, node) not in DOCUMENTED:
             yield node.attr
     elif isinstance(node, ast.ImportFrom):
-        module = origin(source, node)
-        outside = [] if module.partition(".")[0] in ("hasten", "__future__") else module.split(".")
-        yield from (*outside, *(alias.name for alias in node.names if not _is_own_module(module, alias.name)))
+        yield from (*origin(source, node).split("."), *(alias.name for alias in node.names))
     elif isinstance(node, ast.Import):
-        names = (alias.name.split(".") for alias in node.names)
-        yield from (part for parts in names for part in parts if parts[0] != "hasten")
+        yield from (part for alias in node.names for part in alias.name.split("."))
     elif isinstance(node, ast.Call) and called(source, node) in READ_BY_NAME:
         yield from (
             each.value for each in node.args[1:2] if isinstance(each, ast.Constant) and isinstance(each.value, str)
         )
-
-
-def _is_own_module(package: str, name: str) -> bool:
-    """Whether this is a module of the package, which rooms may name as they like: techniques/_segments.py."""
-    return (REPOSITORY / "src" / package.replace(".", "/") / f"{name}.py").is_file()
 
 
 def _is_private(name: str) -> bool:

@@ -27,7 +27,6 @@ import tomlkit
 import torch
 from torch import nn
 
-from data.pictures import photos
 from hasten.data.images.crops import RandomResizedCrop
 from hasten.data.images.image_folder import ImageFolder
 from hasten.data.sources.augmented import Augmented
@@ -39,6 +38,7 @@ from hasten.techniques import ALL
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 from support import laptop, setup_of
+from support.data.image_cases import photos
 
 HEADINGS = ("What it does: ", "Why it is faster: ", "When it loses: ", "What it gave up: ")
 PROMISE = re.compile(r"\d\s*(×|x\b|%|percent\b|times\b|-?fold\b)", re.IGNORECASE)
@@ -200,9 +200,9 @@ def global_state() -> dict[str, Any]:
         "denormals": (torch.ones(1, dtype=torch.int32).view(torch.float32) * 1.0).view(torch.int32).item(),
         "environment": dict(os.environ),
         "random": (
-            torch.get_rng_state().tolist(),
+            torch.get_rng_state().numpy().tobytes(),
             random.getstate(),
-            [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
+            [part.tobytes() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
         ),
     }
 

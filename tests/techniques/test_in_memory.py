@@ -83,8 +83,8 @@ def test_with_an_accelerator_its_memory_comes_first():
     ("train", "words"),
     [
         (ROWS, "columns in memory already, and this job computes on the processor"),
-        (Grey(), "its samples may be other ones each time"),
-        (hasten.Augmented(Grey(), jittered), "its samples may be other ones each time"),
+        (Grey(), "its samples may be different each time"),
+        (hasten.Augmented(Grey(), jittered), "its samples may be different each time"),
         (Words(), "contain other objects than tensors"),
     ],
     ids=["columns", "unsaid", "Augmented", "words"],

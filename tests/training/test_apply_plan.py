@@ -49,7 +49,7 @@ def norms() -> nn.Module:
         ("precision", '"fp7"', "fp7"),
         ("microbatch", "100", "is 100, for a batch of 8"),
         ("activation_checkpointing", '"every"', "activation_checkpointing is 'every'"),
-        ("schedule", '"OneCycle"', "is no scheduler of torch"),
+        ("schedule", '"OneCycle"', "is not a scheduler of torch"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_refused_with_its_file_and_line(technique: str, value: str, says: str):
@@ -148,7 +148,6 @@ class Opening(Dataset):
     [
         make_plan(loader_workers=2),
         make_plan(loader_workers=2, prefetch=4),
-        make_plan(activation_checkpointing="measured"),
         make_plan(loader_workers=2, prefetch=4, activation_checkpointing="measured"),
     ],
 )

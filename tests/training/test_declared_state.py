@@ -106,7 +106,7 @@ def test_a_step_that_fails_leaves_declared_state_as_the_step_before_left_it():
         run.keep_window_starts()
         with pytest.raises(ValueError, match="planted"):
             losses(run)
-        assert run.back_to_window_start()
+        assert run.built.windows.restore()
     with hasten.prepare(small_job(loss=whole)) as run:
         for batch, _ in zip(run.batches(), range(3), strict=False):
             run.step(batch)

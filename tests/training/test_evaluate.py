@@ -15,6 +15,8 @@ from hasten.data.order.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
+from hasten.parallel.grid import Grid
+from hasten.parallel.strategy import Single
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
 from hasten.training.probes.quiet import evaluation_mode
@@ -43,7 +45,7 @@ def evaluator(model, loss=None, *, metrics=None, batches=None, batch_size=8, aut
         batch_size,
         device=CPU,
         autocast=autocast,
-        ranks=ranks,
+        strategy=Single(CPU, Grid(data=ranks)),
     )
 
 
@@ -269,7 +271,7 @@ class Greedy(MulticlassAccuracy):
 
 def test_memory_that_runs_out_while_ranks_meet_ends_an_evaluation_that_they_do_not_begin_again(monkeypatch):
     monkeypatch.setattr("hasten.training.evaluate.sum_over_ranks", lambda sums, ranks: sums)
-    monkeypatch.setattr("hasten.training.evaluation.job_metrics.in_turn", lambda own, ranks, device: own)
+    monkeypatch.setattr("hasten.training.evaluation.job_metrics.gather_in_turn", lambda own, ranks, device: own)
     evaluate = evaluator(network(), metrics={"accuracy": Greedy(4)}, ranks=Ranks(0, 2))
     with pytest.raises(torch.OutOfMemoryError):
         evaluate()

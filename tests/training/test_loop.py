@@ -208,7 +208,7 @@ def test_updates_that_were_skipped_are_made_up_for_and_no_more():
 
     collected = Collected()
     with prepare(small_job(loss=loss, epochs=None, max_steps=4)) as run:
-        run._step._scaler = torch.amp.GradScaler("cpu")
+        run.built.step.window.scaler = torch.amp.GradScaler("cpu")
         result = train_run(run, collected)
     assert (result.steps, result.skipped_updates) == (6, 2)
 
@@ -232,7 +232,7 @@ def test_a_skipped_update_does_not_hide_a_later_loss_that_is_not_finite():
         return mean * math.inf if calls == 1 else mean + torch.tensor(math.inf if calls > 4 else 0.0)
 
     with prepare(small_job(loss=loss, log_every=1)) as run:
-        run._step._scaler = torch.amp.GradScaler("cpu")
+        run.built.step.window.scaler = torch.amp.GradScaler("cpu")
         with pytest.raises(NonFinite, match="every gradient was finite"):
             train_run(run, Collected())
 
@@ -252,7 +252,7 @@ def test_a_skip_explains_a_loss_that_is_not_finite_also_on_the_step_that_is_logg
         loss=loss, optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, fused=True), log_every=5
     )
     with prepare(job) as run:
-        run._step._scaler = torch.amp.GradScaler("cpu")  # fp16 itself takes minutes a step on a CPU
+        run.built.step.window.scaler = torch.amp.GradScaler("cpu")  # fp16 itself takes minutes a step on a CPU
         result = train_run(run, Collected())
     assert (result.steps, result.skipped_updates) == (10, 1)
     assert all(weight.isfinite().all() for weight in result.weights.values())

@@ -11,7 +11,6 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import hasten
-from data.pictures import photos
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import source_of
@@ -21,6 +20,7 @@ from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.training.step_parts.supervised import supervised
 from support import small_job
+from support.data.image_cases import photos
 
 
 def rich_job(**changes):

@@ -224,7 +224,7 @@ def until_it_warns(process: subprocess.Popen[str], text: str) -> None:
 
 LEFT = (
     "step 1 is saved in run/checkpoints/step-1; "
-    "go on with  hasten train jobs_of_signals.py:stuck --resume --run-dir run"
+    "resume with  hasten train jobs_of_signals.py:stuck --resume --run-dir run"
 )
 
 
@@ -297,7 +297,7 @@ def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_worker
     step = newest(tmp_path / "run")
     assert step >= 3
     last = error.strip().splitlines()[-1]
-    assert f"step {step} is saved and verified in run/checkpoints/step-{step}; go on with  hasten train" in last
+    assert f"step {step} is saved and verified in run/checkpoints/step-{step}; resume with  hasten train" in last
     psutil.wait_procs(family)
     assert not [each for each in family if each.is_running()]
 

@@ -1,7 +1,7 @@
-"""The digest of a file, taken while it is written and again when it is read.
+"""The SHA-256 of a file, taken while it is written and again when it is read; `sha256sum` gives the same.
 
-SHA-256, so that a digest can be checked without this package: `sha256sum` gives the same. Hashing is slower than
-writing into the system's cache, so it runs in a thread beside it, and beside the wait for the disk.
+Hashing is slower than writing into the page cache, so it runs in a second thread beside the writing, and several files
+are worked on at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from hasten.checkpoint.direct_io import read_bytes, read_from_disk
 from hasten.checkpoint.files import NewFile
 from hasten.facts.machine import usable_cores
 
-PIECE_BYTES = 1 << 20  # one that was just written is still in the processor's cache when it is hashed
+PIECE_BYTES = 1 << 20  # small enough to be in the processor's cache when it is hashed
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,9 @@ class Digest:
 
 
 def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
-    """Make a new file of these parts, which stay as they are meanwhile, and force it to the disk.
+    """Write a new file from these parts and force it to the disk. The parts must not change meanwhile.
 
-    Raises StorageFailed; the file may then be there in part.
+    Raises StorageFailed; a part of the file may exist then.
     """
     digest, size = hashlib.sha256(), 0
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -51,9 +54,10 @@ def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
 
 
 def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int], None] = lambda size: None) -> Digest:
-    """Of what the disk has. Of a larger file it is that of the first part. Raises StorageFailed when it cannot be read.
+    """The digest of what the disk has; of a file larger than `largest_bytes`, that of its first part.
 
-    seen: is told the size of every piece that was read.
+    seen: called with the size of every piece that was read.
+    Raises StorageFailed when the file cannot be read.
     """
     digest, size = hashlib.sha256(), 0
     for piece in read_from_disk(path):
@@ -66,26 +70,16 @@ def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int],
 
 
 def read_digested(path: Path, largest_bytes: int) -> tuple[bytes, Digest]:
-    """The whole content and its digest, from one reading; of a larger file only the first part, which is larger too,
-    and whose digest is another. Raises StorageFailed when the file cannot be read."""
+    """The content and its digest, from one reading; of a larger file, one byte more than `largest_bytes`.
+
+    Raises StorageFailed when the file cannot be read.
+    """
     content = read_bytes(path, largest_bytes + 1)
     return content, Digest(len(content), hashlib.sha256(content).hexdigest())
 
 
-def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    for part in parts:
-        whole = memoryview(part).cast("B")
-        for start in range(0, len(whole), PIECE_BYTES):
-            yield whole[start : start + PIECE_BYTES]
-
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
-
-
-def at_once(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -> list[Made]:
-    """What the work makes of each item, in their order, by so many threads. Raises what the first failing one does,
-    once those that had begun have ended."""
+def in_threads(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -> list[Made]:
+    """The results for the items, in their order. Raises the first item's error, once started items have ended."""
     items = list(items)
     if threads == 1 or len(items) < 2:
         return [work(each) for each in items]
@@ -99,6 +93,12 @@ def at_once(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -
 
 
 def most_threads() -> int:
-    """That work on files faster than fewer of them: one more than this process has processors, as one always waits for
-    the disk; at most 4, as a checkpoint has few files and a disk few heads."""
+    """How many threads make work on files faster: one more than processors, as one waits for the disk; at most 4."""
     return min(usable_cores() + 1, 4)
+
+
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    for part in parts:
+        whole = memoryview(part).cast("B")
+        for start in range(0, len(whole), PIECE_BYTES):
+            yield whole[start : start + PIECE_BYTES]

@@ -1,9 +1,9 @@
-"""The only door to disk: every file and folder that hasten makes is made here.
+"""The only door to disk: every file and folder that hasten makes is made here. filelock makes lock files.
 
-A file is written whole or not at all. Its bytes go to a temporary file beside it, are forced to the disk, and only then
-take the name; the folder is forced to the disk last, because the name lives there. A crash at any instant, a full disk
-and a power cut leave the old content or the new, and never a mixture. A log cannot be written so: it grows by whole
-lines, and a line that was cut off is closed before the next one.
+A file is written whole or not at all. Its bytes go to a temporary file beside it and are forced to the disk; then the
+file is renamed, and the folder is forced to the disk, because the name lives there. A crash at any instant, a full disk
+and a power cut leave the old content or the new, never a mixture. A log is different: it grows by whole lines, and a
+line that was cut off is ended before the next one.
 """
 
 from __future__ import annotations
@@ -23,19 +23,25 @@ from hasten.checkpoint.direct_io import BLOCK_BYTES, go_past_cache, go_through_c
 from hasten.checkpoint.storage_errors import failing, failure
 from hasten.errors import StorageFailed
 
-_BUFFER_BYTES = 1 << 20  # of a file that grows in pieces
+_BUFFER_BYTES = 1 << 20  # of a NewFile
 _WAITING_BYTES = 1 << 24  # that the system may hold back before the disk is asked to write them
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file of this name can only be one that write_atomically or check_writable did not come to finish."""
+    """Whether only an unfinished write of this module can have this file name."""
     return _LEFTOVER.fullmatch(name) is not None
 
 
+# ── Small files, written whole ──────────────────────────────────────────────────────────────────────────────────────
+
+
 def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None) -> None:
-    """Give the file this content, and mode and owner of another. When that fails, its old content is untouched and
-    nothing is left beside it; only a folder that cannot be forced to the disk fails when it has the new one already."""
+    """Replace the file's content. like: the file whose mode and owner it gets.
+
+    Raises StorageFailed. The old content is untouched then and nothing is left beside it, unless only the folder could
+    not be forced to the disk.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with failing("could not be written", path):
         try:
@@ -43,24 +49,252 @@ def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None
                 file.write(data)
                 file.flush()
                 if like is not None:
-                    with suppress(OSError):  # a user who is not root gives nothing away
+                    with suppress(OSError):  # only root can give a file away
                         os.fchown(file.fileno(), like.st_uid, like.st_gid)
-                    os.fchmod(file.fileno(), like.st_mode)  # last, as writing to a file takes some bits back
+                    os.fchmod(file.fileno(), like.st_mode)  # last, as a write clears some bits
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            with suppress(OSError):  # the first failure is the one to tell
+            with suppress(OSError):  # report the first failure
                 temporary.unlink(missing_ok=True)
             raise
         _force_folder(path.parent)
+
+
+def write_new(path: Path, data: bytes) -> bool:
+    """Write a file that replaces nothing; False where something has its name already, which stays.
+
+    Raises StorageFailed. A killed process can leave its unfinished file beside it, which is_leftover() knows.
+    """
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        file = NewFile(hidden)
+        try:
+            file.write(data)
+            file.finish()
+            _name_new_file(hidden, path)
+        finally:
+            file.abandon()
+            with suppress(StorageFailed):  # report the first failure
+                remove_file(hidden)
+    except StorageFailed as error:
+        if isinstance(error.__cause__, FileExistsError):
+            return False
+        raise StorageFailed(error.what, where=str(path), fix=error.fix) from error
+    return True
+
+
+def _name_new_file(file: Path, path: Path) -> None:
+    """Give a finished file one more name; the cause of the failure is a FileExistsError where something has it."""
+    with failing("could not be written", path):
+        try:
+            os.link(file, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            open(path, "xb").close()  # no links on this file system: reserve the name, then replace the empty file
+            os.replace(file, path)
+        _force_folder(path.parent)
+
+
+def fill_lock_file(path: Path, content: bytes) -> None:
+    """Write into a lock file in place, so that it stays the file that is locked. It is not forced to the disk."""
+    with failing("could not be written", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, content, 0)
+        finally:
+            os.close(descriptor)
+
+
+def check_writable(folder: Path) -> None:
+    """Write a small file into the folder and remove it, so that a full or read-only disk is found before the work."""
+    probe = folder / f".probe.{secrets.token_hex(4)}.tmp"
+    try:
+        write_atomically(probe, b"hasten\n")
+        remove_file(probe)
+    except StorageFailed as error:  # name the folder, not the probe
+        raise StorageFailed(f"nothing can be written here: {error.what}", where=str(folder), fix=error.fix) from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove the file, if it is there. Raises StorageFailed."""
+    with failing("could not be removed", path):
+        path.unlink(missing_ok=True)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in the folder, sorted; none where there is no folder. Raises StorageFailed."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise failure("could not be read", folder, error) from error
 
 
 def _for_its_owner_alone(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+# ── Logs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class GrowingFile:
+    """A log on disk. The operating system has each line when add_line returns, so a killed process loses none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._torn_at: int | None = None  # where a line begins that was written in part and could not be removed
+        with failing("could not be opened", path):
+            self._file = _opened_log(path)
+            self._end_torn_line()
+
+    def add_line(self, line: bytes) -> None:
+        """Add a line, given without its line end. Raises StorageFailed; the file keeps the lines it had."""
+        with failing("could not be written", self._path):
+            if self._torn_at is not None:
+                self._file.truncate(self._torn_at)
+                self._torn_at = None
+            start = self.size()
+            try:
+                self._write(line + b"\n")
+            except OSError:
+                self._torn_at = start
+                with suppress(OSError):  # the next line tries again
+                    self._file.truncate(start)
+                    self._torn_at = None
+                raise
+
+    def size(self) -> int:
+        """In bytes; cut_file cuts the file back to it."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def force(self) -> None:
+        """Force what was written to the disk. Any thread may call it."""
+        with failing("could not be written", self._path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _end_torn_line(self) -> None:
+        """A killed process, or a full disk, can have left a line without its end."""
+        if os.fstat(self._file.fileno()).st_size == 0:
+            return
+        with open(self._path, "rb") as reader:
+            reader.seek(-1, os.SEEK_END)
+            torn = reader.read(1) != b"\n"
+        if torn:
+            self._write(b"\n")
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) or 0 :]
+
+
+def cut_file(path: Path, length: int) -> int:
+    """Cut the file to its first `length` bytes; how many of these are missing, 0 where all are there."""
+    with failing("could not be cut", path), _opened_log(path) as file:
+        found = os.fstat(file.fileno())
+        if found.st_size > length or found.st_nlink > 1:
+            with open(path, "rb") as reader:
+                content = reader.read(length)
+            write_atomically(path, content)  # a new file: a hard link in a copy of the folder keeps the old content
+    return max(length - found.st_size, 0)
+
+
+def _opened_log(path: Path) -> FileIO:
+    file = open(path, "ab", buffering=0, opener=_never_by_a_link)  # noqa: SIM115  it stays open as long as the run
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return file
+
+
+def _never_by_a_link(path: str, flags: int) -> int:
+    """A link in another user's folder could lead to any file of this user."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+# ── Large files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class NewFile:
+    """A large file that is written in pieces, in a folder that has not its final name yet.
+
+    After finish() the file is whole and on the disk. The disk is asked to begin early: left alone, the system waits
+    until finish() waits for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with failing("could not be made", path):
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115  it stays open as long as the work
+        self._buffer, self._filled = mmap.mmap(-1, _BUFFER_BYTES), 0  # page-aligned, as O_DIRECT needs
+        self._written_bytes = 0
+        self._waiting_bytes = 0  # of these, not given to the disk yet
+
+    @classmethod
+    def past_the_cache(cls, path: Path) -> NewFile:
+        """A file that nobody reads soon."""
+        file = cls(path)
+        go_past_cache(file._file.fileno())
+        return file
+
+    def write(self, data: bytes | memoryview) -> None:
+        left = memoryview(data).cast("B")
+        while left:
+            part = left[: _BUFFER_BYTES - self._filled]
+            self._buffer[self._filled : self._filled + len(part)] = part
+            self._filled, left = self._filled + len(part), left[len(part) :]
+            if self._filled == _BUFFER_BYTES:
+                self._empty_buffer()
+
+    def finish(self) -> None:
+        """Force everything to the disk and close the file."""
+        self._empty_buffer()
+        with failing("could not be written", self._path):
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file, unfinished."""
+        self._file.close()
+
+    def _empty_buffer(self) -> None:
+        left, descriptor = memoryview(self._buffer)[: self._filled], self._file.fileno()
+        with failing("could not be written", self._path):
+            if len(left) % BLOCK_BYTES:
+                go_through_cache(descriptor)
+            while left:
+                try:
+                    left = left[self._file.write(left) or 0 :]
+                except OSError as error:
+                    if error.errno != errno.EINVAL or not go_through_cache(descriptor):
+                        raise
+        self._written_bytes += self._filled
+        self._waiting_bytes += self._filled
+        self._filled = 0
+        if self._waiting_bytes >= _WAITING_BYTES:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Let the disk write, without waiting: Linux does so for changed pages that are declared as not needed."""
+        if sys.platform == "linux":
+            start = self._written_bytes - self._waiting_bytes
+            with suppress(OSError):  # some file systems take no advice
+                os.posix_fadvise(self._file.fileno(), start, self._waiting_bytes, os.POSIX_FADV_DONTNEED)
+        self._waiting_bytes = 0
+
+
+# ── Folders ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def make_folder(path: Path) -> None:
-    """Make the folder and those above it, each forced to the disk; one that exists is left as it is."""
+    """Make the folder and its parents, each forced to the disk, if they are missing. Raises StorageFailed."""
     with failing("the folder could not be made", path):
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         if missing:
@@ -70,14 +304,13 @@ def make_folder(path: Path) -> None:
 
 
 def make_building_folder(path: Path) -> None:
-    """Make a folder that need not outlive a power loss: something is built in it before rename_folder gives it its name
-    and forces it to the disk, or it is no more than a mark."""
+    """Make a folder that need not survive a power loss: rename_folder forces it to the disk when it is finished."""
     with failing("the folder could not be made", path):
         path.mkdir()
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder for its owner alone (mode 0700), and those above it; one that exists is left as it is."""
+    """Make the folder with mode 0700, and its parents, if they are missing. Raises StorageFailed."""
     make_folder(path.parent)
     with failing("the folder could not be made", path):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -100,233 +333,30 @@ def make_numbered_folder(parent: Path, name: str) -> Path:
             return path
 
 
-def remove_empty_folder(path: Path) -> None:
-    """Remove the folder, unless something is in it."""
-    with suppress(OSError):  # there is something in it, or it is gone: both are well
-        path.rmdir()
-
-
-def remove_file(path: Path) -> None:
-    """Remove the file. What is gone already is well."""
-    with failing("could not be removed", path):
-        path.unlink(missing_ok=True)
-
-
-def check_writable(folder: Path) -> None:
-    """Write a small file into the folder and remove it, so that a full or read-only disk is found before the work."""
-    probe = folder / f".probe.{secrets.token_hex(4)}.tmp"
-    try:
-        write_atomically(probe, b"hasten\n")
-        remove_file(probe)
-    except StorageFailed as error:  # nobody has asked for that file
-        raise StorageFailed(f"nothing can be written here: {error.what}", where=str(folder), fix=error.fix) from error
-
-
-def open_for_append(path: Path) -> GrowingFile:
-    """A file to which whole lines are added; what is in it stays."""
-    return GrowingFile(path)
-
-
-class GrowingFile:
-    """A log on disk. Every line is with the operating system when add_line returns, so a killed process loses none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._torn_at: int | None = None  # where a line begins that was written in part, and could not be taken back
-        with failing("could not be opened", path):
-            self._file = _opened_log(path)
-            self._close_torn_line()
-
-    def add_line(self, line: bytes) -> None:
-        """Add a line, without its line end. When that fails, the file keeps the lines it had."""
-        with failing("could not be written", self._path):
-            if self._torn_at is not None:
-                self._file.truncate(self._torn_at)
-                self._torn_at = None
-            start = self.size()
-            try:
-                self._write(line + b"\n")
-            except OSError:
-                self._torn_at = start
-                with suppress(OSError):  # it is tried again with the next line
-                    self._file.truncate(start)
-                    self._torn_at = None
-                raise
-
-    def size(self) -> int:
-        """In bytes; cut_file brings the file back to this place."""
-        return os.fstat(self._file.fileno()).st_size
-
-    def force(self) -> None:
-        """To the disk, as far as it was written; may be called from another thread."""
-        with failing("could not be written", self._path):
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _close_torn_line(self) -> None:
-        """A process that was killed, or a disk that was full, can have left a line without its end."""
-        if os.fstat(self._file.fileno()).st_size == 0:
-            return
-        with open(self._path, "rb") as reader:
-            reader.seek(-1, os.SEEK_END)
-            torn = reader.read(1) != b"\n"
-        if torn:
-            self._write(b"\n")
-
-    def _write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[self._file.write(left) or 0 :]
-
-
-def _opened_log(path: Path) -> FileIO:
-    file = open(path, "ab", buffering=0, opener=_never_by_a_link)  # noqa: SIM115  it stays open as long as the run
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no regular file")
-    return file
-
-
-def _never_by_a_link(path: str, flags: int) -> int:
-    """A link in a folder of somebody else's could lead to any file of this user's."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-def cut_file(path: Path, length: int) -> int:
-    """Take away what lies behind the first `length` bytes; how many of these are missing, 0 where all are there."""
-    with failing("could not be cut", path), _opened_log(path) as file:
-        found = os.fstat(file.fileno())
-        if found.st_size > length or found.st_nlink > 1:
-            with open(path, "rb") as reader:
-                content = reader.read(length)
-            write_atomically(path, content)  # by another name, in a copy made of links, the old file keeps all of it
-    return max(length - found.st_size, 0)
-
-
-def names_in(folder: Path) -> list[str]:
-    """What lies in the folder, sorted; nothing where there is none. Raises StorageFailed."""
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise failure("could not be read", folder, error) from error
-
-
-class NewFile:
-    """A large file that grows in pieces inside a folder of its own. After finish() it is whole and on the disk; before
-    that, the folder must not take its final name.
-
-    The disk is asked to begin as soon as there is something to write: left alone, the system lets it rest until
-    finish() waits for it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with failing("could not be made", path):
-            self._file = open(path, "xb", buffering=0)  # noqa: SIM115  it stays open as long as the work
-        self._buffer, self._filled = mmap.mmap(-1, _BUFFER_BYTES), 0  # it begins where a page does
-        self._written_bytes = 0
-        self._waiting_bytes = 0  # of these, not known to the disk
-
-    @classmethod
-    def past_the_cache(cls, path: Path) -> NewFile:
-        """One that nobody reads soon."""
-        file = cls(path)
-        go_past_cache(file._file.fileno())
-        return file
-
-    def write(self, data: bytes | memoryview) -> None:
-        left = memoryview(data).cast("B")
-        while left:
-            part = left[: _BUFFER_BYTES - self._filled]
-            self._buffer[self._filled : self._filled + len(part)] = part
-            self._filled, left = self._filled + len(part), left[len(part) :]
-            if self._filled == _BUFFER_BYTES:
-                self._empty_buffer()
-
-    def finish(self) -> None:
-        """Force everything to the disk and close the file."""
-        self._empty_buffer()
-        with failing("could not be written", self._path):
-            os.fsync(self._file.fileno())
-            self._file.close()
-
-    def abandon(self) -> None:
-        """Close the file as it is; what was written of it may be lost."""
-        self._file.close()
-
-    def _empty_buffer(self) -> None:
-        left, descriptor = memoryview(self._buffer)[: self._filled], self._file.fileno()
-        with failing("could not be written", self._path):
-            if len(left) % BLOCK_BYTES:
-                go_through_cache(descriptor)
-            while left:
-                try:
-                    left = left[self._file.write(left) or 0 :]
-                except OSError as error:
-                    if error.errno != errno.EINVAL or not go_through_cache(descriptor):
-                        raise
-        self._written_bytes += self._filled
-        self._waiting_bytes += self._filled
-        self._filled = 0
-        if self._waiting_bytes >= _WAITING_BYTES:
-            self._begin()
-
-    def _begin(self) -> None:
-        """Let the disk write what the system has, without waiting for it: what Linux does with changed pages of which
-        it is told that nobody will read them soon."""
-        if sys.platform == "linux":
-            start = self._written_bytes - self._waiting_bytes
-            with suppress(OSError):  # a file system may take no advice, and then finish() waits longer
-                os.posix_fadvise(self._file.fileno(), start, self._waiting_bytes, os.POSIX_FADV_DONTNEED)
-        self._waiting_bytes = 0
-
-
 def rename_folder(source: Path, target: Path) -> None:
-    """Give a finished folder its name, which nothing may have. Its files are forced to the disk already. When that
-    fails, the folder has its old name."""
+    """Give a finished folder its name, which nothing may have. Its files are forced to the disk already.
+
+    Raises StorageFailed; the folder has its old name then.
+    """
     with failing(f"could not be renamed to {target.name}", source):
         _force_folder(source)
         _rename(source, target)
 
 
 def set_aside(source: Path, target: Path) -> None:
-    """Take its name from what is to be removed, so that half of it is never found under that name. When that fails, it
-    has its old name."""
+    """Rename what is to be removed, so that half of it is never found under its name.
+
+    Raises StorageFailed; it has its old name then.
+    """
     with failing("could not be removed", source):
         _rename(source, target)
 
 
-def _rename(source: Path, target: Path) -> None:
-    os.rename(source, target)
-    try:
-        _force_folder(target.parent)
-    except OSError:
-        with suppress(OSError):  # the first failure is the one to tell
-            os.rename(target, source)  # a name that may be gone tomorrow must not be relied on today
-        raise
-
-
-def name_new_file(file: Path, path: Path) -> None:
-    """Give a finished file one more name, which nothing may have; else a FileExistsError is the cause of the failure,
-    and all stays as it is."""
-    with failing("could not be written", path):
-        try:
-            os.link(file, path)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-            open(path, "xb").close()  # no links here: then the other name goes, and only this empty file is replaced
-            os.replace(file, path)
-        _force_folder(path.parent)
-
-
 def remove_folder(path: Path) -> None:
-    """Remove the folder with all that is in it; what a link leads to stays, also where the path itself is one. What is
-    gone already, or another process removes meanwhile, is well. A file is removed too."""
+    """Remove the folder with its content, or a file. Links are removed, not followed; what is gone already is skipped.
+
+    Raises StorageFailed.
+    """
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink()
@@ -340,31 +370,25 @@ def remove_folder(path: Path) -> None:
         raise failure("could not be removed", path, error) from error
 
 
-def open_lock_file(path: Path) -> int:
-    """A descriptor of a file to lock, which is made if there is none; close it with os.close."""
-    with failing("could not be opened", path):
-        # Mode 0600: whoever could open it could hold everybody up.
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def remove_empty_folder(path: Path) -> None:
+    """Remove the folder, unless something is in it."""
+    with suppress(OSError):  # something is in it, or it is gone
+        path.rmdir()
 
 
-def fill_lock_file(descriptor: int, path: Path, content: bytes) -> None:
-    """Let the file say this, for who finds it locked; it is forced to no disk."""
-    with failing("could not be written", path):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, content, 0)
-
-
-def lies_at(descriptor: int, path: Path) -> bool:
-    """Whether the file that is open here is the one of this name."""
+def _rename(source: Path, target: Path) -> None:
+    os.rename(source, target)
     try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
+        _force_folder(target.parent)
+    except OSError:
+        with suppress(OSError):  # report the first failure
+            os.rename(target, source)  # a name that a power loss may undo must not be relied on
+        raise
 
 
 def _force_folder(folder: Path) -> None:
     if os.name == "nt":
-        return  # Windows cannot open a folder, and orders its journal itself
+        return  # Windows cannot open a folder, and its journal keeps the order
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run as a person looks at them: which there are, and whether they are whole. Loads no torch."""
+"""A run's checkpoints as `hasten checkpoints` shows them, each verified. Loads no torch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hasten.errors import Misconfigured, StorageFailed
 FOLDER = "checkpoints"
 _OF_A_RUN = (FOLDER, "metrics.jsonl", "plan.toml")
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """manifest: None where it cannot be believed. damage: what is wrong, None for one that is whole."""
+    """manifest: None where it is damaged. damage: what is wrong; None for a verified checkpoint."""
 
     path: Path
     step: int
@@ -35,10 +35,10 @@ def check_run(folder: Path) -> None:
 
 
 def listed(run: Path, progress: Progress) -> list[Listed]:
-    """Every checkpoint of a run, the newest first, after every byte of them was read.
+    """Every checkpoint of a run, the newest first, after every byte was read.
 
-    Raises Misconfigured when this is no run, StorageFailed when its folder cannot be read. One that goes while it is
-    looked at, because the run goes on and removes it, is left out.
+    A checkpoint that the run removes meanwhile is skipped. Raises Misconfigured when this is no run, StorageFailed when
+    its folder cannot be read.
     """
     check_run(run)
     found = [(each, *_manifest(each)) for each in checkpoints_in(run / FOLDER)]
@@ -58,7 +58,7 @@ def listed(run: Path, progress: Progress) -> list[Listed]:
 
 
 def _manifest(checkpoint: Checkpoint) -> tuple[Manifest | None, str | None]:
-    """It, or what is wrong with it."""
+    """The manifest, or what is wrong with it."""
     try:
         return checkpoint.manifest(), None
     except StorageFailed as error:

@@ -1,7 +1,7 @@
-"""Plans on disk: the text is facts.plan_file's, the writing is this room's.
+"""Plans on disk: facts.plan_file gives the text, this module writes it.
 
-A plan that a search has written carries a seal, the digest of its own text. So a later search knows which plan it may
-replace: one that a person has written, or changed since, it never does.
+A plan written by `hasten tune` carries a digest of its own text. So a later search knows which plan it may replace: it
+never replaces one that a person has written, or changed since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml,
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write the plan as TOML; hasten.read_plan reads it again. A plan that was there is replaced whole.
+    """Write the plan as TOML, for hasten.read_plan. It replaces a plan of that name.
 
     Raises PlanError for what no plan file may hold, StorageFailed when it cannot be written.
     """
@@ -29,15 +29,14 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def write_found_plan(plan: Plan, path: Path) -> None:
-    """Write what a search has found, with its seal, where check_place allows it. Raises as that does."""
+    """Write the plan that a search has found, with its digest. Raises as check_place does."""
     check_place(path)
     write_atomically(path, sealed(plan_to_toml(plan)).encode())
 
 
 @contextmanager
 def held_place(path: Path) -> Iterator[None]:
-    """A plan's place, for one search at a time. Raises as check_place does, and Misconfigured where another search has
-    it."""
+    """Reserve the path for one search. Raises as check_place does, and Misconfigured if another search has it."""
     check_place(path)
     lock = path.with_name(f".{path.name}.lock")
     with locked(lock, None) as held:
@@ -47,14 +46,14 @@ def held_place(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(StorageFailed):  # an empty file that is left harms nobody
+            with suppress(StorageFailed):  # an empty file that stays harms nobody
                 remove_file(lock)
 
 
 def check_place(path: Path) -> None:
-    """See to it, before a search begins, that its plan can be written here. Nothing is left behind.
+    """Check, before a search, that its plan can be written to this path. Nothing is left behind.
 
-    Raises StorageFailed where no file can be written, Misconfigured where one is that no search has left so.
+    Raises StorageFailed where no file can be written, Misconfigured for a file that no search has written.
     """
     try:
         check_writable(path.parent)
@@ -73,7 +72,6 @@ def check_place(path: Path) -> None:
         raise failure("cannot be read", path, error) from error
     text = data.decode(errors="replace")
     if not is_sealed(text):
-        what = (
-            "was changed since a search wrote it" if SEAL in text else "is there already, and no search has written it"
-        )
+        changed = "was changed since a search wrote it"
+        what = changed if SEAL in text else "exists already, and no search has written it"
         raise Misconfigured(what, where=str(path), fix="choose another name with --output, or move it away")

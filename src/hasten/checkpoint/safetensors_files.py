@@ -1,8 +1,11 @@
-"""Named tensors as a safetensors file, written from where they lie, without a copy of them.
+"""Named tensors as safetensors files, written from where they lie in memory, without a copy of them.
 
-The format: eight bytes with the length of a header, little end first; the header, which is JSON and tells each tensor's
-type, shape and place; and then the tensors one after another. The package `safetensors` writes it from copies of all
-tensors, and knows neither digest nor disk; it is what reads the file again here.
+The format: eight bytes with the length of a header, little-endian; the header, JSON with each tensor's dtype, shape and
+place; then the tensors' bytes. The package `safetensors` writes from a copy of all tensors, without digest and without
+fsync, so it only reads here.
+
+Many bytes go to several files, because hashing by one processor is slower than a fast disk. Each tensor is found by its
+own name, whichever file it is in.
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """
@@ -18,8 +21,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hasten.checkpoint.digests import Digest, at_once, write_digested
-from hasten.checkpoint.saved_checkpoint import TENSORS
+from hasten.checkpoint.digests import Digest, in_threads, write_digested
+from hasten.checkpoint.manifest import TENSORS
 from hasten.errors import Damaged, Misconfigured
 
 TYPES = {
@@ -40,26 +43,47 @@ TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-RESERVED = "__metadata__"  # the one name that no tensor can have
+RESERVED = "__metadata__"  # the one name that the format forbids
+MOST_BYTES = 1 << 27  # of a file with more than one tensor
 _ALIGNMENT = 8  # bytes, of the first tensor; the format asks for no more
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Digest:
-    """Make a new file, forced to the disk. The tensors are on the CPU and contiguous, and stay as they are meanwhile.
+def write_tensor_files(folder: Path, tensors: Mapping[str, Tensor], threads: int) -> dict[str, Digest]:
+    """Write the tensors into new files of the folder; the digests by file name. Raises as write_tensors does."""
+    shares = {_name(number): share for number, share in enumerate(shared_out(tensors, MOST_BYTES), start=1)}
+    digests = in_threads(lambda name: write_tensors(folder / name, shares[name]), shares, threads)
+    return dict(zip(shares, digests, strict=True))
 
-    Raises Misconfigured for a type or a name that the format lacks, StorageFailed when the file cannot be written.
+
+def shared_out(tensors: Mapping[str, Tensor], most_bytes: int) -> Iterator[dict[str, Tensor]]:
+    """The tensors in order, in shares of at most `most_bytes`; a larger tensor has a share to itself."""
+    share, filled = dict[str, Tensor](), 0
+    for name, tensor in tensors.items():
+        if share and filled + tensor.nbytes > most_bytes:
+            yield share
+            share, filled = {}, 0
+        share[name], filled = tensor, filled + tensor.nbytes
+    if share:
+        yield share
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Digest:
+    """Write a new file and force it to the disk.
+
+    tensors: on the CPU and contiguous; they must not change meanwhile.
+    Raises Misconfigured for a dtype or a name that the format lacks, StorageFailed when the file cannot be written.
     """
-    # The widest first: so each begins at a multiple of its own width.
+    # The widest dtype first, so that each tensor begins at a multiple of its own width.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: dict[str, object] = {RESERVED: dict(metadata)} if metadata else {}
+    header: dict[str, object] = {}
     end = 0
     for name in names:
         tensor = tensors[name]
         if tensor.dtype not in TYPES:
-            what = f"is a tensor of {tensor.dtype}, for which the format has no word"
-            raise Misconfigured(what, where=name, fix="keep it in another type")
+            what = f"is a tensor of {tensor.dtype}, which safetensors cannot hold"
+            raise Misconfigured(what, where=name, fix="convert it to another dtype")
         if name == RESERVED:
-            raise Misconfigured("is a name that the format has taken", where=name, fix="give the tensor another one")
+            raise Misconfigured("is a reserved name in safetensors", where=name, fix="give the tensor another one")
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -82,33 +106,11 @@ def tensors_in(content: bytes) -> dict[str, Tensor]:
         raise Damaged(f"it is no safetensors file: {error}") from error
 
 
-def _memory(tensor: Tensor) -> memoryview:
-    """The tensor's own bytes; NumPy has no word for some types, but for bytes it has."""
-    row = tensor.contiguous().as_strided((tensor.numel(),), (1,))  # one element may lie in strides of any length
-    return row.view(torch.uint8).numpy().data
-
-
-MOST_BYTES = 1 << 27  # of a file that holds more than one tensor
-
-
-def write_tensor_files(folder: Path, tensors: Mapping[str, Tensor], threads: int) -> dict[str, Digest]:
-    """Write them into the folder; each file's digest by its name. Raises as write_tensors does."""
-    shares = {_name(number): share for number, share in enumerate(shared_out(tensors, MOST_BYTES), start=1)}
-    digests = at_once(lambda name: write_tensors(folder / name, shares[name]), shares, threads)
-    return dict(zip(shares, digests, strict=True))
-
-
-def shared_out(tensors: Mapping[str, Tensor], most_bytes: int) -> Iterator[dict[str, Tensor]]:
-    """Shares of at most so many bytes, in the order given; a tensor that is larger has one to itself."""
-    share, filled = dict[str, Tensor](), 0
-    for name, tensor in tensors.items():
-        if share and filled + tensor.nbytes > most_bytes:
-            yield share
-            share, filled = {}, 0
-        share[name], filled = tensor, filled + tensor.nbytes
-    if share:
-        yield share
-
-
 def _name(number: int) -> str:
     return TENSORS if number == 1 else f"tensors-{number}.safetensors"
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """The tensor's own bytes. They are viewed as uint8, because NumPy lacks some dtypes."""
+    row = tensor.contiguous().as_strided((tensor.numel(),), (1,))  # a single element may have any stride
+    return row.view(torch.uint8).numpy().data

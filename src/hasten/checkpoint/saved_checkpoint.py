@@ -1,6 +1,6 @@
-"""One checkpoint on the disk: what its manifest says, whether it is whole, and what is in it.
+"""One checkpoint on the disk: its manifest, whether every byte is as it was written, and its content.
 
-Only read() loads torch, so that the checkpoints of a run can be listed at once.
+Only read() loads torch, so that a run's checkpoints can be listed at once.
 """
 
 from __future__ import annotations
@@ -13,25 +13,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.digests import Digest, at_once, digest_of, read_digested
+from hasten.checkpoint.digests import Digest, digest_of, in_threads, read_digested
 from hasten.checkpoint.files import names_in
-from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.manifest import PIECES, STATE, Manifest, holds_parts, holds_tensors
 from hasten.checkpoint.sealed_json import json_object
-from hasten.checkpoint.sharded import piece_table
 from hasten.errors import Damaged, StorageFailed
 
-STATE = "state.json"
-TENSORS = "tensors.safetensors"  # the first file of tensors, and mostly the only one
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)  # the last: a pipe, or a device
 _CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
-_HOLDS_TENSORS = re.compile(r"tensors(-[0-9]{1,6})?\.safetensors")
 
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder that has the name of a checkpoint. What is in it, its manifest says; verify() finds out.
+    """A folder with the name of a checkpoint; verify() finds out whether it is one.
 
     attempt: 1 for the first one of its step.
     """
@@ -41,7 +37,7 @@ class Checkpoint:
     attempt: int = 1
 
     def manifest(self) -> Manifest:
-        """Raises Damaged when it is missing, damaged, or another checkpoint's; StorageFailed when it cannot be read."""
+        """Raises Damaged when it is missing, damaged, or another step's; StorageFailed when it cannot be read."""
         content, _ = _named(manifests.NAME, lambda: read_digested(self.path / manifests.NAME, manifests.LARGEST_BYTES))
         found = manifests.from_json(content)
         if found.step != self.step:
@@ -54,24 +50,27 @@ class Checkpoint:
         seen: Callable[[int], None] = lambda size: None,
         looks_at: Callable[[str], bool] = lambda name: True,
     ) -> Manifest:
-        """Read every byte. Raises Damaged when a file is missing, or is not what was written; StorageFailed when one
-        cannot be read, which says nothing of what is in it.
+        """Read every byte and compare it with the manifest.
 
-        seen: is told the size of every piece that was read, by whichever thread. looks_at: whether a file of this name
-        is read; the manifest always is.
+        seen: called with the size of every piece that was read, by any of the threads.
+        looks_at: whether a file of this name is read; the manifest always is.
+        Raises Damaged when a file is missing or was changed; StorageFailed when one cannot be read.
         """
         found = self.manifest()
-        at_once(lambda name: self._check(name, found.files[name], seen), list(filter(looks_at, found.files)), threads)
+        in_threads(lambda name: self._check(name, found.files[name], seen), filter(looks_at, found.files), threads)
         return found
 
     def _check(self, name: str, expected: Digest, seen: Callable[[int], None] = lambda size: None) -> None:
         _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes, seen)))
 
     def read(self) -> Loaded:
-        """All of it, and verified: what is returned is what was written. A tensor in pieces is a part_files.Pieced,
-        which reads it when it is put together. Raises as verify does."""
+        """Read and verify everything. A tensor that was saved in parts is a rank_files.Pieced, which is read later.
+
+        Raises as verify does.
+        """
         from hasten.checkpoint.safetensors_files import tensors_in
-        from hasten.checkpoint.sharded.rank_files import holds_parts, opened, pieced
+        from hasten.checkpoint.sharded import piece_table
+        from hasten.checkpoint.sharded.rank_files import opened, pieced
         from hasten.checkpoint.state_tree import rebuilt
 
         found = self.manifest()
@@ -90,10 +89,10 @@ class Checkpoint:
                 tensors |= tensors_in(content(name))
             elif holds_parts(name):
                 self._check(name, found.files[name])
-            elif name not in (STATE, piece_table.NAME):
+            elif name not in (STATE, PIECES):
                 content(name)
-        if piece_table.NAME in found.files:
-            table = piece_table.from_json(content(piece_table.NAME))
+        if PIECES in found.files:
+            table = piece_table.from_json(content(PIECES))
             parts |= opened(self.path, filter(holds_parts, found.files))
             tensors |= pieced(parts, table)
         trees = json_object(content(STATE), STATE)
@@ -102,10 +101,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint that was found whole, and what is in it.
+    """A verified checkpoint and its content.
 
-    states: by name. close: lets the files go that tensors in pieces are read from, so that their space on the disk is
-        free when they are removed; no such tensor is read any more.
+    states: by name.
+    close: closes the files that tensors in pieces are read from; no such tensor can be read afterwards. Until then a
+        removed checkpoint still takes space on the disk.
     """
 
     checkpoint: Checkpoint
@@ -121,13 +121,8 @@ def checkpoints_in(folder: Path) -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda each: (each.step, each.attempt), reverse=True)
 
 
-def holds_tensors(name: str) -> bool:
-    """Whether a checkpoint's file of this name holds tensors."""
-    return _HOLDS_TENSORS.fullmatch(name) is not None
-
-
 def _named(name: str, work: Callable[[], Made]) -> Made:
-    """What the work makes of a file; its failure with the file's name before it. Raises Damaged where there is none."""
+    """The result for a file; an error gets the file's name. Raises Damaged where there is no such file."""
     try:
         return work()
     except StorageFailed as error:

@@ -1,7 +1,6 @@
-"""JSON that says whether it is what was written: one object of a file, with the digest of all its other fields.
+"""A JSON object with the digest of all its other fields in it, its seal.
 
-It is read as untrusted text. A seal finds what was changed by accident; it can be forged, so whoever reads an object
-looks at each of its fields before believing it.
+The file is read as untrusted text. A seal finds accidental changes; it can be forged, so the reader checks each field.
 """
 
 from __future__ import annotations
@@ -18,24 +17,23 @@ _SEAL = "seal"
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
-    """The one way in which an object of these fields is written, whatever its schema: so what a later hasten wrote is
-    told from what was changed."""
+    """The fields as JSON with a seal. Equal fields always give equal bytes."""
     return (json.dumps({**fields, _SEAL: _seal_of(fields)}, indent=1, sort_keys=True) + "\n").encode()
 
 
 def unsealed(content: bytes, name: str) -> dict[str, Any]:
-    """The fields that sealed() wrote, in a file of this name. Raises Damaged for anything that it never wrote."""
+    """The fields that sealed() wrote into the file of this name. Raises Damaged for anything else."""
     found = json_object(content, name)
     found.pop(_SEAL, None)
-    with suppress(RecursionError):  # nested so deeply by nobody who seals
-        # To write it again is the strictest way of reading: no second key of one name, no space, no other seal is left.
+    with suppress(RecursionError):  # nested too deeply to be ours
+        # Sealing again is the strictest check: it leaves no duplicate key, no other spacing and no other seal.
         if sealed(found) == content:
             return found
     raise Damaged(f"{name} was changed after it was written: its seal is broken")
 
 
 def json_object(content: bytes, name: str) -> dict[str, Any]:
-    """What a file of this name holds. Raises Damaged where that is no JSON, or no object."""
+    """The JSON object in the file of this name. Raises Damaged where it is no JSON, or no object."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:

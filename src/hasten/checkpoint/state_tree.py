@@ -1,20 +1,19 @@
-"""A state, as a tree of plain values and tensors, and as two files can hold it: JSON and safetensors.
+"""A state as a tree of plain values and tensors, and as two files can hold it: JSON and safetensors.
 
-A state is built of dictionaries, lists, tuples, numbers, strings, None, tensors and NumPy arrays, nested as one likes:
-what state_dict() of modules and optimizers gives. Other mappings and sequences of these kinds, such as an OrderedDict,
-come back as plain ones. An enumeration and a named tuple would come back as less than they are, and are refused. JSON
-has no tuple, no key that is a number, no infinity and no tensor, so each of these is written as an object that names
-it:
+A state is nested dictionaries, lists, tuples, numbers, strings, None, tensors and NumPy arrays: what state_dict() of
+modules and optimizers returns. Other mappings and sequences, such as an OrderedDict, come back as plain ones. An
+enumeration or a named tuple would come back as less than it is, and is refused. Nothing is pickled: what the files
+cannot hold is refused when it is saved.
+
+JSON lacks tuples, keys that are numbers, infinities and tensors. Each of these is an object with a name of its own:
 
     {"tuple": [1, 2]}                       {"pairs": [[0, "a"]]}            a dictionary with other keys than strings
     {"float": "7ff0000000000000"}           an infinity or a NaN, by its bits: there are many of the latter
     {"tensor": "name", "order": [0, 2, 3, 1]}        {"array": "name"}       {"array": "name", "scalar": true}
 
-A plain object stands for a dictionary with strings as keys, other than these words. A tensor is named after the place
-where it is met first; one that is met again is stored once. `order` lists its dimensions as memory holds them, largest
-stride first, so that a channels-last tensor comes back as one. A tensor of which other processes have parts is named
-after each of its places, so that all of them name it alike. Nothing here can run code: what the file cannot say is
-refused when it is saved, not pickled.
+Any other object is a dictionary with strings as keys. A tensor is named after the first place where it is found; a
+tensor found again is stored once. `order` lists its dimensions by falling stride, so that a channels-last tensor comes
+back as one. A tensor in parts is stored under each of its places, so that all ranks give it the same names.
 """
 
 from __future__ import annotations
@@ -35,30 +34,28 @@ from hasten.errors import Damaged, Misconfigured
 
 _MARKS = frozenset({"tuple", "pairs", "float", "tensor", "array"})
 _DEEPEST = 100  # levels; a crafted file must not exhaust the stack
-_LONGEST = 2000  # bits of a whole number; Python may be told to read no more than 640 digits
 
 
 def flattened(state: Any) -> tuple[Any, dict[str, Tensor]]:
-    """The state as JSON holds it, and its tensors by name: detached, dense and contiguous, sharing the memory of the
-    state's own wherever that is so already.
+    """The state as JSON can hold it, and its tensors by name: detached, dense, contiguous, and copied only if they are
+    not contiguous yet.
 
-    Raises Misconfigured, naming the place, for a value that no file can hold.
+    Raises Misconfigured, with the place, for a value that no file can hold.
     """
     tree, tensors, _ = flattened_in_parts(state)
     return tree, tensors
 
 
 def flattened_in_parts(state: Any) -> tuple[Any, dict[str, Tensor], dict[str, InParts]]:
-    """The same, and by name those tensors of which this process has parts. Raises as flattened does."""
+    """The same, and by name the tensors of which this rank holds parts. Raises as flattened does."""
     flattening = _Flattening()
     return flattening.flat(state, "", 0), flattening.tensors, flattening.in_parts
 
 
 def rebuilt(tree: Any, tensors: Mapping[str, Any]) -> Any:
-    """The state that `flattened` took apart; tensors stay on the CPU. What stands in a tensor's place among those
-    given, until it is put together, comes into the state as it is.
+    """The state that `flattened` took apart, with its tensors on the CPU. Raises Damaged for an invalid tree.
 
-    Raises Damaged for a tree that makes no sense.
+    tensors: by name; a rank_files.Pieced may stand for a tensor.
     """
     try:
         return _Rebuilding(tensors).built(tree, 0)
@@ -67,22 +64,16 @@ def rebuilt(tree: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 class _Flattening:
-    """tensors: by name, those met so far. in_parts: those of which others have the rest. met: what a tensor is to
-    memory -> its name, and itself: while it lives, no other can lie where it lies."""
-
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.in_parts: dict[str, InParts] = {}
-        self._met: dict[Any, tuple[str, Tensor]] = {}
+        self._met: dict[Any, tuple[str, Tensor]] = {}  # by place in memory, which the tensor keeps from being reused
 
     def flat(self, value: Any, place: str, depth: int) -> Any:
         if depth > _DEEPEST:
-            _refuse(f"lies more than {_DEEPEST} levels deep, or holds itself", place[:200], "keep the state flatter")
-        if isinstance(value, int) and value.bit_length() > _LONGEST:
-            what = f"is a whole number of {value.bit_length()} bits, and no checkpoint can hold more than {_LONGEST}"
-            _refuse(what, place, "keep large numbers as strings")
+            _refuse(f"is more than {_DEEPEST} levels deep, or contains itself", place[:200], "flatten the state")
         if isinstance(value, Enum) or (isinstance(value, tuple) and hasattr(cast("object", value), "_fields")):
-            _refuse(f"is a {type(value).__qualname__}, which would come back as less", place, "keep its plain value")
+            _refuse(f"is a {type(value).__qualname__}, which would lose its type", place, "save its plain value")
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, Tensor):
@@ -99,11 +90,11 @@ class _Flattening:
             sequence = cast("Sequence[Any]", value)
             items = [self.flat(each, _below(place, number), depth + 1) for number, each in enumerate(sequence)]
             return items if isinstance(value, list) else {"tuple": items}
-        fix = "keep numbers, strings, lists, dictionaries and tensors in the state; nothing else outlives a process"
+        fix = "a state holds numbers, strings, lists, dictionaries and tensors"
         return _refuse(f"is a {type(value).__qualname__}, which no checkpoint can hold", place, fix)
 
     def _mapping(self, value: Mapping[Any, Any], place: str, depth: int) -> Any:
-        # The key comes first: one that cannot be held may not even have a name.
+        # The key first: one that cannot be held may not even have a name.
         items = [
             [self.flat(key, place, depth), self.flat(each, _below(place, key), depth)] for key, each in value.items()
         ]
@@ -112,7 +103,7 @@ class _Flattening:
 
     def _tensor(self, value: Tensor, place: str) -> Any:
         _check_tensor(value, place)
-        value = value.detach().resolve_conj().resolve_neg()  # what is only marked as negated, written out
+        value = value.detach().resolve_conj().resolve_neg()  # lazily conjugated or negated numbers are computed
         order = _memory_order(value)
         key = (value.device, value.dtype, value.data_ptr(), tuple(value.shape), value.stride())
         if key not in self._met:
@@ -137,14 +128,14 @@ class _Flattening:
             tensor = None
         if tensor is None or tensor.dtype not in TYPES or isinstance(value, np.ma.MaskedArray):
             kind = "masked NumPy array" if isinstance(value, np.ma.MaskedArray) else f"NumPy array of {value.dtype.str}"
-            _refuse(f"is a {kind}, which no checkpoint can hold", place, "keep arrays of numbers in the state")
+            _refuse(f"is a {kind}, which no checkpoint can hold", place, "save arrays of numbers")
         name = self._free_name(place)
         self.tensors[name] = tensor
         return {"array": name} if isinstance(value, np.ndarray) else {"array": name, "scalar": True}
 
     def _free_name(self, place: str) -> str:
-        """A key with a slash in it can lead to one that is taken."""
-        # Half of a surrogate pair is a fine key in Python, and no text.
+        """The place, numbered where a key with a slash has taken that name."""
+        # Half of a surrogate pair is a valid key in Python, and no valid text.
         name = first = (place or "state").encode("utf-8", "backslashreplace").decode()
         number = 1
         while name in self.tensors or name in self.in_parts or name == RESERVED:
@@ -162,30 +153,28 @@ def _below(place: str, key: object) -> str:
 
 def _check_tensor(value: Tensor, place: str) -> None:
     if torch.nn.parameter.is_lazy(value):
-        _refuse("is a parameter whose shape is not known yet", place, "let the model see a batch first")
+        _refuse("is a lazy parameter without a shape", place, "call the model with a batch first")
     if value.layout is not torch.strided or value.is_nested or value.is_quantized:
         layout = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
-        _refuse(f"is a tensor of the layout {layout}, which no checkpoint can hold", place, "keep dense tensors")
+        _refuse(f"is a tensor of the layout {layout}, which no checkpoint can hold", place, "save a dense tensor")
     _check_type(value.dtype, place)
-    if value.numel() and not value.data_ptr():  # of the device meta, or a subclass that wraps others
-        what = (
-            f"is a {type(value).__qualname__} on {value.device} without memory of its own, which no checkpoint can hold"
-        )
-        _refuse(what, place, "keep tensors of torch's own class in the state")
+    if value.numel() and not value.data_ptr():  # on the device meta, or of a wrapper class
+        what = f"is a {type(value).__qualname__} on {value.device} without memory, which no checkpoint can hold"
+        _refuse(what, place, "save a plain torch.Tensor")
 
 
 def _check_type(dtype: torch.dtype, place: str) -> None:
     if dtype not in TYPES:
-        _refuse(f"is a tensor of {dtype}, which no checkpoint can hold", place, "keep it in another type")
+        _refuse(f"is a tensor of {dtype}, which no checkpoint can hold", place, "convert it to another dtype")
 
 
 def _memory_order(value: Tensor) -> list[int] | None:
-    """Its dimensions by falling stride; None for those of a contiguous tensor."""
+    """Its dimensions by falling stride; None for a contiguous tensor."""
     return None if value.is_contiguous() else sorted(range(value.dim()), key=lambda each: -value.stride(each))
 
 
 class _Rebuilding:
-    """Where one tensor was met several times, one comes back."""
+    """A tensor that was found several times comes back as one."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors
@@ -197,7 +186,7 @@ class _Rebuilding:
         if isinstance(tree, list):
             return [self.built(each, depth + 1) for each in cast("list[Any]", tree)]
         if isinstance(tree, float) and not math.isfinite(tree):
-            raise ValueError(f"{tree} stands where only numbers can")
+            raise ValueError(f"{tree} is no JSON number")
         if not isinstance(tree, dict):
             return tree
         tree = cast("dict[str, Any]", tree)
@@ -206,8 +195,8 @@ class _Rebuilding:
         return self._named(tree, depth + 1)
 
     def _named(self, tree: dict[str, Any], depth: int) -> Any:
-        """An object that names what JSON has not."""
-        match tree:  # a pattern lets other keys stand beside its own, so they are counted
+        """An object for what JSON lacks."""
+        match tree:  # patterns allow further keys, so the keys are counted
             case {"tuple": list(items)} if len(tree) == 1:
                 return tuple(self.built(each, depth) for each in items)
             case {"pairs": list(pairs)} if len(tree) == 1:
@@ -234,7 +223,7 @@ class _Rebuilding:
 
 def _pair(value: Any) -> tuple[Any, Any]:
     match value:
-        case [key, each]:  # of a list; a string of two letters is none
+        case [key, each]:  # never a string of two letters
             return key, each
     raise ValueError("a pair is a list of two")
 
@@ -242,5 +231,5 @@ def _pair(value: Any) -> tuple[Any, Any]:
 def _not_finite(bits: str) -> float:
     (value,) = struct.unpack(">d", bytes.fromhex(bits))
     if math.isfinite(value):
-        raise ValueError(f"{value} is written as what is no number")
+        raise ValueError(f"{value} is written as if it were not finite")
     return value

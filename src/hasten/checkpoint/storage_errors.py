@@ -1,5 +1,4 @@
-"""What is said where the system refuses a file or a folder: a StorageFailed that names the path, the system's reason
-and what to do about it."""
+"""System errors of files and folders as StorageFailed: the path, the system's reason, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from hasten.errors import StorageFailed
 
 @contextmanager
 def failing(what: str, path: Path) -> Iterator[None]:
-    """Raise a failure of the system's inside as one of this path."""
+    """Raise an OSError of the block as a StorageFailed of this path."""
     try:
         yield
     except OSError as error:

@@ -1,14 +1,13 @@
-"""The checkpoints of one run: saved whole or not at all, believed only after every byte was looked at.
+"""The checkpoints of one run: saved whole or not at all, and read only after every byte was verified.
 
     .step-120.tmp-1f3a07c2/  files, each forced to the disk, then the manifest, then the folder
     step-120/                the same, renamed; then the parent folder is forced to the disk
-    step-120.2/              the same step, saved again by a run that had to go back: a name is never taken twice
-    .step-60.tmp-9b02e4d1/   an old one about to be removed, renamed first: half removed, it is nobody's checkpoint
+    step-120.2/              the same step, saved again by a run that was resumed before it: a name is never reused
+    .step-60.tmp-9b02e4d1/   an old one about to be removed, renamed first: half removed, it is no checkpoint
 
-A kill, a full disk or a power cut at any instant leaves leftovers and whole checkpoints, nothing between. What no
-protocol prevents, a byte that changes on the disk later, is found by the digests before any of it is used; an older
-checkpoint is taken then, and the broken one is named. Nothing is taken from a pointer such as a file `latest`: what is
-there is looked at.
+A kill, a full disk or a power cut at any instant leaves leftovers and whole checkpoints, nothing between. A byte that
+changes on the disk later is found by the digests before any of the checkpoint is used; then an older one is taken, and
+the damaged one is reported. There is no file `latest` that could be wrong: the folder is listed.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from torch import Tensor
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest, write_digested
 from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder, set_aside
-from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.manifest import PIECES, STATE, Manifest
 from hasten.checkpoint.safetensors_files import write_tensor_files
-from hasten.checkpoint.saved_checkpoint import STATE, Checkpoint, Loaded, checkpoints_in
-from hasten.checkpoint.sharded import piece_table
+from hasten.checkpoint.saved_checkpoint import Checkpoint, Loaded, checkpoints_in
 from hasten.checkpoint.sharded.collective_save import Led
+from hasten.checkpoint.sharded.piece_table import to_json
 from hasten.checkpoint.sharded.rank_files import write_part
 from hasten.checkpoint.sharded.slabs import Holding
 from hasten.errors import Damaged, StorageFailed
@@ -44,8 +43,7 @@ _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
 class Contents:
     """One checkpoint in memory.
 
-    trees: by name, what state.flattened gave, or plain values; together they are one file, as each costs a wait for
-        the disk.
+    trees: by name, from state_tree.flattened. They become one file, because each file costs a wait for the disk.
     tensors: of all trees.
     """
 
@@ -65,54 +63,40 @@ class Store:
         self.folder = folder
 
     def save(self, contents: Contents, threads: int = 1) -> Checkpoint:
-        """Write a checkpoint and force it to the disk, beside those that are there.
+        """Write a new checkpoint and force it to the disk.
 
-        threads: that work on it, each with a second one for its digests.
-        Raises StorageFailed, and Misconfigured for a tensor of a type that no file can hold; nothing of it stays then.
+        threads: that write files, each with a second one for digests.
+        Raises StorageFailed, and Misconfigured for a dtype that no file can hold; nothing of it stays then.
         """
-        return self._save(contents.step, lambda building: self._fill(building, contents, threads))
+        return self._save(contents, lambda building: write_files(building, contents, threads))
 
     def save_led(self, contents: Contents, held: Holding, save: Led, threads: int = 1) -> Checkpoint:
-        """The same, of a state that ranks hold in parts: `held` are those of this one, which leads; the others write
-        theirs at the same time. Raises as save does, also for what another rank could not write."""
+        """The same for a state that ranks hold in parts; this rank leads, and the others write at the same time.
 
-        def fill(building: Path) -> None:
+        held: the parts of this rank.
+        Raises as save does, also for what another rank could not write.
+        """
+
+        def fill(building: Path) -> dict[str, Digest]:
             save.begin(building, contents.step)
-            files = self._write(building, contents, threads)
+            files = write_files(building, contents, threads)
             found = save.gathered(write_part(building, 0, held, threads))
             files |= found.files
             if found.tensors:
-                files[piece_table.NAME] = write_digested(
-                    building / piece_table.NAME, [piece_table.to_json(found.tensors).encode()]
-                )
-            self._seal(building, contents, files)
+                files[PIECES] = write_digested(building / PIECES, [to_json(found.tensors).encode()])
+            return files
 
-        return self._save(contents.step, fill)
-
-    def _save(self, step: int, fill: Callable[[Path], None]) -> Checkpoint:
-        make_folder(self.folder)
-        building = self._leftover_name(step)
-        attempt = 1 + max((each.attempt for each in self.found() if each.step == step), default=0)
-        final = self.folder / (f"step-{step}" + (f".{attempt}" if attempt > 1 else ""))
-        try:
-            make_building_folder(building)
-            fill(building)
-            rename_folder(building, final)
-        except BaseException:
-            with suppress(StorageFailed):  # it is a leftover, and the first failure is the one to tell
-                remove_folder(building)
-            raise
-        return Checkpoint(final, step, attempt)
+        return self._save(contents, fill)
 
     def found(self) -> list[Checkpoint]:
         """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
         return checkpoints_in(self.folder)
 
     def newest(self, tell: Callable[[Checkpoint, Damaged], None]) -> Loaded | None:
-        """The newest checkpoint that is whole, read; None where none is. `tell` is called for each that is damaged.
+        """The newest verified checkpoint; None where there is none. tell: called for each damaged one.
 
-        Raises StorageFailed for one that cannot be read, or not by this hasten: it may be whole, and to go on from an
-        older one would throw it away.
+        Raises StorageFailed for one that cannot be read, or that a newer hasten wrote: it may be whole, and resuming
+        from an older one would lose it.
         """
         for checkpoint in self.found():
             try:
@@ -120,41 +104,57 @@ class Store:
             except Damaged as error:
                 tell(checkpoint, error)
             except StorageFailed as error:
-                fix = f"{error.fix}; or remove this checkpoint, to go on from the one before"
+                fix = f"{error.fix}; or remove this checkpoint, to resume from the one before"
                 raise StorageFailed(error.what, where=str(checkpoint.path), fix=fix) from error
         return None
 
     def remove(self, checkpoint: Checkpoint) -> None:
-        """Raises StorageFailed; what is left then is no checkpoint any more, or still a whole one."""
+        """Raises StorageFailed; the checkpoint is then still whole, or a leftover."""
         aside = self._leftover_name(checkpoint.step)
         set_aside(checkpoint.path, aside)
         remove_folder(aside)
 
     def clean(self) -> None:
-        """Remove what a killed process left behind. Raises StorageFailed."""
+        """Remove the leftovers of a killed process. Raises StorageFailed."""
         for name in filter(_LEFTOVER.fullmatch, names_in(self.folder)):
             remove_folder(self.folder / name)
+
+    def _save(self, contents: Contents, fill: Callable[[Path], dict[str, Digest]]) -> Checkpoint:
+        make_folder(self.folder)
+        step, building = contents.step, self._leftover_name(contents.step)
+        attempt = 1 + max((each.attempt for each in self.found() if each.step == step), default=0)
+        final = self.folder / (f"step-{step}" + (f".{attempt}" if attempt > 1 else ""))
+        try:
+            make_building_folder(building)
+            write_manifest(building, contents, fill(building))
+            rename_folder(building, final)
+        except BaseException:
+            with suppress(StorageFailed):  # it is a leftover; report the first failure
+                remove_folder(building)
+            raise
+        return Checkpoint(final, step, attempt)
 
     def _leftover_name(self, step: int) -> Path:
         return self.folder / f".step-{step}.tmp-{secrets.token_hex(4)}"
 
-    def _fill(self, folder: Path, contents: Contents, threads: int) -> None:
-        self._seal(folder, contents, self._write(folder, contents, threads))
 
-    def _write(self, folder: Path, contents: Contents, threads: int) -> dict[str, Digest]:
-        files = write_tensor_files(folder, contents.tensors, threads)
-        text = json.dumps(dict(contents.trees), allow_nan=False, separators=(",", ":"))
-        files[STATE] = write_digested(folder / STATE, [text.encode()])
-        return files
+def write_files(folder: Path, contents: Contents, threads: int) -> dict[str, Digest]:
+    """Write tensors and trees into a folder, each file forced to the disk; the digests by file name."""
+    files = write_tensor_files(folder, contents.tensors, threads)
+    text = json.dumps(dict(contents.trees), allow_nan=False, separators=(",", ":"))
+    files[STATE] = write_digested(folder / STATE, [text.encode()])
+    return files
 
-    def _seal(self, folder: Path, contents: Contents, files: Mapping[str, Digest]) -> None:
-        manifest = Manifest(
-            step=contents.step,
-            epoch=contents.epoch,
-            reason=contents.reason,
-            best=contents.best,
-            saved_at=time.time(),
-            world_size=contents.world_size,
-            files=files,
-        )
-        write_digested(folder / manifests.NAME, [manifests.to_json(manifest)])
+
+def write_manifest(folder: Path, contents: Contents, files: Mapping[str, Digest]) -> None:
+    """Write the last file of a checkpoint, which makes the folder one."""
+    manifest = Manifest(
+        step=contents.step,
+        epoch=contents.epoch,
+        reason=contents.reason,
+        best=contents.best,
+        saved_at=time.time(),
+        world_size=contents.world_size,
+        files=files,
+    )
+    write_digested(folder / manifests.NAME, [manifests.to_json(manifest)])

@@ -64,7 +64,6 @@ def doctor(
       hasten doctor src --select H2 --format json
       hasten doctor train.py --diff
     """
-    from hasten.doctor.lint.linter import lint
     from hasten.doctor.lint.project_settings import settings_for
     from hasten.doctor.lint.source_files import files_in
     from hasten.facts.finding import ranked, told_once
@@ -83,22 +82,27 @@ def doctor(
             _end([*unreadable, *failed], bool(mended))
             return
         _write(mended)
-    linted = [
-        each for project in projects for each in _with_progress(lint(project.files, project.of_sources), len(files))
-    ]
-    findings = [finding for each in linted for finding in each.findings]
-    _warn([note for each in linted for note in each.notes])
+    findings, linted, failed = _findings(projects)
     for job in jobs:
         projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
         found = profile_job(job, plan)
         if output is Format.TEXT:
             show_profile(found)
         findings += findings_of(found, own.rules)
-    unreadable += [each.unreadable for each in linted if each.unreadable is not None]
-    _show(
-        ranked(told_once(findings, [*map(str, files_of_jobs)])), len(linted), output, projects, next(iter(jobs), None)
-    )
-    _end(unreadable, bool(findings))
+    once = ranked(told_once(findings, [*map(str, files_of_jobs)]))
+    _show(once, linted, output, projects, next(iter(jobs), None))
+    _end([*unreadable, *failed], bool(findings))
+
+
+def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Unreadable]]:
+    """In source files; of how many, and which of them could not be read."""
+    from hasten.doctor.lint.linter import lint
+
+    count = sum(len(project.files) for project in projects)
+    linted = [each for project in projects for each in _with_progress(lint(project.files, project.of_sources), count)]
+    _warn([note for each in linted for note in each.notes])
+    failed = [each.unreadable for each in linted if each.unreadable is not None]
+    return [finding for each in linted for finding in each.findings], len(linted), failed
 
 
 def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool) -> None:

@@ -94,11 +94,11 @@ def _show_verified(folder: Path) -> None:
 
 
 def _to_pack(source: str) -> Packable:
-    from hasten.data.shards.shard_writer import PicturesInFolders, Samples
+    from hasten.data.shards.shard_writer import ImagesInFolders, Samples
     from hasten.training.setup.load_job import load_returned
 
     if Path(source).is_dir():
-        return PicturesInFolders(Path(source))
+        return ImagesInFolders(Path(source))
     if ":" not in source:
         fix = "name a folder of class folders, or a function that returns a data set: data.py:train_data"
         raise Misconfigured("there is no such folder", where=source, fix=fix)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hasten.facts.events import Receiver
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.saving.last_checkpoint import LastSaved
 
 _SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h); default: about a minute between saves."
@@ -124,7 +124,7 @@ class _Given:
     saving: Mapping[str, Any]
     tensorboard: bool | None
 
-    def over(self, asked: Asked, job: str) -> Asked:
+    def over(self, asked: RunRequest, job: str) -> RunRequest:
         """The options of a run, with these in place of its recorded ones. Raises Misconfigured."""
         return replace(
             asked,
@@ -136,13 +136,13 @@ class _Given:
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.setup.load_job import split_name
 
     if allowed:
         fix = "add --resume, or remove --allow-change: a run that begins may have any configuration"
         raise Misconfigured("only a resumed run can have changed", where="--allow-change", fix=fix)
-    function, asked = split_name(job)[1], given.over(Asked(), job)
+    function, asked = split_name(job)[1], given.over(RunRequest(), job)
     if given.weights is not None:
         from hasten.training.weights.weights_file import check_file
 
@@ -159,9 +159,9 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
 
 def _resume(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     """Everything that can be refused before the job is loaded is checked first: loading can take minutes."""
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
 
-    given.over(Asked(), job)  # refuses what no run could have, before there is a folder
+    given.over(RunRequest(), job)  # refuses what no run could have, before there is a folder
     folder = _by_the_leader(lambda: _folder_to_resume(job, run_dir))
     with cleaned_up(partial(_remove_unused, Path.cwd() / folder)):
         asked, notes = _by_the_leader(lambda: _asked_now(job, given, folder))
@@ -173,7 +173,7 @@ def _resume(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str
 
 @contextmanager
 def _loaded(
-    job: str, given: _Given, asked: Asked, folder: Path, allowed: Sequence[str] = ()
+    job: str, given: _Given, asked: RunRequest, folder: Path, allowed: Sequence[str] = ()
 ) -> Iterator[tuple[Job, Plan | None, dict[str, Any]]]:
     """The job, its plan, and what to begin and to resume a run have in common. What ends the run says how to resume."""
     here = Path.cwd()
@@ -208,9 +208,9 @@ def _resumes(job: str, wanted: bool, folder: Path | None) -> bool:
     if not launched().all.many and not launched().restarts:
         return wanted
     from hasten.parallel.launch.process_group import on_any
-    from hasten.training.run_folder.restarted import started_anew
+    from hasten.training.run_folder.restarted import was_restarted
 
-    return on_any(wanted) or started_anew(lambda: folder or newest_run_of(job))
+    return on_any(wanted) or was_restarted(lambda: folder or newest_run_of(job))
 
 
 def _by_the_leader(make: Callable[[], Value]) -> Value:
@@ -232,12 +232,12 @@ def _folder_to_resume(job: str, wanted: Path | None) -> Path:
     return folder
 
 
-def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]:
+def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[str]]:
     """The options of the run in the folder, and notes for the user about them."""
     from hasten.checkpoint.saved_checkpoint import checkpoints_in
     from hasten.training.run_folder.folder_names import CHECKPOINTS
     from hasten.training.run_folder.run_directory import RunFolder
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.weights.weights_file import check_file
 
     if given.weights is not None and not checkpoints_in(folder / CHECKPOINTS):
@@ -247,14 +247,14 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]
     notes = [*notes]
     if begun_by is not None and not same_job(begun_by, job):
         notes.append(f"the run was begun by {begun_by} and is resumed by {job}")
-    repeated = given.over(Asked(), job).options
+    repeated = given.over(RunRequest(), job).options
     taken = [f"{option} {value}".strip() for option, value in now.options.items() if option not in repeated]
     if taken:
         notes.append(f"options taken from the run: {' '.join(taken)}")
     return now, notes
 
 
-def _receivers(asked: Asked, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
+def _receivers(asked: RunRequest, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
     from hasten.report.terminal.training_progress import Progress
     from hasten.training.saving.last_checkpoint import LastSaved
 

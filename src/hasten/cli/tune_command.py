@@ -6,7 +6,8 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,21 +72,14 @@ def tune(
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
-    from hasten.report.terminal.output import show
     from hasten.report.terminal.search_progress import Tuning
     from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
     split_name(job)
-    with held_place(output):
-        trials = Trials(output)
-        screen = Tuning(seconds)
-        try:
-            others = OtherPrograms(None if busy else seconds, screen.doing)
-            found = _searched(job, seconds, allow, others, trials, screen, began)
-        finally:
-            screen.close()
-            trials.close()
+    with held_place(output), closing(Trials(output)) as trials, closing(Tuning(seconds)) as screen:
+        others = OtherPrograms(None if busy else seconds, screen.doing)
+        found = _searched(job, seconds, allow, others, trials, screen, began)
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, output)
@@ -93,6 +87,9 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
+<<<<<<< HEAD
+        _show(found, result, written, partial(_again, job, output, allow=allow, busy=busy), job, output, seconds)
+=======
         where = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
         again = partial(_again, job, output, allow=allow, busy=busy)
         following = again(seconds)
@@ -102,8 +99,24 @@ def tune(
         if names:
             where += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
         show("", [("", result), *where, ("next", following)])
+>>>>>>> house
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
+
+
+def _show(
+    found: Found, result: str, written: bool, again: Callable[[float], str], job: str, output: Path, seconds: float
+) -> None:
+    """again: the command that continues the search, for so many seconds."""
+    from hasten.report.terminal.output import show
+
+    lines = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
+    names = [] if found.interrupted else found.ledger.not_reached
+    if names:
+        lines += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
+    trains = found.has_plan or not found.interrupted
+    following = command("train", job, output if found.has_plan else None) if trains else again(seconds)
+    show("", [("", result), *lines, ("next", following)])
 
 
 class Trials:
@@ -111,7 +124,7 @@ class Trials:
 
     def __init__(self, plan: Path) -> None:
         """Raises StorageFailed if it cannot be written, Misconfigured if it is another file; before the search."""
-        from hasten.checkpoint.files import open_for_append
+        from hasten.checkpoint.files import GrowingFile
         from hasten.errors import Misconfigured
         from hasten.facts.trials import Surveyed, read_trials, trials_beside
 
@@ -124,18 +137,18 @@ class Trials:
         if self._path.stat().st_size and not any(isinstance(record, Surveyed) for record in self._records):
             fix = "choose another name with --output, or move the file"
             raise Misconfigured("exists, and is not a file of trials", where=str(self._path), fix=fix)
-        open_for_append(self._path).close()
+        GrowingFile(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
         """The records of an earlier search with the same key; a file of another search is emptied."""
-        from hasten.checkpoint.files import open_for_append, write_atomically
+        from hasten.checkpoint.files import GrowingFile, write_atomically
         from hasten.facts.trials import Surveyed
 
         keys = [record.key for record in self._records if isinstance(record, Surveyed)]
         same = bool(keys) and keys[-1] == surveyed.key
         if not same:
             write_atomically(self._path, b"")
-        self._file = open_for_append(self._path)
+        self._file = GrowingFile(self._path)
         return self._records if same else []
 
     def keep(self, record: Record) -> None:

@@ -15,6 +15,10 @@ from hasten.doctor.reading.source_code import Code
 from hasten.facts.finding import Safety, Severity
 from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
 
+__all__ = [
+    "HEADINGS", "Code", "Found", "FoundInModel", "FoundInRun", "Layer", "Line", "ModelProfile", "ModelRule", "Rule",
+    "RunProfile", "RunRule", "Safety", "Severity", "SourceRule",
+]  # fmt: skip
 HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
 Subject = TypeVar("Subject")
 What = TypeVar("What")
@@ -56,12 +60,16 @@ class Rule(Generic[Subject, What]):
     --fix does; None where only a person can fix it. technique: the one that treats it, if any."""
 
     code: str
-    name: str
     severity: Severity
     fix: str
     check: Callable[[Subject], Iterator[What]]
     safety: Safety | None = None
     technique: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its file's."""
+        return self.check.__module__.rpartition(".")[2]
 
     @cached_property
     def manual(self) -> str:

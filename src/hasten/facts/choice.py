@@ -11,7 +11,7 @@ Value = Scalar | list[Scalar] | list[str] | list[int] | list[float]
 
 
 class Preserves(IntEnum):
-    """What a choice leaves as it was, strictest first. A claim, until it is confirmed on the job."""
+    """What a choice leaves unchanged, strictest first. It is a claim until it is confirmed on the job."""
 
     BITS = 0
     ROUNDING = 1
@@ -24,7 +24,7 @@ class Preserves(IntEnum):
 
     @classmethod
     def from_words(cls, words: str) -> Preserves:
-        """The class that a plan names; ValueError when it names none."""
+        """The class with these words. Raises ValueError."""
         for member, text in _WORDS.items():
             if text == words:
                 return member
@@ -41,7 +41,7 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speedup:
-    """How many times faster, as a median of paired ratios with its 95 % interval."""
+    """How many times as fast: the median of paired ratios with its 95 % interval."""
 
     ratio: float
     low: float
@@ -54,10 +54,10 @@ class Speedup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One technique with the value it is switched on with, and options where the value alone does not say it.
+    """One technique with its value, and options where the value alone does not say everything.
 
-    preserves: what the choice claims to leave as it was; None where nobody has said. A run then takes the technique's
-        own claim for a choice that the technique itself would propose, and TRAINING for any other.
+    preserves: what the choice claims to leave unchanged. For None, a run takes the technique's own claim where the
+        technique would propose this choice, and TRAINING for any other.
     """
 
     technique: str

@@ -1,4 +1,4 @@
-"""What happens in a run, as records. Training emits them; a terminal, a file or a plotting tool receives them.
+"""Events of a run. Training emits them; a terminal, a file or a plotting tool receives them.
 
 A receiver is any object with two methods: log(event) and close().
 """
@@ -12,10 +12,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparing:
-    """Samples are read before the run begins, to be kept: as often as a bar of progress wants to move."""
+    """Progress of reading samples into a cache before the run begins."""
 
     done: int
-    samples: int  # that it will be
+    samples: int  # in all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class Started:
     microbatch_size: int
     total_steps: int | None  # None while an iterable's length is unknown
     total_epochs: int | None
-    choices: tuple[str, ...]  # of the plan, as people read them
+    choices: tuple[str, ...]  # of the plan, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class Trained:
     loss: float  # mean over the items of all these steps
     learning_rate: float  # of the first parameter group
     momentum: float | None  # momentum or beta1 of the first group; None for an optimizer without
-    gradient_norm: float | None  # before clipping, of the last step; None when nothing needs it
+    gradient_norm: float | None  # before clipping, of the last step; None when it is not computed
     seconds: float  # since the run began
     samples_per_second: float
     data_wait_share: float  # 0 to 1: of the time, spent waiting for the loader
@@ -61,30 +61,30 @@ class Evaluated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noticed:
-    """Something the user should know once: a setting skipped, an effect on training, a drift of the plan."""
+    """A notice for the user: a skipped setting, an effect on training, a difference from the plan's proof."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumed:
-    """The run goes on from a checkpoint; it comes in the place of Started and of what was noticed before the run."""
+    """The run resumes from a checkpoint. It replaces Started and the notices before the run."""
 
     started: Started
     step: int
-    checkpoint: str | None  # its path; None where the run has saved none, and begins anew
+    checkpoint: str | None  # its path; None where the run has none, and begins again
     notices: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
-    """A checkpoint is on the disk, and was read back whole."""
+    """A checkpoint is on the disk and was verified."""
 
     step: int
     path: str
     bytes: int
     reason: str  # in words
-    stall_seconds: float  # for which the training stood still
+    stall_seconds: float  # for which training stopped
     seconds: float  # until it was verified
 
 
@@ -94,8 +94,8 @@ class Finished:
     steps: int
     epochs: int
     seconds: float
-    results: Mapping[str, float]  # of the kept weights; empty without evaluation
-    kept_step: int  # the step whose weights were kept
+    results: Mapping[str, float]  # of the returned weights; empty without evaluation
+    kept_step: int  # the step whose weights are returned
     skipped_updates: int
     weights: str | None  # path of the saved weights; None when the run writes no files
 

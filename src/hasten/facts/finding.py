@@ -1,4 +1,4 @@
-"""What `hasten doctor` has found, and where."""
+"""A finding of `hasten doctor`, and its place."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _SAME_OF_SOURCES = {"H601": "H417"}  # useless_bias, bias_before_norm
 
 
 class Severity(Enum):
-    """How much is at stake where it could not be measured."""
+    """How much a finding matters, where its cost was not measured."""
 
-    FAILS = "fails"  # the run may not come to its end
+    FAILS = "fails"  # the run may fail
     WRONG = "wrong"  # it changes what is learned
     SLOW = "slow"
     STYLE = "outdated"
 
 
 class Safety(Enum):
-    """Of a change that --fix makes. SAFE: the program computes the same. UNSAFE: it may not, so a person must agree."""
+    """Of a change by --fix. SAFE: the program computes the same. UNSAFE: it may not, so a person must agree."""
 
     SAFE = "safe"
     UNSAFE = "unsafe"
@@ -28,23 +28,25 @@ class Safety(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """What a finding costs at most: an upper bound. seconds: of an epoch, that mending it can save. epoch_seconds: that
-    one takes now."""
+    """An upper bound of a finding's cost. seconds: of an epoch, that the fix can save. epoch_seconds: of one now."""
 
     seconds: float
     epoch_seconds: float
 
     @property
     def most_gain(self) -> float:
-        """How many times as fast an epoch can be without it; infinite where nothing else is in the way."""
+        """How many times as fast an epoch can become; infinite where it takes no other time."""
         left = self.epoch_seconds - self.seconds
         return self.epoch_seconds / left if left > 0 else math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """path, line, column: where it is in a source, from 1; end_line, end_column: behind its last character; "" and 0
-    where it is in none. source: its first line. part: of a model or a run, that it is about; "" of a source alone."""
+    """
+    path, line, column: of its source, counted from 1; "" and 0 without one. end_line, end_column: behind its end.
+    source: its first line.
+    part: of a model or a run that it is about; "" for a source alone.
+    """
 
     code: str
     rule: str
@@ -52,7 +54,7 @@ class Finding:
     message: str
     fix: str
     path: str = ""
-    cell: int | None = None  # of a notebook, from 1; lines are counted in it
+    cell: int | None = None  # of a notebook, from 1; lines count from its start
     line: int = 0
     column: int = 0
     end_line: int = 0
@@ -60,7 +62,7 @@ class Finding:
     source: str = ""
     part: str = ""
     price: Price | None = None  # None where it was not measured
-    safety: Safety | None = None  # None where only a person can mend it
+    safety: Safety | None = None  # None where only a person can fix it
     technique: str | None = None
 
     @property
@@ -73,14 +75,13 @@ class Finding:
 
 
 def told_once(findings: Sequence[Finding], sources: Collection[str]) -> list[Finding]:
-    """Without what sources may mean, where a look at the model that they make tells what is so."""
+    """Without findings in sources that a finding in the model confirms."""
     known = {_SAME_OF_SOURCES[each.code] for each in findings if each.code in _SAME_OF_SOURCES}
     return [each for each in findings if not (each.code in known and each.path in sources)]
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """What may end the run, then the dearest first, then what was not measured: by what is at stake, and in the order
-    of the source."""
+    """Findings that may end the run, then the most expensive, then those without a price by severity and place."""
     stakes = list(Severity)
 
     def rank(finding: Finding) -> tuple[bool, float, int, str, int, int, str]:

@@ -1,10 +1,10 @@
-"""What the user wants trained: an ordinary record of ordinary functions.
+"""A training job: a record of ordinary functions and settings.
 
-Every field is checked when the job is made, as far as it can be without building anything; a wrong one is refused in
-one line that names the field, says what it was and what to write.
+Every field is checked when the job is created, as far as that is possible without building anything. An error names the
+field, its value and what to write.
 """
 
-# A job is written by hand and run without a type checker: its fields are looked at whatever their annotations say.
+# A job is written by hand and run without a type checker, so the types of its fields are checked at run time.
 # pyright: reportUnnecessaryIsInstance=false
 
 from __future__ import annotations
@@ -112,6 +112,29 @@ class EqualAverage:
             raise JobError("average", f"start is {self.start}", "write the share of the run that comes before, 0 to 1")
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of one microbatch: what a job's loss function returns.
+
+    A sum and its count, because means of unequal microbatches do not average to the mean of the whole batch. With both,
+    a window of microbatches over any number of ranks gives exactly the large batch's mean.
+
+    total: scalar tensor, the sum of the items' losses. It carries the graph.
+    count: how many items were summed (samples, valid tokens, …): a number, or a scalar tensor on the total's device,
+        without a graph. Zero is allowed: such a microbatch weighs nothing. Below 0, NaN and infinity are refused.
+    auxiliary: scalar tensor or None; a term that is already a mean over the microbatch's samples (load balancing,
+        regularisation). It keeps its own scaling: microbatches are weighted by their number of samples.
+    prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
+        metrics.
+    """
+
+    total: Tensor
+    count: Tensor | float
+    auxiliary: Tensor | None = None
+    prediction: Any = None
+    target: Any = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """One training job.
@@ -195,20 +218,16 @@ class Job:
         _check_arity("model", self.model, 0, examples["model"])
         _check_arity("loss", self.loss, 2, "lambda model, batch: hasten.Loss(total, count)")
         _check_arity("optimizer", self.optimizer, 1, examples["optimizer"])
-        if self.eval_loss is not None and not callable(self.eval_loss):
-            raise JobError(
-                "eval_loss", f"is {describe(self.eval_loss)}", "give a function of the model and a batch, or None"
-            )
-        if self.parameters is not None and not callable(self.parameters):
-            raise JobError("parameters", f"is {describe(self.parameters)}", "give a function of the model, or None")
-        if self.schedule is not None and not isinstance(self.schedule, Schedule) and not callable(self.schedule):
-            raise JobError(
-                "schedule",
-                f"is {describe(self.schedule)}",
-                "give a function: lambda optimizer, total_steps: OneCycleLR(optimizer, 0.1, total_steps)",
-            )
-        if self.collate is not None and not callable(self.collate):
-            raise JobError("collate", f"is {describe(self.collate)}", "give a function of a list of samples, or None")
+        optional = {
+            "eval_loss": "give a function of the model and a batch, or None",
+            "parameters": "give a function of the model, or None",
+            "schedule": "give a function: lambda optimizer, total_steps: OneCycleLR(optimizer, 0.1, total_steps)",
+            "collate": "give a function of a list of samples, or None",
+        }
+        for name, fix in optional.items():
+            given = getattr(self, name)
+            if given is not None and not callable(given) and not isinstance(given, Schedule):
+                raise JobError(name, f"is {describe(given)}", fix)
         if self.on_bad_sample not in ("stop", "replace"):
             raise JobError("on_bad_sample", f"is {describe(self.on_bad_sample)}", 'write "stop" or "replace"')
 
@@ -307,23 +326,3 @@ def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: 
     except TypeError:
         many = "no argument" if wanted == 0 else f"{wanted} argument{'s' if wanted > 1 else ''}"
         raise JobError(name, f"cannot be called with {many}: it takes {signature}", f"{name}={example}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """The loss of one microbatch.
-
-    total: scalar tensor, the sum of the items' losses. It carries the graph.
-    count: how many items were summed (samples, valid tokens, …): a number, or a scalar tensor on the total's device,
-        without a graph. Zero is allowed: such a microbatch weighs nothing. Below 0, NaN and infinity are refused.
-    auxiliary: scalar tensor or None; a term that is already a mean over the microbatch's samples (load balancing,
-        regularisation). It keeps its own scaling: microbatches are weighted by their number of samples.
-    prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
-        metrics.
-    """
-
-    total: Tensor
-    count: Tensor | float
-    auxiliary: Tensor | None = None
-    prediction: Any = None
-    target: Any = None

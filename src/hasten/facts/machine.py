@@ -1,7 +1,6 @@
-"""The machine that a job runs on, as far as a technique's decision can depend on it.
+"""The machine that a job runs on, as far as techniques depend on it.
 
-What a machine is stands in the record; what is free on it at a moment is asked by a function, and is None where the
-system does not tell.
+Machine records what does not change. Functions return what is free at a moment, or None where the system does not say.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Machine:
 
 
 def read_machine() -> Machine:
-    """Look at the machine that runs this process. Loads torch."""
+    """The machine that runs this process. Loads torch."""
     import psutil
     import torch
 
@@ -67,8 +66,7 @@ def read_machine() -> Machine:
 
 
 def ranks_here() -> int:
-    """How many processes of this run are on this machine: as its launcher says (torchrun does), else all of them, which
-    asks too little of a machine but never too much."""
+    """How many processes of this run are on this machine, by its launcher; else all of them, to never use too much."""
     import torch.distributed as dist
 
     joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -83,7 +81,7 @@ def usable_cores() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that can be had without pushing anything out, as far as the system tells."""
+    """Bytes that can be allocated without swapping, as far as the system says."""
     import psutil
 
     left = _control_group_limit() - _control_group_use()
@@ -96,8 +94,8 @@ def free_shared_memory() -> int | None:
 
 
 def killed_for_memory() -> int | None:
-    """How many processes the kernel has ended because memory was full: in this process's control group where it counts
-    them, else on the whole machine. None where nothing is counted."""
+    """How many processes the kernel's OOM killer has ended: in this process's control group, else on the machine; None
+    where neither counts them."""
     for path in _control_group_files("memory.events", "memory.oom_control"):
         found = _counter(path, "oom_kill")
         if found is not None:
@@ -123,7 +121,7 @@ def _control_group_limit() -> int:
 
 
 def _control_group_use() -> int:
-    """Bytes that this process's control group holds and cannot let go of at once, as it can of files' pages."""
+    """Bytes that this process's control group uses, without file pages that can be evicted at once."""
     for path in _control_group_files("memory.current", "memory.usage_in_bytes"):
         text = _text(path).strip()
         if text.isdigit():
@@ -134,8 +132,8 @@ def _control_group_use() -> int:
 
 
 def _control_group_files(second: str, first: str) -> Iterator[Path]:
-    """Where this process's control group may keep a file of the memory controller, by its name in either version of
-    control groups; inside a container the group is the root of what is seen."""
+    """Where a file of the memory controller may be, by its name in version 2 and 1 of control groups. Inside a
+    container, the group is the root of what is visible."""
     root = Path("/sys/fs/cgroup")
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         number, controllers, place = [*line.split(":", 2), "", ""][:3]
@@ -159,7 +157,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""  # not this system, or not this version of it: the callers have their own answer for that
+        return ""  # another system, or another version of it
 
 
 def _cpuinfo(key: str) -> str:

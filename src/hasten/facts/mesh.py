@@ -1,4 +1,4 @@
-"""How devices of a cluster may divide a training job, what the job needs for that, and what each way costs on paper."""
+"""Device meshes for a training job: what the job needs, and the estimated cost of each mesh."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hasten.facts.choice import Choice
 
 
 class Sharding(StrEnum):
-    """What ranks that train on different samples hold: replicas, or parts."""
+    """What data-parallel ranks hold: replicas, or shards."""
 
     NONE = "none"
     ZERO2 = "zero2"
@@ -19,13 +19,13 @@ class Sharding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Of something in bytes: what each rank of a tensor group has by itself, and what they divide."""
+    """Bytes: those on each rank of a tensor group, and those that the ranks divide."""
 
     whole: float = 0.0
     divided: float = 0.0
 
     def over(self, tensor: int) -> float:
-        """On one of so many ranks."""
+        """On one of `tensor` ranks."""
         return self.whole + self.divided / tensor
 
     @property
@@ -38,14 +38,14 @@ class Amount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One block that a model repeats, or all that lies around these.
+    """One block that a model repeats, or everything around the blocks.
 
     weights, gradients, state: bytes, counted; state is the optimizers'.
     root: bytes of weights that `shard` gathers once, for the whole of a forward and backward pass.
     unit: bytes of weights in the largest layer that `shard` gathers by itself, with those within it.
-    fixed, per_sample: bytes that one forward pass keeps for its backward pass, whatever its samples, and for each.
-    recomputed: bytes a sample that come back while this part runs backward, where it computes again.
-    summed: bytes a sample of activations that tensor ranks sum, forward and backward together.
+    fixed, per_sample: bytes that a forward pass saves for its backward pass: in all, and for each sample.
+    recomputed: bytes per sample that exist again in this part's backward pass, where it recomputes.
+    summed: bytes per sample of activations that tensor ranks sum, forward and backward together.
     """
 
     name: str
@@ -62,15 +62,15 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelNeeds:
-    """What a job needs of devices, counted and measured where it was looked at.
+    """What a job needs of devices, counted and measured.
 
     parameters: counted. flops_per_sample: forward and backward, counted.
     batch_size: samples of one optimizer step, over all devices.
-    divisible: what a number of tensor ranks must divide, by name; none where no layer can be divided.
-    border_bytes: a sample of what flows from one repeated block into the next.
-    buffer_bytes: of the model's buffers, which each device holds.
-    short_weights: whether some of the weights that are trained have 16 bits.
-    how: on shapes alone, or on this host and why.
+    divisible: numbers that the tensor ranks must divide, by name; none where no layer can be divided.
+    border_bytes: per sample, passed from one repeated block to the next.
+    buffer_bytes: of the model's buffers, on each device.
+    short_weights: whether some trained weights have 16 bits.
+    how: measured on shapes alone, or on this host and why.
     """
 
     parameters: int
@@ -87,7 +87,7 @@ class ModelNeeds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mesh:
-    """data × tensor × pipeline devices. shard says what the `data` ranks hold."""
+    """data × tensor × pipeline devices. shard: what the `data` ranks hold."""
 
     data: int
     tensor: int
@@ -107,8 +107,8 @@ class Mesh:
 class Memory:
     """Bytes on the device that holds most.
 
-    gathered: weights and gradients that are whole for a while, beside the parts. buckets: copies of gradients from
-    which replicas send them.
+    gathered: weights and gradients that are temporarily whole, beside their shards.
+    buckets: gradient buckets of replicas.
     """
 
     weights: float
@@ -127,11 +127,11 @@ class Memory:
 class MeshCost:
     """What a mesh costs, estimated.
 
-    microbatch_size: samples in one forward and backward pass of one device; microbatches: of those in a step.
-    sent: bytes that a device sends in a step, at most, by what they are.
-    communication_seconds: for these, one after the other, beside no arithmetic: an upper bound.
-    bubble: the share of a step, 0 to 1, in which a stage of the pipeline has nothing to do.
-    compute_seconds: of the arithmetic, at the speed that was said or assumed.
+    microbatch_size: samples in one forward and backward pass of one device. microbatches: of a step.
+    sent: bytes that a device sends in a step, at most, by kind.
+    communication_seconds: for these, without any overlap: an upper bound.
+    bubble: the share of a step, 0 to 1, in which a pipeline stage is idle.
+    compute_seconds: of the arithmetic, at the given or assumed speed.
     """
 
     mesh: Mesh
@@ -150,7 +150,7 @@ class MeshCost:
 
     @property
     def step_seconds(self) -> float:
-        """Work and communication, one after the other, and as long again as a pipeline stands idle."""
+        """Compute and communication without overlap, and the pipeline's idle time."""
         return (self.communication_seconds + self.compute_seconds) / (1 - self.bubble)
 
 
@@ -160,14 +160,17 @@ class Illegal:
     reason: str
 
 
-MARGIN = 0.1  # of a device's memory, for what is not counted
-FLOPS = 1e14  # a second, that a device is taken to reach where nobody says it
+MARGIN = 0.1  # of a device's memory, for what the estimate does not count
+FLOPS = 1e14  # per second, assumed of a device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """memory_bytes: of one device. bytes_per_second: that it sends. flops_per_second: that it reaches. per_machine:
-    devices of one machine. margin: share of the memory to leave free."""
+    """
+    memory_bytes, bytes_per_second, flops_per_second: of one device: its memory, what it sends, what it computes.
+    per_machine: devices.
+    margin: share of the memory to leave free.
+    """
 
     devices: int
     memory_bytes: float
@@ -179,7 +182,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meshes:
-    """legal: best first. choices: the entries of a plan that make a run the best of them."""
+    """legal: best first. choices: the plan entries for the best mesh."""
 
     needs: ModelNeeds
     cluster: Cluster
@@ -189,7 +192,7 @@ class Meshes:
 
     @property
     def best(self) -> MeshCost | None:
-        """The first without stages, whose microbatches are smaller than an estimate takes account of; one with stages
-        where no other fits, and None where none does."""
+        """The first that fits without pipeline stages, whose small microbatches the estimate does not price; else the
+        first with stages; None where none fits."""
         fitting = [each for each in self.legal if each.fits]
         return next((each for each in fitting if each.mesh.pipeline == 1), next(iter(fitting), None))

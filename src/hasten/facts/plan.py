@@ -1,4 +1,7 @@
-"""A plan: which techniques a job runs with, where that was proven, and what was tried and lost."""
+"""A plan: the techniques that a job runs with, where they were proven, and which were rejected.
+
+The fields of these records are the keys of plan.toml: a renamed field would make old plans unreadable.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fingerprint:
-    """What a plan was proven for. A plan still runs elsewhere, with a warning that names what differs."""
+    """The job that a plan was proven for. With another job, a plan runs with a warning that names the differences."""
 
     source: str  # the job's name: path/file.py:function or package.module:function
     parameters: int
@@ -31,8 +34,10 @@ class ProvenOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Between:
-    """Seconds of the planned run by a fast and by a slow window: of ten windows eight at least lie between. It is the
-    spread of the machine while it was measured, and no interval of a mean."""
+    """Seconds of the planned run by a fast and by a slow window: at least eight of ten windows are between.
+
+    It is the spread of the machine while it was measured, not a confidence interval of the mean.
+    """
 
     low: float
     high: float
@@ -40,14 +45,14 @@ class Between:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-    """Seconds of the planned run without and with the plan, from the start of `hasten train` to its end. one-off: all
-    that is paid once, such as imports, building the job, compiling, and the last checkpoint.
+    """Seconds of the planned run without and with the plan, from the start of `hasten train` to its end.
 
-    break_even_step: from which on shorter steps have paid back what the plan costs once; 0 where it costs nothing more
-        than the job as it is, None where its steps alone never pay it back.
-    baseline_between, planned_between: their spread, the second by the first and the ends of the ratio's interval; None
-        in a plan of a version that did not tell it.
-    process_seconds: of one_off, what the process takes around its training whatever the plan: imports, last checkpoint.
+    one_off_seconds: paid once: imports, building the job, compiling, the last checkpoint.
+    break_even_step: when shorter steps have paid back the plan's one-off cost; 0 where it costs no more than the
+        baseline, None where its steps alone never pay it back.
+    baseline_between, planned_between: their spread, the second from the first and the ends of the ratio's interval;
+        None in a plan of an older version.
+    process_seconds: the part of one_off_seconds that no plan changes: imports, the last checkpoint.
     """
 
     baseline_seconds: float
@@ -63,8 +68,9 @@ class Total:
 class Proof:
     """How a claim was proven on the job: by gradients, or by losses.
 
-    gradient_error: of one step against a high-precision reference, in multiples of the plain job's own error; bound:
-        the most that it may be. losses: what short runs beside the plain job said, in a sentence.
+    gradient_error: of one step against a high-precision reference, in multiples of the baseline's error.
+    bound: the largest that it may be.
+    losses: the result of short runs against the baseline, in a sentence.
     """
 
     gradient_error: float | None = None
@@ -74,10 +80,9 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedChoice:
-    """A choice with its evidence; both are None in a plan written by hand.
+    """A choice with its evidence, which a plan written by hand does not have.
 
-    place: the file and line that state it, for errors to name; empty in a plan made in code. It is no part of what the
-        plan says, so two choices that differ in it alone are equal.
+    place: its file and line, for errors; empty in a plan made in code. It does not count in comparisons.
     """
 
     choice: Choice
@@ -109,7 +114,7 @@ class Plan:
 def make_plan(**settings: Value | tuple[Value, Mapping[str, Value]]) -> Plan:
     """A plan written in Python: make_plan(precision="bf16", compile=("default", {"dynamic": True})).
 
-    settings: technique name -> its value, or (value, options). What each preserves is left open: see Choice.
+    settings: technique name -> its value, or (value, options). They claim nothing about what is preserved: see Choice.
     """
     choices: list[PlannedChoice] = []
     for technique, setting in settings.items():
@@ -132,7 +137,7 @@ class Drift:
 
 
 def drift(plan: Plan, job: Fingerprint, machine: ProvenOn) -> list[Drift]:
-    """All that differs, most telling first; empty for a plan that holds as proven, or was never proven."""
+    """All differences, the most important first; empty for a plan that was never proven."""
     found: list[Drift] = []
     if plan.job is not None:
         found += _differences(

@@ -1,12 +1,12 @@
-"""A plan as TOML: the file that a tuner writes, training obeys, a person edits and a reviewer diffs.
+"""A plan as TOML: the file that `hasten tune` writes, training follows, a person edits and a reviewer diffs.
 
-Reading trusts nothing: a file that is too long, not TOML, newer than this version, or holds an unknown key, a wrong
-type, an unknown technique or class of sameness is refused with its line and what to write instead. What is written is
-checked by the same rules first, so a plan that this module wrote can always be read.
+Reading trusts nothing: a file that is too long, not TOML, newer than this version, or that holds an unknown key, a
+wrong type, an unknown technique or class of sameness is refused with its line and what to write instead. The same rules
+are checked before a plan is written.
 
-A plan written by hand may be as short as one [[choice]] with `technique` and `value`. Where it leaves out `preserves`,
-the technique's own claim holds, where the choice is one that the technique would propose for the job. Any other choice
-counts as "changes training": the weakest claim, since nobody has made a stronger one.
+A plan written by hand may be as short as one [[choice]] with `technique` and `value`. Without `preserves`, the
+technique's own claim holds if the technique would propose this choice for the job. Any other choice counts as "changes
+training", the weakest claim.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Collection
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import tomlkit
 from tomlkit.items import InlineTable
 
 from hasten.errors import PlanError, StorageFailed
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA, Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
-from hasten.facts.plan_tables import BetweenTable, ChoiceTable, Place, PlanTable, TotalTable, checked_tables
-from hasten.facts.toml_lines import line_of, lines_of_tables
+from hasten.facts.record_reading import Location, WrongValue, read_record
+from hasten.facts.toml_lines import line_of, statement_lines
+
+Place = Callable[[Location], str]  # a location as people read it: file and line
 
 LARGEST_BYTES = 1 << 20
 MOST_PARTS = 1000  # of a dotted key: what tomllib takes for them grows with their square
@@ -40,14 +42,14 @@ To edit it: change a value, or delete a [[choice]] and the lines below it. A cho
     [[choice]]
     technique = "channels_last"
     value = true
-`hasten techniques` lists the names; `hasten explain NAME` tells what a technique does and which values it takes.
+`hasten techniques` lists the names; `hasten explain NAME` says what a technique does and which values it takes.
 
-preserves is what the choice claims to leave as it was, strictest first:
+preserves is what the choice claims to leave unchanged, strictest first:
     "bit-exact"             every number
     "equal up to rounding"  every number, but for the order of floating-point sums
     "same statistics"       the course of training, though not its numbers
     "changes training"      none of these
-A choice that does not say it makes the technique's own claim, or, with a value of your own, the last of these.
+Without it, a choice makes the technique's own claim; with a value of your own, the last of these.
 After an edit the evidence below (speedup, proof, [total]) no longer holds until the plan is proven again.
 """
 
@@ -101,18 +103,21 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
     except (ValueError, RecursionError):  # a number of thousands of digits; arrays nested thousands deep
         fix = "check that this file is a plan"
         raise PlanError("holds a value too long or too deep for a plan", where=where, fix=fix) from None
-    plan = _checked(document, known_techniques, lambda location: f"{where}:{line_of(text, location)}")
-    lines = dict(enumerate(lines_of_tables(text, "choice")))
-    places = (f"{where}:{lines[index]}" if index in lines else where for index in range(len(plan.choices)))
-    choices = (replace(item, place=place) for item, place in zip(plan.choices, places, strict=True))
+    lines = statement_lines(text)
+
+    def place(location: Location) -> str:
+        return f"{where}:{line_of(lines, location)}"
+
+    plan = _checked(document, known_techniques, place)
+    choices = (replace(item, place=place(("choice", index))) for index, item in enumerate(plan.choices))
     return replace(plan, choices=tuple(choices))
 
 
 def plan_to_toml(plan: Plan) -> str:
-    """The plan as TOML, with a comment on top that tells how to edit it.
+    """The plan as TOML, with a comment that explains how to edit it.
 
-    Raises PlanError for what no plan file may hold: an infinite or undefined number, or a choice whose text is no
-    Unicode. In all other texts question marks stand for what is none.
+    Raises PlanError for what no plan file may hold: a number that is not finite, or a choice whose text is no Unicode.
+    In other texts, question marks replace characters that are no Unicode.
     """
     document = _as_tables(plan)
     _checked(document, None, lambda location: ".".join(["plan", *map(str, location)]))
@@ -129,13 +134,13 @@ SEAL = "# hasten tune wrote this plan. Digest of all that stands above: "
 
 
 def sealed(text: str) -> str:
-    """A plan's text with a last line, a comment, by which is_sealed knows it again."""
+    """The plan's text with its digest in a last line, a comment."""
     text = f"{text.rstrip()}\n"
     return f"{text}\n{SEAL}{_digest(text)}\n"
 
 
 def is_sealed(text: str) -> bool:
-    """Whether the text is one that a search has written, and that nobody has changed since."""
+    """Whether a search wrote this text, and nobody has changed it since."""
     above, mark, digest = text.replace("\r\n", "\n").rpartition(f"\n{SEAL}")
     return bool(mark) and digest.strip() == _digest(above)
 
@@ -144,61 +149,97 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ChoiceTable:
+    """A choice and its evidence, which are one table in the file."""
+
+    technique: str
+    value: Value
+    preserves: str | None = None
+    options: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    speedup: Speedup | None = None
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PlanTables:
+    schema: int = SCHEMA
+    job: Fingerprint | None = None
+    machine: ProvenOn | None = None
+    total: Total | None = None
+    choice: tuple[_ChoiceTable, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+
 def _checked(document: dict[str, Any], known_techniques: Collection[str] | None, place: Place) -> Plan:
-    """The facts that tables state. Raises PlanError; `place` tells where a location lies, as people read it."""
-    written = document.get("schema", SCHEMA)
-    if isinstance(written, int) and written > SCHEMA:
-        what = f"was written by a newer hasten: its schema is {written}, the newest known here is {SCHEMA}"
-        raise PlanError(what, where=place(("schema",)), fix="pip install --upgrade hasten")
-    tables = checked_tables(document, place)
-    _check_names(tables, known_techniques, place)
-    return Plan(
-        schema=tables.schema_,
-        job=Fingerprint(**tables.job.model_dump()) if tables.job else None,
-        machine=ProvenOn(**tables.machine.model_dump()) if tables.machine else None,
-        total=_total(tables.total) if tables.total else None,
-        choices=tuple(_planned_choice(table) for table in tables.choice),
-        rejected=tuple(Rejected(**table.model_dump()) for table in tables.rejected),
-    )
+    """The plan that the tables of a document state. Raises PlanError, with the place of what is wrong."""
+    try:
+        tables = read_record(_PlanTables, document)
+        _check_schema(tables.schema)
+        _check_total(tables.total)
+        _check_names(tables.choice, known_techniques)
+        return Plan(
+            schema=tables.schema,
+            job=tables.job,
+            machine=tables.machine,
+            total=tables.total,
+            choices=tuple(_planned_choice(table, index) for index, table in enumerate(tables.choice)),
+            rejected=tables.rejected,
+        )
+    except WrongValue as error:
+        written = document.get("schema", SCHEMA)
+        if isinstance(written, int) and written > SCHEMA:  # its other keys may be new ones
+            what = f"was written by a newer hasten: its schema is {written}, the newest known here is {SCHEMA}"
+            raise PlanError(what, where=place(("schema",)), fix="pip install --upgrade hasten") from None
+        raise PlanError(error.what, where=place(error.location), fix=error.fix) from None
 
 
-def _total(table: TotalTable) -> Total:
-    return Total(
-        **table.model_dump(exclude={"baseline_between", "planned_between"}),
-        baseline_between=_between(table.baseline_between),
-        planned_between=_between(table.planned_between),
-    )
+def _check_schema(schema: int) -> None:
+    if schema != SCHEMA:
+        raise WrongValue(("schema",), f'"schema" is {schema}', f"write {SCHEMA}")
 
 
-def _between(table: BetweenTable | None) -> Between | None:
-    return Between(low=table.low, high=table.high) if table else None
+def _check_total(total: Total | None) -> None:
+    for name in ("baseline_between", "planned_between"):
+        between: Between | None = getattr(total, name, None)
+        if between is not None and between.low > between.high:
+            what = f'"{name}" has its ends the wrong way round'
+            raise WrongValue(("total", name), what, "write the lower one as low")
 
 
-def _planned_choice(table: ChoiceTable) -> PlannedChoice:
-    return PlannedChoice(
-        choice=Choice(technique=table.technique, value=table.value, preserves=table.preserves, options=table.options),
-        speedup=Speedup(**table.speedup.model_dump()) if table.speedup else None,
-        proof=Proof(**table.proof.model_dump()) if table.proof else None,
-    )
-
-
-def _check_names(tables: PlanTable, known_techniques: Collection[str] | None, place: Place) -> None:
-    """Only choices are held against the known names: what was rejected is a record, and is not obeyed."""
-    seen: set[str] = set()
-    for index, table in enumerate(tables.choice):
-        where, name = ("choice", index, "technique"), table.technique
+def _check_names(choices: tuple[_ChoiceTable, ...], known_techniques: Collection[str] | None) -> None:
+    """Only choices are checked against the known names: what was rejected has no effect."""
+    seen = set[str]()
+    for index, table in enumerate(choices):
+        location, name = ("choice", index, "technique"), table.technique
         if known_techniques is not None and name not in known_techniques:
             fix = f"{did_you_mean(name, known_techniques)} `hasten techniques` lists them all"
-            raise PlanError(f'"{name}" is no technique', where=place(where), fix=fix)
+            raise WrongValue(location, f'"{name}" is no technique', fix)
         if name in seen:
-            raise PlanError(
-                f'"{name}" is chosen twice', where=place(where), fix="keep one of the two [[choice]] tables"
-            )
+            raise WrongValue(location, f'"{name}" is chosen twice', "keep one of the two [[choice]] tables")
         seen.add(name)
 
 
+def _planned_choice(table: _ChoiceTable, index: int) -> PlannedChoice:
+    preserves, proof = None, table.proof
+    if table.preserves is not None:
+        try:
+            preserves = Preserves.from_words(table.preserves)
+        except ValueError:
+            fix = did_you_mean(table.preserves, [member.words for member in Preserves])
+            what = f'"preserves" is {table.preserves!r}, which is no class of sameness'
+            raise WrongValue(("choice", index, "preserves"), what, fix) from None
+    if proof is not None and (
+        (proof.gradient_error is None) != (proof.bound is None) or (proof.bound is None) == (proof.losses is None)
+    ):
+        what = '"proof" is neither a proof by gradients nor one by losses'
+        raise WrongValue(("choice", index, "proof"), what, "write gradient_error with its bound, or losses")
+    choice = Choice(technique=table.technique, value=table.value, preserves=preserves, options=table.options)
+    return PlannedChoice(choice=choice, speedup=table.speedup, proof=proof)
+
+
 def _not_toml(text: str, message: str, where: str) -> PlanError:
-    """tomllib puts the place into its message, as "… (at line 3, column 8)" or "… (at end of document)"."""
+    """tomllib's message ends with the place: "… (at line 3, column 8)" or "… (at end of document)"."""
     reason, _, place = message.rpartition(" (at ")
     line = (
         place.removeprefix("line ").partition(",")[0]
@@ -239,7 +280,7 @@ def _choice_table(item: PlannedChoice) -> dict[str, Any]:
 
 
 def _given(record: Fingerprint | ProvenOn | Total | Speedup | Proof | Rejected) -> dict[str, Any]:
-    """None of it is obeyed, so what is no Unicode in its texts, as in the path of a file, becomes question marks."""
+    """Without None. None of it has an effect, so question marks can replace what is no Unicode, as in a file path."""
     given = {key: value for key, value in asdict(record).items() if value is not None}
     return {
         key: value.encode(errors="replace").decode() if isinstance(value, str) else value
@@ -264,7 +305,7 @@ def _as_blocks(value: Any) -> Any:
 
 
 def _as_block(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with each table inside it on one line, so that a choice and its evidence read as one block."""
+    """The row with each inner table on one line, so that a choice and its evidence read as one block."""
     return {key: _on_one_line(cast("Any", value)) if isinstance(value, dict) else value for key, value in row.items()}
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGER = (4, 16, 64, 256)  # factors by which a larger batch is tried
+LITTLE = 2.0  # a step is hardly slower, where it takes less than so many times as long for four times the samples
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A module that has parameters or does counted arithmetic itself.
+    """A module that has parameters, or does counted arithmetic itself.
 
-    path, line: of the user's class that holds it; "" and 0 where that is not known.
-    sizes: of its matrix product, by what they are: {"in_features": 50, …}.
+    path, line: of the user's class that contains it; "" and 0 where that is not known.
+    sizes: of its matrix product, by name: {"in_features": 50, …}.
     """
 
     name: str  # as in model.named_modules()
@@ -20,35 +23,35 @@ class Layer:
     parameters: int
     sizes: tuple[tuple[str, int], ...]
     is_called: bool
-    without_gradient: tuple[str, ...]  # parameters that ask for one and got none, though the layer was called
+    without_gradient: tuple[str, ...]  # parameters that require a gradient and got none, though the layer was called
     flops_share: float  # of the step's counted floating-point operations, 0 to 1
-    activation_bytes: int  # kept for the backward pass at the step's peak
+    activation_bytes: int  # saved for the backward pass at the step's peak
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile:
-    """steps: that were trained for it. useless_biases: of convolutions, which a batch norm cancels; None where the
-    model cannot be traced, for the reason in untraceable."""
+    """A model's layers, and what a few training steps did with them.
+
+    steps: that were trained for it.
+    useless_biases: of convolutions whose batch norm cancels them; None where the model cannot be traced.
+    untraceable: why it cannot.
+    """
 
     device: str  # "cpu", "cuda:0"
-    precision: str  # "float32", "bfloat16", "float16": what matrix products are computed in
+    precision: str  # "float32", "bfloat16", "float16": the dtype of matrix products
     steps: int
     layers: tuple[Layer, ...]
     useless_biases: tuple[str, ...] | None
     untraceable: str
     flops_per_sample: float
-    memory_bytes: int  # that the device has
+    memory_bytes: int  # of the device
     peak_bytes: int
     activation_bytes: int  # at the peak
 
 
-LARGER = (4, 16, 64, 256)  # times as large a batch is tried
-LITTLE = 2.0  # times as long, for four times the samples
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seconds:
-    """Of one optimizer step, with the range in which the windows that were measured lie."""
+    """Seconds of one optimizer step. low, high: the range of the measured windows."""
 
     value: float
     low: float
@@ -57,7 +60,7 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargerBatch:
-    """A step with so many times the batch, its batches there already. loading: seconds of reading one alone."""
+    """A step with `times` the batch, its batches loaded before. loading: seconds to load one batch alone."""
 
     times: int
     step: Seconds
@@ -66,17 +69,22 @@ class LargerBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotMeasured:
-    """What could not be looked at, for a reason in words."""
+    """In place of a measurement: why there is none."""
 
     why: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopCost:
-    """What a line in a loop begins, with all that it calls in the user's own functions. operations: in a step; again:
-    of those, that begin many times for a batch at the same place in the code and in the same layer; times: how often
-    the most frequent does; passes: how often Python comes to the line, None where that is not known. seconds, high,
-    timed: as of a line. backward: their share of the backward pass, 0 to 1."""
+    """The operations that a line in a Python loop starts, with the user's own functions that it calls.
+
+    operations: in a step.
+    again: of these, operations that start many times a batch at the same place in the code and in the same layer.
+    times: how often the most frequent one starts.
+    passes: how often Python comes to the line; None where that is not known.
+    seconds, high, timed: as of a Line.
+    backward: their share of the backward pass, 0 to 1.
+    """
 
     operations: int
     again: int
@@ -90,13 +98,16 @@ class LoopCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A line of the user's code that steps run through. seconds: of a step that are spent in it and in what it calls
-    outside the user's code, as sampled; high: the upper end of their 95 % interval, or what was timed
-    where that is more. timed: the least of a few steps in a row; 0 where one of them did not run through it.
+    """A line of the user's code that steps run through.
 
-    in_a_loop: of its function, as was seen in steps. operations, reads, copies: of tensors in a step, that the line
-    begins, in layers that it calls as well; direct: those that it begins itself. copying_seconds: of the copies alone.
-    turns: of one in a loop.
+    seconds: of a step, sampled, in the line and in what it calls outside of the user's code.
+    high: the upper end of their 95 % interval, or `timed` where that is more.
+    timed: the least of a few steps in a row; 0 where one of them did not run through the line.
+    in_a_loop: whether a loop of its function was seen to repeat it within a step.
+    operations, reads, copies: of tensors in a step, that the line starts, also in layers that it calls.
+    direct: operations that it starts itself.
+    copying_seconds: of the copies alone.
+    turns: of a line in a loop.
     """
 
     path: str
@@ -118,7 +129,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompilerNote:
-    """What the compiler said of a place in the user's code. times: in the whole look."""
+    """What the compiler reported about a place in the user's code. times: in the whole profile."""
 
     path: str
     line: int
@@ -128,9 +139,13 @@ class CompilerNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceUse:
-    """Of an accelerator. busy_seconds: of a step, in which a kernel or a copy runs; None where the profiler sees none:
-    some systems keep it from looking. retries: of its allocator, in so many steps; reserved_bytes: that it holds at
-    the peak; fragmented: the share of what it holds, 0 to 1, that is neither in use nor able to be given back."""
+    """Of an accelerator.
+
+    busy_seconds: of a step, with a kernel or a copy running; None where the profiler may not see them.
+    retries: of its allocator, in `steps` steps.
+    reserved_bytes: that it holds at the peak.
+    fragmented: the share of these, 0 to 1, that is neither in use nor can be released.
+    """
 
     busy_seconds: float | None
     steps: int
@@ -141,9 +156,11 @@ class DeviceUse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointCost:
-    """Of one that is saved while the run goes on. stall_seconds: that training stands still for; seconds: until it was
-    read back whole. every_seconds: between two, where nobody has said how often; share: of the time, 0 to 1, that they
-    take then."""
+    """Of one checkpoint, saved in the background.
+
+    stall_seconds: for which training stops. seconds: until it was read back.
+    every_seconds: between two by default. share: of the time that they take then, 0 to 1.
+    """
 
     bytes: int
     stall_seconds: float
@@ -154,8 +171,8 @@ class CheckpointCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetainedMemory:
-    """A step where the C library gives no memory back to the system, and one right before at the same places of the
-    data, where it does."""
+    """A step where the C library retains memory that is freed, and one at the same batches where it returns it to the
+    system."""
 
     kept: Seconds
     returned: Seconds
@@ -163,25 +180,25 @@ class RetainedMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunProfile:
-    """together: the steps of the job as they are. waited: of those, until the next batch was there; unwaited: the rest
-    of them. computing: steps whose batches are there already; computing_error: seconds by which those of other batches
-    may differ; not_free: why no such steps could be taken, "" where they were. loading: reading alone, nothing trained;
-    loading_cpu: processor time of that, of this process and its workers.
+    """Where the seconds of a job's steps go, measured in a few of them.
 
-    larger: of one batch as it is, and by LARGER, as far as those tell how little one more sample takes, or none at
-    all; no_larger: why the next one was not tried, larger_failed: what it raised, each "" where
-    nothing was in the way.
-    checkpoint: what one costs, as a run saves it.
+    together: a step of the job, unchanged. waited: of these, for the next batch. unwaited: the rest.
+    computing: a step whose batch is loaded already. computing_error: seconds by which other batches may differ.
+    not_free: why no such steps could be measured; "" where they were.
+    loading: loading alone, without training. loading_cpu: its processor time, in this process and its workers.
+    larger: steps of one batch and of LARGER times it, as far as they show how little more a sample costs; or none.
+    no_larger: why the next factor was not tried. larger_failed: the error that it raised. Both "" where nothing was.
+    checkpoint: the cost of one, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.
-    growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
-    new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds, page_bytes:
-    of one, which is larger than the system's where it maps many at once.
-    kept_memory: what it brings that the C library gives none of them back; None where too few are new to make it worth
-    measuring, where the plan has it so, and where the library cannot be told.
-    others: cores that other processes kept busy meanwhile.
-    overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
-    not_counted: why nothing is known of operations or of the seconds of lines, "" where it is.
-    graph_breaks: where a compiled model falls back to Python; recompiled: what was compiled again, by its reason.
+    growth: bytes by which memory grew in every step of the second half; None where it did not.
+    new_pages: pages of host memory that a step touches for the first time; page_seconds, page_bytes: of one, which may
+        be several of the system's.
+    kept_memory: what it gains that the C library retains freed memory; None where too few pages are new, where the plan
+        does so already, and where the library has no such setting.
+    others: cores that other processes used meanwhile.
+    overhead: ratio of steps with and without stack sampling, with its 95 % interval.
+    not_counted: why operations and seconds of lines are unknown; "" where they are known.
+    graph_breaks: where a compiled model falls back to Python. recompiled: what was compiled again, by its reason.
     """
 
     device: str
@@ -189,11 +206,11 @@ class RunProfile:
     batch_size: int
     samples: int | None  # of the training data
     workers: int
-    reading_cores: int  # that those who read can keep busy: threads one, as only one of them runs Python at a time
+    reading_cores: int  # that loading can keep busy: 1 for threads, of which one runs Python at a time
     steps_per_epoch: int | None
     planned_steps: int | None
     evaluations_per_epoch: float
-    steps: int  # that were taken in all
+    steps: int  # in all
     together: Seconds
     waited: Seconds
     unwaited: Seconds
@@ -213,7 +230,7 @@ class RunProfile:
     page_seconds: float
     page_bytes: float
     kept_memory: RetainedMemory | None
-    memory_bytes: int  # that the device has
+    memory_bytes: int  # of the device
     free_bytes: int
     overhead: Seconds
     others: float
@@ -227,11 +244,11 @@ class RunProfile:
 
     @property
     def epoch_steps(self) -> int:
-        """Of an epoch; where nobody knows its end, of the planned run."""
+        """Of an epoch; of the planned run where its end is not known."""
         return self.steps_per_epoch or self.planned_steps or 1
 
     @property
     def epoch_seconds(self) -> float:
-        """Without its evaluations, where it is not known what one takes."""
+        """Without evaluations where their time is not known."""
         known = 0.0 if isinstance(self.evaluation_seconds, NotMeasured) else self.evaluation_seconds
         return self.epoch_steps * self.together.value + self.evaluations_per_epoch * known

@@ -1,4 +1,4 @@
-"""When a run saves checkpoints, and which of them stay."""
+"""When a run saves checkpoints, and which of them are retained."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hasten.errors import Misconfigured
 
 EVERY_SECONDS = 60.0
 _LONGEST_GRACE = 86400.0
-MOST_COST = 0.01  # of the time to the next, that the last one took, where nobody has said how often
+MOST_COST = 0.01  # share of the time that saving may take
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saving:
     """
-    every_steps: save after so many optimizer steps. None: by time, so seldom that what the last took is 1 % of it.
-    every_seconds: by time, at least so many between two.
-    keep_last: so many of the newest stay: one for use, and those that it can be compared and replaced with.
-    keep_best: the newest that was the best so far, by the job's stopping rule, stays too.
-    keep_every: those at multiples of so many steps stay too.
-    grace_seconds: after SIGTERM, until the process must be gone. Schedulers usually wait 30 s.
+    every_steps: optimizer steps between two saves. None saves by time, so that saving takes 1 % of it.
+    every_seconds: at least so many between two saves by time.
+    keep_last: how many of the newest are retained; 2 at least, in case the newest is damaged later.
+    keep_best: retain the newest that was the best so far, by the job's stopping rule.
+    keep_every: retain those at multiples of so many steps.
+    grace_seconds: from SIGTERM until the process must have ended. Schedulers usually wait 30 s.
 
     Raises Misconfigured.
     """
@@ -39,7 +39,7 @@ class Saving:
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 fix = f"write a whole number of {least} or more"
                 if name == "keep_last":
-                    fix += ": an older one is removed only while a newer one stands beside it"
+                    fix += ": an older one is retained in case the newest is damaged"
                 raise Misconfigured(f"is {value!r}", where=f"Saving.{name}", fix=fix)
         for name in ("every_seconds", "grace_seconds"):
             value = getattr(self, name)
@@ -51,7 +51,7 @@ class Saving:
 
 
 class Found(Protocol):
-    """What is known of a checkpoint."""
+    """A checkpoint, as far as retention depends on it."""
 
     @property
     def step(self) -> int: ...
@@ -63,12 +63,12 @@ Each = TypeVar("Each", bound=Found)
 
 
 def seconds_between(saving: Saving, cost_seconds: float) -> float:
-    """Between two saves by time, where one keeps the training from working for `cost_seconds`."""
+    """Between two saves by time, where one takes `cost_seconds` from training."""
     return max(saving.every_seconds, cost_seconds / MOST_COST)
 
 
-def kept(newest_first: Iterable[Each], saving: Saving) -> list[Each]:
-    """Those that stay."""
+def retained(newest_first: Iterable[Each], saving: Saving) -> list[Each]:
+    """The checkpoints to retain, in their order."""
     found = list(newest_first)
     stay = {id(each) for each in found[: saving.keep_last]}
     best = next((each for each in found if each.best), None) if saving.keep_best else None

@@ -1,67 +1,47 @@
-"""On which line a TOML document says something.
+"""On which line a TOML document says something, for errors that name the line.
 
-A parser hands back values and forgets where they stood; an error about a value needs the place. TOML is a sequence of
-statements, each a table header or `key = value`, and every statement is by itself a valid document. So tomllib can
-tell where one ends, a value of many lines included, and no second grammar of TOML is needed here.
+A parser returns values without their places. TOML is a sequence of statements, each a table header or `key = value`,
+and every statement is a valid document by itself. So tomllib can tell where one ends, also a value of many lines, and
+no second grammar of TOML is needed.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
+
+from hasten.facts.record_reading import Location
 
 LONGEST_STATEMENT = 200  # lines; the search ends at a longer one, so that no document can make it slow
 
-Location = tuple[str | int, ...]
 
-
-def line_of(text: str, location: Sequence[str | int]) -> int:
-    """The line, counted from 1, where a valid document states what lies at `location`.
-
-    location: keys of tables and positions in arrays, such as ("choice", 0, "value"). Where nothing lies there, the line
-        of the innermost part of it that exists; 1 when no part does.
-    """
-    wanted = tuple(location)
-    best_line, best_depth = 1, 0
-    table: Location = ()
-    seen: Counter[Location] = Counter()
+def statement_lines(text: str) -> dict[Location, int]:
+    """The line, counted from 1, of every table and key of a valid document, by its location."""
+    lines, table, seen = dict[Location, int](), Location(), Counter[Location]()
     for line, statement in _statements(text):
-        found = tomllib.loads(statement)
-        if statement.lstrip().startswith("["):
-            table = _opened_table(found, statement.lstrip().startswith("[["), seen)
-            depth = _shared_length(table, wanted)
-        elif wanted[: len(table)] == table:
-            depth = len(table) + _depth(found, wanted[len(table) :])
+        found, start = tomllib.loads(statement), statement.lstrip()
+        if start.startswith("["):
+            table = _opened_table(found, start.startswith("[["), seen)
+            stated = [table]
         else:
-            continue
-        if depth > best_depth:
-            best_line, best_depth = line, depth
-    return best_line
-
-
-def lines_of_tables(text: str, name: str) -> list[int]:
-    """The line of each table in the array of tables `name` of a valid document, in their order.
-
-    An array written inline, as name = [{…}, {…}], has one line for all of them. Tables after a statement that is longer
-    than LONGEST_STATEMENT are not found, so there may be fewer lines than tables.
-    """
-    lines = list[int]()
-    in_a_table = False
-    for line, statement in _statements(text):
-        found = tomllib.loads(statement)
-        is_header = statement.lstrip().startswith("[")
-        in_a_table = in_a_table or is_header
-        if is_header and found == {name: [{}]}:
-            lines.append(line)
-        elif not in_a_table and name in found:
-            lines += [line] * len(found[name])
+            stated = [(*table, *path) for path in _paths(found)]
+        for location in stated:
+            for length in range(1, len(location) + 1):
+                lines.setdefault(location[:length], line)
     return lines
 
 
+def line_of(lines: Mapping[Location, int], location: Location) -> int:
+    """The line of this location, or of the innermost part of it that is there; 1 where none is."""
+    while location and location not in lines:
+        location = location[:-1]
+    return lines.get(location, 1)
+
+
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement with the line it begins on; comments and empty lines between them are left out."""
+    """Each statement with its first line; comments and empty lines are skipped."""
     start, lines = 1, list[str]()
     for number, line in enumerate(text.split("\n"), start=1):
         start = start if lines else number
@@ -100,15 +80,10 @@ def _opened_table(header: dict[str, Any], is_array: bool, seen: Counter[Location
     return path
 
 
-def _depth(value: Any, location: Location) -> int:
-    """How many steps of `location` lead somewhere inside a value."""
-    if not location:
-        return 0
-    try:
-        return 1 + _depth(value[location[0]], location[1:])
-    except (KeyError, IndexError, TypeError):
-        return 0
-
-
-def _shared_length(one: Location, other: Location) -> int:
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _paths(value: Any) -> Iterator[Location]:
+    """The path to every value inside nested tables."""
+    if isinstance(value, dict) and value:
+        for key, inner in cast("dict[str, Any]", value).items():
+            yield from ((key, *path) for path in _paths(inner))
+    else:
+        yield ()

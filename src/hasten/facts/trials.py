@@ -1,24 +1,24 @@
-"""What a tuner found out, trial by trial: the records in the file of trials that lies beside a plan.
+"""The results of a search, trial by trial: the records in the trials file beside a plan.
 
-The file has one JSON object a line, each a record of this module under its class's name. It is the tuner's memory, from
-which an interrupted search goes on, and the source of the report. It is data: whoever reads it believes nothing of it
-but numbers and texts, and whatever has not the shape of a record is refused.
+The file has one JSON object a line: a record of this module, with its class's name. An interrupted search continues
+from it, and the report is made from it. Names of classes and fields are those in the file. It is read as untrusted
+text: what is not a record is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
 from hasten.errors import PlanError, StorageFailed
-from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Fingerprint, ProvenOn
+from hasten.facts.record_reading import read_record
 
 Numbers = tuple[float, ...]
 
@@ -30,23 +30,23 @@ class Surveyed:
     key: str  # digest of all that a trial depends on: the job's source, its data's and model's shapes, the machine
     job: str  # path/file.py:function
     device: str
-    machine: str  # as a person is told it
+    machine: str  # in words
     environment: Mapping[str, str]  # name -> version: hasten, python, torch
     fingerprint: Fingerprint
     proven_on: ProvenOn
-    total_steps: int | None  # optimizer steps of the planned run; None where the data does not tell
+    total_steps: int | None  # optimizer steps of the planned run; None where the data has no length
     total_epochs: int | None
     evaluations: int
     refused: Mapping[str, str]  # technique -> why it is not tried here
     seed: int  # the job's
     ceiling: Preserves  # the loosest class that was allowed
-    stops_early: bool = False  # early stopping can end the planned run before; all totals are of the whole
-    process_seconds: float = 0.0  # that the process takes around its training, whatever the plan
+    stops_early: bool = False  # early stopping may end the planned run earlier; totals are of the whole
+    process_seconds: float = 0.0  # of the process outside of training, whatever the plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """Where the seconds of one optimizer step go, as means over the steps that were looked at."""
+    """Where the seconds of one optimizer step go: means over `steps` steps."""
 
     arm: str  # "plain" or "planned"
     data_wait: float
@@ -54,9 +54,9 @@ class Budget:
     forward: float  # with the loss
     backward: float
     optimizer: float  # clipping, the finite check and the update
-    python: float  # what is left: the loop, logging, the gaps between operations
+    python: float  # the rest: the loop, logging, the gaps between operations
     evaluation: float  # seconds of one evaluation of the whole, not of a step
-    steps: int  # that were looked at
+    steps: int
 
     @property
     def step(self) -> float:
@@ -65,24 +65,24 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What the planned run takes under one plan, in seconds, and the most memory in bytes.
+    """What the planned run takes with one plan, in seconds, and the peak memory in bytes.
 
-    between: the spread of the total by the windows of its heat; of the plain job, by those of the heats that it was the
-    base of and of the confirmation. None of a single window.
+    between: the spread of the total over the windows of its round; of the baseline, over all its windows. None for a
+        single window.
     """
 
     one_off: float  # imports, building the job, the first batch, compiling, caches, the last checkpoint: all paid once
     step: float
     turn: float  # the wait for the first batch of every epoch after the first
     evaluation: float
-    total: float  # of the whole planned run, by this arm's own median window
+    total: float  # of the whole planned run, by this arm's median window
     peak_bytes: int
     between: Between | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The plain job against itself in a second process: what no difference looks like here."""
+    """The baseline against itself in a second process: what no difference looks like here."""
 
     speedup: Speedup
     window_steps: int
@@ -90,18 +90,18 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plain:
-    """The job as it is, by the last heat that it was the base of. The last one counts."""
+    """The baseline, by its last round. The last record counts."""
 
     costs: Costs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """One choice beside the plan without it.
+    """One choice against the plan without it.
 
-    verdict: "faster", "no difference", "slower", "failed" or "skipped"; the reason says why in a sentence.
-    speedup: of the seconds to finish the planned run; None where nothing was measured. cut_short: it left before its
-    answer was known, for want of time or for another's lead: another search asks again.
+    verdict: "faster", "no difference", "slower", "failed" or "skipped". reason: why, in a sentence.
+    speedup: of the seconds to finish the planned run; None where nothing was measured.
+    cut_short: dropped before it reached significance; another search tries it again.
     """
 
     choice: Choice
@@ -115,12 +115,12 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proven:
-    """Whether one choice preserves what it claims, on this job, in the plan that it is to be part of.
+    """Whether one choice preserves what it claims, on this job, in the plan that it is meant for.
 
-    gradient_error: in multiples of the plain job's; None where it was not judged by its gradients. by_losses: it was
-    judged by those of short runs beside the plain job, as the reason tells. inconclusive: it passes because no harm was
-    seen, and the reason says how large one would have been seen. unanswered: an arm failed on the way, so it does not
-    pass, and another search asks again.
+    gradient_error: in multiples of the baseline's; None where gradients were not compared.
+    by_losses: whether losses of short runs were compared with the baseline's.
+    inconclusive: it passes because no harm was found; the reason says how large a harm would have been found.
+    unanswered: an arm failed, so it does not pass; another search tries it again.
     """
 
     choice: Choice
@@ -135,7 +135,7 @@ class Proven:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earned:
-    """What a choice of the whole plan is worth: the plan without it takes so many times as long."""
+    """What a choice contributes: how many times as long the plan takes without it."""
 
     choice: Choice
     speedup: Speedup
@@ -144,9 +144,9 @@ class Earned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmed:
-    """A whole plan beside the untouched job on windows of their own, and beside itself without each of its choices.
+    """The whole plan against the baseline, and against itself without each of its choices, on new windows.
 
-    Where there are no choices, no plan was left: then speedup and planned are those of the job in a second process.
+    Without choices, speedup and planned are those of the baseline in a second process.
     """
 
     choices: tuple[Choice, ...]
@@ -158,13 +158,13 @@ class Confirmed:
 
     @property
     def planned_seconds(self) -> float:
-        """Of the planned run: the plain job's over the ratio, which compares windows next to each other. The median of
-        the plan's own windows is another estimate, and would contradict the ratio that stands beside it."""
+        """The baseline's seconds over the ratio. The median of the plan's own windows is another estimate, and would
+        contradict the ratio, which compares neighbouring windows."""
         return self.plain.total / self.speedup.ratio if self.speedup.ratio else math.inf
 
     @property
     def planned_between(self) -> Between | None:
-        """As the plain job's windows and the ends of the ratio's interval have it."""
+        """From the baseline's windows and the ends of the ratio's interval."""
         plain, ratio = self.plain.between, self.speedup
         if plain is None or not plain.low <= plain.high or not 0 < ratio.low <= ratio.high:
             return None
@@ -173,9 +173,9 @@ class Confirmed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One step of the way from the plain job to the plan: the seconds of the planned run once the choice is added."""
+    """One step from the baseline to the plan: seconds of the planned run once the choice is added."""
 
-    choice: Choice | None  # None for the plain job
+    choice: Choice | None  # None for the baseline
     total: float
     low: float
     high: float
@@ -183,7 +183,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curves:
-    """Losses of both arms from the same seeds: one curve a seed, one value an optimizer step."""
+    """Losses of both arms from the same seeds: one curve per seed, one value per optimizer step."""
 
     seeds: tuple[int, ...]
     plain: tuple[Numbers, ...]
@@ -203,7 +203,7 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """Bytes held at the end of each window, in the order they ran."""
+    """Bytes in use at the end of each window, in their order."""
 
     arm: str
     bytes: tuple[int, ...]
@@ -211,11 +211,11 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reached:
-    """How long whole runs with one choice, and without it, took to what the job itself comes to: its target.
+    """How long whole runs with one choice, and without it, took to reach the target.
 
-    Both runs of a seed have the same target: what the plan that was confirmed, or the job where none was, has at its
-    end from that seed. All tuples have one value a seed. Seconds and steps are those up to the first evaluation that
-    was at least as good; None where none was.
+    The target of a seed is what the confirmed plan, or else the baseline, reaches at its end from that seed. All tuples
+    have one value per seed. Seconds and steps are those up to the first evaluation that was at least as good; None
+    where none was.
     """
 
     choice: Choice
@@ -228,14 +228,14 @@ class Reached:
     steps_without: tuple[int | None, ...]
     seconds_with: tuple[float | None, ...]
     steps_with: tuple[int | None, ...]
-    speedup: Speedup | None  # of the seconds; None where it was not reached from every seed, or from one seed alone
+    speedup: Speedup | None  # of the seconds; None where a seed did not reach the target, and for a single seed
     kept: bool
     sentence: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """A search came to its end, and nobody interrupted it. choices: of the plan that it wrote."""
+    """A search ended without interruption. choices: of the plan that it wrote."""
 
     choices: tuple[Choice, ...]
     seconds: float
@@ -251,9 +251,12 @@ MOST_CHARACTERS = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doing:
-    """What a search is at; no record of the file. ratios: of the arms that run, so far, by the name of their choice;
-    seconds_left: of what comes on top of the time that the search was given; of_search: seconds that are left of that,
-    None where nobody counts them; stays: it is to be read later, too."""
+    """The progress of a search; no record of the file.
+
+    ratios: so far, of the arms that run, by the name of their choice.
+    seconds_left: of work beyond the search's time limit. of_search: seconds left of that limit; None without one.
+    stays: whether the line is to stay on the terminal.
+    """
 
     what: str
     done: int = 0
@@ -265,14 +268,14 @@ class Doing:
 
 
 def line_of(record: Record) -> str:
-    """The record as one line of JSON, without its end."""
+    """The record as one line of JSON, without its line end."""
     return json.dumps({"record": type(record).__name__, **asdict(record)}, ensure_ascii=True, allow_nan=False)
 
 
 def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
-    """The records that lines state. A line that is no JSON was cut short by a crash, and is left out.
+    """The records of these lines. A line that is no JSON was cut off by a crash, and is skipped.
 
-    Raises PlanError, with the line, for any other that is no record.
+    Raises PlanError, with the line number, for any other that is no record.
     """
     found: list[Record] = []
     for number, line in enumerate(lines, start=1):
@@ -281,7 +284,7 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
         except (ValueError, RecursionError):
             continue
         try:
-            found.append(_built(RECORDS[table.pop("record")], table))
+            found.append(read_record(RECORDS[table.pop("record")], table))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"is no record of a trial: {type(error).__name__}: {error}"[:300]
             raise PlanError(
@@ -291,8 +294,7 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
 
 
 def trials_beside(plan: Path) -> Path:
-    """Where the records of a plan's trials lie: plan.trials.jsonl for plan.toml. No other plan has the same: for one of
-    another ending, such as plan.v2, they lie in plan.v2-trials.jsonl."""
+    """The trials file of a plan: plan.trials.jsonl for plan.toml, plan.v2-trials.jsonl for plan.v2."""
     name = plan.name
     return plan.with_name(f"{name[:-5]}.trials.jsonl" if name.endswith(".toml") else f"{name}-trials.jsonl")
 
@@ -303,7 +305,7 @@ def read_trials(path: Path) -> list[Record]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The file's lines; what is no UTF-8 becomes a mark that no record has."""
+    """The file's lines; bytes that are no UTF-8 are replaced, so their line is no record."""
     left = MOST_CHARACTERS
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -318,57 +320,15 @@ def _lines(path: Path) -> Iterator[str]:
         raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error
 
 
-def _built(kind: Any, value: Any) -> Any:
-    """The value as its annotation says, checked all the way down. Raises ValueError or TypeError where it cannot be."""
-    if is_dataclass(cast("object", kind)):
-        hints = get_type_hints(kind)
-        unknown = value.keys() - {each.name for each in fields(kind)}
-        if unknown:
-            raise ValueError(f"there is no {min(unknown)} in such a record")
-        return kind(**{name: _built(hints[name], item) for name, item in value.items()})
-    if kind == Value:
-        return _plain_value(value)
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        if value is None and types.NoneType in inner:
-            return None
-        return _built(next(each for each in inner if each is not types.NoneType), value)
-    if origin is tuple:
-        return tuple(_built(inner[0], item) for item in _of(list, value))
-    if origin is not None:  # a mapping
-        return {_of(str, key): _built(inner[1], item) for key, item in _of(dict, value).items()}
-    if kind is float:
-        return float(_of((int, float), value))
-    if kind is Preserves:
-        return Preserves(_of(int, value))
-    return _of(kind, value)
-
-
-def _of(kind: Any, value: Any) -> Any:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{str(value)[:60]} is {type(value).__name__}")
-    return value
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain_scalar(item) for item in cast("list[Any]", value)]
-    return _plain_scalar(value)
-
-
-def _plain_scalar(value: Any) -> Any:
-    return value if isinstance(value, bool) else _of((str, int, float), value)
-
-
-LEAST_GAIN = 1.01  # a speed-up below this is no gain, however sure it is
-EQUAL_PROCESSES = 1.03  # processes of the same code differ by so much for as long as they live
+LEAST_GAIN = 1.01  # a speed-up below this is no gain, however certain it is
+EQUAL_PROCESSES = 1.03  # two processes of the same code differ by up to this factor
 
 
 class Verdict(StrEnum):
-    """On a plan as a whole. It is proven where it is FASTER."""
+    """On a whole plan. Only FASTER is proven."""
 
     FASTER = "faster"
-    WITHIN_NOISE = "no farther off than the job beside itself"
+    WITHIN_NOISE = "within the noise of the baseline"
     TOO_LITTLE = "gains less than 1 %"
     NO_DIFFERENCE = "no difference"
     SLOWER = "slower"
@@ -380,7 +340,7 @@ def verdict_of(confirmed: Confirmed) -> Verdict:
         return Verdict.SLOWER
     if not found.low > 1:
         return Verdict.NO_DIFFERENCE
-    farthest = max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0  # that equal arms lie apart
+    farthest = max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0  # that equal arms differ
     if (noise.low > 1 or noise.high < 1) and found.low <= farthest:
         return Verdict.WITHIN_NOISE
     if found.ratio < LEAST_GAIN:
@@ -389,11 +349,10 @@ def verdict_of(confirmed: Confirmed) -> Verdict:
 
 
 def differs_from_itself(noise: Speedup) -> bool:
-    """Whether the job surely is faster or slower in a second process, by more than processes of the same code are.
-    Then something else changed its speed."""
+    """Whether the baseline's speed differs between two processes by more than it should. Something else changed it."""
     return noise.low > EQUAL_PROCESSES or noise.high < 1 / EQUAL_PROCESSES
 
 
 def is_proven(confirmed: Confirmed) -> bool:
-    """Whether there is a plan, and it is faster than the job by more than the job is faster, or slower, than itself."""
+    """Whether there is a plan, and it is faster than the baseline by more than two baselines differ."""
     return bool(confirmed.choices) and verdict_of(confirmed) is Verdict.FASTER

@@ -1,21 +1,19 @@
 """How the ranks of a run divide its work: which of them train on different samples, and which hold one model together.
 
-Those that hold one model together have neighbouring numbers: they talk in every layer, so they belong on one machine.
+Those that hold one model together have neighbouring numbers: they communicate in every layer, so they belong on one
+machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.replicate.replicated import present_ranks
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
+from hasten.parallel.collectives import present_ranks
 
 DATA, STAGES, SHARES = "data", "stages", "shares"  # the dimensions of a grid's mesh
 
@@ -23,26 +21,26 @@ DATA, STAGES, SHARES = "data", "stages", "shares"  # the dimensions of a grid's 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
     """all: every rank of the run. data: those that hold what this one holds, each with a share of the samples. stages:
-    those that hold one model one behind the other. shares: those that hold its layers together.
+    those that hold one model as a pipeline. shares: those that hold its layers together (tensor parallelism).
 
-    mesh: torch's, of DATA by STAGES by SHARES; None where each rank holds a model by itself, so that `data` is `all`.
+    mesh: torch's DeviceMesh of DATA by STAGES by SHARES; None where each rank holds a model by itself, so that `data`
+        is `all`.
     """
 
     all: Ranks = ALONE
     data: Ranks = ALONE
     stages: Ranks = ALONE
     shares: Ranks = ALONE
-    mesh: DeviceMesh | None = None
+    mesh: Any = None
 
     @property
     def together(self) -> int:
-        """Ranks that hold one model."""
+        """How many ranks hold one model."""
         return self.stages.size * self.shares.size
 
 
 def grid_of(stages: int, shares: int, device: torch.device) -> Grid:
-    """Of all ranks. Those that share layers talk most, and are next to each other. Raises Misconfigured where those
-    that hold one model do not divide all that there are."""
+    """Of all ranks. Raises Misconfigured where stages · shares does not divide their number."""
     every, together = present_ranks(), stages * shares
     if together == 1:
         return Grid(all=every, data=every)

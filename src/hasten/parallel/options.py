@@ -1,4 +1,4 @@
-"""What a plan says of how several ranks train one model."""
+"""What a plan says about several ranks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Literal
 
 import torch
 
-from hasten.parallel.ways import Way
+from hasten.parallel.tensor.layer_divisions import Division, Scores
 
 Compression = Literal["bf16", "powersgd"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaOptions:
-    """compression: of gradients on their way; None sends them as they are. bucket_mb: MiB of gradients that travel
-    together; None is torch's own. static_graph: each step uses the same parameters in the same order.
+    """compression: of gradients that are sent; None sends them unchanged. bucket_mb: MiB of gradients in one message;
+    None is torch's default. static_graph: each step uses the same parameters in the same order.
 
-    rank, start: of the approximation that "powersgd" sends, and the step from which on it does.
+    rank, start: of PowerSGD's approximation, and the first step that sends one.
     """
 
     compression: Compression | None = None
@@ -30,8 +30,9 @@ class ReplicaOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardOptions:
-    """keeps_gathered: a block's parameters between its forward and its backward pass. parameters, gradients: how those
-    of blocks, and all of these, travel; None as they are. made_once: by the first rank alone."""
+    """keeps_gathered: whether a block's parameters stay gathered between its forward and its backward pass.
+    parameters, gradients: dtypes in which blocks are gathered and gradients are reduced; None keeps theirs.
+    made_once: the first rank alone initialises the model."""
 
     keeps_gathered: bool
     parameters: torch.dtype | None = None
@@ -44,11 +45,10 @@ Schedule = Literal["1f1b", "gpipe", "interleaved"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineOptions:
-    """stages: ranks that hold one model, each a stage of it, or two that lie apart where the schedule is "interleaved".
+    """stages: ranks that hold one model, each one stage of it, or two where the schedule is "interleaved".
 
-    microbatches: at least so many of equal size in an optimizer step. blocks: names of the layers between which the
-    model may be cut, in any order. before: those of them that begin a stage, but for the first stage; empty where their
-    measured seconds decide.
+    microbatches: of equal size in an optimizer step, at least. blocks: names of the modules between which the model may
+    be cut. before: those that begin a stage, without the first stage; empty to balance stages by measured seconds.
     """
 
     stages: int
@@ -59,14 +59,19 @@ class PipelineOptions:
 
     @property
     def chunks(self) -> int:
-        """Parts that the model is cut into."""
+        """Stages that the model is cut into."""
         return self.stages * (2 if self.schedule == "interleaved" else 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorOptions:
-    """ways: of layers that ranks hold together, by name. sequence: names of blocks in the order of their calls, between
-    whose layers each rank has a part of a sequence; empty where each has it whole."""
+    """divisions: of layers that ranks hold together, by name. sequence: names of blocks in the order of their calls,
+    between whose layers each rank has a part of the sequence; empty where each has all of it."""
 
-    ways: Mapping[str, Way]
+    divisions: Mapping[str, Division]
     sequence: tuple[str, ...] = ()
+
+    @property
+    def shares_activations(self) -> bool:
+        """Whether more than divided layers is computed in shares: a sequence, or the scores of a vocabulary."""
+        return bool(self.sequence) or any(isinstance(each, Scores) for each in self.divisions.values())

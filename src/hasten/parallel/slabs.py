@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from hasten.parallel.grid import Grid
-from hasten.parallel.pipeline.stage_sharding import Owned
-from hasten.parallel.tensor.tensor_sharding import Share, Split
+from hasten.parallel.sharding import Owned, Share, Split
 
 Offsets = tuple[int, ...]
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hasten.facts.ranks import Ranks
-from hasten.parallel.pipeline.stage_sharding import Owned
-from hasten.parallel.sums import local_of
-from hasten.parallel.tensor.tensor_sharding import Share
+from hasten.parallel.collectives import local_of
+from hasten.parallel.sharding import Owned, Share
 
 
 def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, cast
 
-from hasten.data.loading.limits import cores_of, most_workers, room_of, worker_counts
+from hasten.data.loading.loader_options import cores_of, most_workers, room_of, worker_counts
 from hasten.data.sources.job_data import why_not_in_threads
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves

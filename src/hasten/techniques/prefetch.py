@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.data.loading.limits import MOST_AHEAD, most_ahead, room_of
+from hasten.data.loading.loader_options import MOST_AHEAD, most_ahead, room_of
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import whole_number

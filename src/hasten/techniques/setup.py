@@ -87,7 +87,7 @@ class EvaluationOptions:
     target: Target | None = None
 
 
-@dataclass(kw_only=True, slots=True, weakref_slot=True)
+@dataclass(kw_only=True, slots=True)
 class Setup:
     """A job made concrete on one machine, before its first step."""
 
@@ -98,7 +98,8 @@ class Setup:
     model: nn.Module = field(default_factory=nn.Module)
     """On the host; it moves to the device after every choice has been applied. Empty during the PROCESS stage."""
     train: Source | None = None  # what is trained on; None during the PROCESS stage
-    draw_sample: Callable[[], Any] = lambda: None
+    draw_sample: Callable[[Any], Any] = lambda setup: None  # (this setup) -> one batch
+    sampled: Any = None  # what draw_sample has returned
     batch_size: int | None = None  # of one optimizer step, over all ranks; None during the PROCESS stage
     process: ProcessOptions = field(default_factory=ProcessOptions)
     loader: LoaderOptions = field(default_factory=LoaderOptions)
@@ -124,4 +125,6 @@ class Setup:
 
         A process of its own reads it, so that the run's workers do not inherit what the data set opens.
         """
-        return self.draw_sample()
+        if self.sampled is None:
+            self.sampled = self.draw_sample(self)
+        return self.sampled

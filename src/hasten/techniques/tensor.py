@@ -30,8 +30,8 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.parallel.options import TensorOptions
+from hasten.parallel.tensor.layer_divisions import Division
 from hasten.parallel.tensor.layer_patterns import divisible
-from hasten.parallel.ways import Way
 from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.repeated_blocks import repeated_blocks
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
@@ -78,7 +78,7 @@ def options_of(model: nn.Module, options: Mapping[str, Any]) -> TensorOptions:
     blocks = repeated_blocks(model) if sequence is True else matching(model, sequence or ())
     if sequence and not blocks:
         raise PlanError("the model repeats no blocks", where="tensor", fix=f"{_SEQUENCE} = a list of names")
-    return TensorOptions(ways=ways, sequence=tuple(blocks))
+    return TensorOptions(divisions=ways, sequence=tuple(blocks))
 
 
 def _makes_sense(option: str, value: Any) -> bool:
@@ -87,8 +87,8 @@ def _makes_sense(option: str, value: Any) -> bool:
     return option in (*LAYERS, VOCABULARY, _SEQUENCE) and isinstance(value, list) and bool(value)
 
 
-def _once(ways: Iterable[tuple[str, Way]]) -> dict[str, Way]:
-    found = dict[str, Way]()
+def _once(ways: Iterable[tuple[str, Division]]) -> dict[str, Division]:
+    found = dict[str, Division]()
     for name, way in ways:
         if found.setdefault(name, way) != way:
             raise PlanError(f"{name} is named twice, to be divided in two ways", where="tensor", fix=_FIX)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hasten.data.loading.limits import cores_of
+from hasten.data.loading.loader_options import cores_of
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine

@@ -1,7 +1,7 @@
-"""Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
+"""Exact evaluation: every sample once, no padding, means weighted by the number of their items.
 
-Runs under no_grad with its own batch size, which halves when memory runs out. It leaves the model's modes and the
-global random states as they were, and a run restores the state that its job declares. So how often one evaluates
+It runs without gradients, with its own batch size, which halves when memory runs out. The model's modes and the global
+random states are restored afterwards, and a run restores the state that its job declares. So how often one evaluates
 changes what is learned only where the model changes in evaluation mode too, or the loss changes undeclared state.
 """
 
@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.data.order.randomness import undisturbed
 from hasten.errors import RAISED, DataFailed, OutOfMemory
 from hasten.facts.job import Loss
-from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.replicate.replicated import sum_over_ranks
+from hasten.parallel.collectives import sum_over_ranks
+from hasten.parallel.strategy import Single, Strategy
 from hasten.training.evaluation.job_metrics import JobMetrics
 from hasten.training.failures.user_code import IN_AN_EVALUATION
 from hasten.training.probes.quiet import evaluation_mode
@@ -35,10 +36,8 @@ from hasten.training.step_parts.losses import (
     total_of,
 )
 
-if TYPE_CHECKING:  # they take seconds to load, and few jobs need them
+if TYPE_CHECKING:  # it takes seconds to load, and few jobs need it
     from torchmetrics import Metric
-
-    from hasten.parallel.pipeline.pipelined import Pipeline
 
 Batches = Callable[[int], Generator[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""
@@ -55,8 +54,8 @@ class Evaluation:
 class Part:
     """Of an evaluation, when only its seconds are asked for.
 
-    seconds: after which it may end; samples: in the whole, None where nobody knows; ahead: batches that its reader may
-    have ready before they are asked for, which say nothing of how fast it reads.
+    seconds: after which it may end. samples: of the whole evaluation; None where unknown. ahead: batches that the
+    loader may have ready before they are asked for, whose time says nothing about how fast it reads.
     """
 
     seconds: float
@@ -65,7 +64,7 @@ class Part:
 
 
 class Evaluator:
-    """Call it for an Evaluation. The batch size that fitted once is kept."""
+    """Call it for an Evaluation. The batch size that fitted once is used from then on."""
 
     def __init__(
         self,
@@ -77,18 +76,14 @@ class Evaluator:
         *,
         device: torch.device,
         autocast: torch.dtype | None = None,
-        ranks: Ranks = ALONE,
-        together: bool = False,
-        pipeline: Pipeline | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
-        """together: whether ranks wait for each other in a forward pass. pipeline: where each holds a stage of it."""
-        self._together, self._pipeline = together, pipeline
-        computes = loss if pipeline is None else pipeline.in_parts or loss
-        self._forward_only = getattr(computes, "forward_only", torch.no_grad)
-        self._model, self._loss, self._batches, self._device = model, loss, batches, device
-        self._metrics = JobMetrics(metrics, device, ranks)
-        self._call_loss, self._ranks = calling(device, autocast), ranks
-        self.batch_size, self._meeting = batch_size, False
+        self._model, self._batches, self._device = model, batches, device
+        self._strategy = strategy or Single(device)
+        self._ranks = self._strategy.grid.data
+        self._metrics = JobMetrics(metrics, device, self._ranks)
+        self._call = partial(calling(device, autocast), loss, model)
+        self.batch_size, self._are_ranks_waiting = batch_size, False
 
     def __call__(self) -> Evaluation:
         """Raises OutOfMemory when one sample does not fit, DataFailed when nothing was counted."""
@@ -97,11 +92,10 @@ class Evaluator:
         return Evaluation(results=results, seconds=time.monotonic() - start, batch_size=self.batch_size)
 
     def timed(self, part: Part, clock: Callable[[], float], settle: Callable[[], None]) -> float | None:
-        """The seconds that an evaluation of all samples takes, its results thrown away: as long as it is short by
-        itself, else by its start, its end and a part of its batches. None where it is long, and nobody knows how many
-        samples there are.
+        """The seconds that an evaluation of all samples takes, with its results thrown away: measured whole where it is
+        short, else extrapolated from a part of its batches. None where it is long and the number of samples is unknown.
 
-        clock: now, in seconds; settle: waits for the device. Raises what a call does.
+        clock: now, in seconds. settle: waits for the device. Raises what a call does.
         """
         seen = list[tuple[int | None, float]]()
 
@@ -138,8 +132,8 @@ class Evaluator:
             try:
                 return self._evaluate(batches)
             except Exception as error:
-                # The others are in the same forward pass, or wait for this rank's results.
-                if not is_out_of_memory(error) or self._together or self._meeting:
+                # Other ranks may be in the same forward pass, or wait for this rank's results.
+                if not is_out_of_memory(error) or not self._strategy.sharding.is_whole or self._are_ranks_waiting:
                     raise
                 if self.batch_size == 1:
                     raise OutOfMemory(
@@ -153,23 +147,35 @@ class Evaluator:
                 torch.cuda.empty_cache()
 
     def _evaluate(self, batches: Batches) -> dict[str, float]:
-        with undisturbed(self._device), evaluation_mode(self._model), self._forward_only():
-            return self._results(batches)
+        with undisturbed(self._device), evaluation_mode(self._model), torch.no_grad():
+            # total, count, auxiliary total, samples: one all-reduce sums them over the ranks
+            sums = torch.zeros(4, dtype=torch.float64, device=self._device)
+            self._metrics.reset()
+            self._are_ranks_waiting = False
+            self._add_up(batches, sums)
+            self._are_ranks_waiting = self._ranks.many
+            found = self._strategy.agree(lambda: self._results(sums))
+        check_count(found["count"])
+        if not found["count"]:
+            raise DataFailed(
+                f"no item was counted in {found['samples']:.0f} samples",
+                where="evaluation",
+                fix="give valid data whose loss has a count above 0",
+            )
+        return found["results"]
 
-    def _results(self, batches: Batches) -> dict[str, float]:
-        # total, count, auxiliary total, samples: one all-reduce brings the ranks together
-        sums = torch.zeros(4, dtype=torch.float64, device=self._device)
-        self._metrics.reset()
-        self._meeting, seen = False, 0
+    def _add_up(self, batches: Batches, sums: Tensor) -> None:
+        seen = 0
         for batch, samples in batches(self.batch_size):
             try:
-                returned = self._returned(batch)
+                returned = self._strategy.forward(self._call, batch)
             except RAISED as error:
                 share = "this rank's share of " if self._ranks.many else ""
                 error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
                 raise
-            if not samples or returned is None:  # of a rank that has had its share, or computes no loss
+            if not samples or returned is None:  # a batch that only keeps ranks together, or no loss on this rank
                 continue
+            returned = checked(returned)
             seen += samples
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)
@@ -177,25 +183,16 @@ class Evaluator:
             if isinstance(returned, Loss) and returned.auxiliary is not None:
                 sums[2] += at_least_float32(returned.auxiliary) * samples
             self._metrics.update(returned)
-        self._meeting = self._ranks.many
-        sums = sum_over_ranks(sums, self._ranks)
-        total, count, auxiliary, samples = (sums if self._pipeline is None else self._pipeline.from_last(sums)).tolist()
-        check_count(count)
-        if not count:
-            raise DataFailed(
-                f"no item was counted in {samples:.0f} samples",
-                where="evaluation",
-                fix="give valid data whose loss has a count above 0",
-            )
-        results = {"loss": total / count + auxiliary / max(samples, 1)}
-        if self._pipeline is None:
-            return results | self._metrics.compute()
-        self._pipeline.settle()
-        return results | self._pipeline.told_by_last(self._metrics.compute)
 
-    def _returned(self, batch: Any) -> Loss | Tensor | None:
-        """What the loss returned; None on a rank of another stage than the last."""
-        if self._pipeline is None:
-            return checked(self._call_loss(self._loss, self._model, batch))
-        found = self._pipeline.forward_only(batch)
-        return found if found is None else checked(found)
+    def _results(self, sums: Tensor) -> dict[str, Any]:
+        total, count, auxiliary, samples = sum_over_ranks(sums, self._ranks).tolist()
+        if not count > 0:
+            return {"count": count, "samples": samples}
+        loss = total / count + auxiliary / max(samples, 1)
+        return {"count": count, "samples": samples, "results": {"loss": loss, **self._metrics.compute()}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batch_size": self.batch_size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.batch_size = state["batch_size"]

@@ -1,7 +1,7 @@
-"""The whole run: epochs, log lines, evaluations, early stopping, and what was learned at the end.
+"""The whole run: epochs, log lines, evaluations, early stopping, checkpoints, and the result at the end.
 
-Between two reads of the device the loop does nothing per step but count. A log line that is due earlier than a read
-keeps what the host knows of its moment, and waits for its loss.
+Between two reads of the device the loop only counts steps. A log line that is due earlier holds what the host knows
+then, and waits for its loss.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, Trained
 from hasten.facts.job import Job
-from hasten.parallel.replicate.replicated import gather_over_ranks
-from hasten.training.aftermath import check_weights
+from hasten.parallel.collectives import gather_over_ranks
 from hasten.training.failures.smaller_microbatches import halve_microbatches
-from hasten.training.over_ranks import check_replicas, to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.reporting.line_clock import LineClock
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
-from hasten.training.saving.checkpointing import Keeping, Origin
+from hasten.training.saving.checkpointing import Checkpointing, Origin
 from hasten.training.state.made_buffers import make_buffers
+from hasten.training.state.sharded_state import to_save
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
 from hasten.training.step_parts.losses import check_count
 from hasten.training.step_parts.summed_loss import SUMMED
@@ -61,7 +60,7 @@ class Result:
         return model.eval()
 
 
-def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> Result:
+def train_run(run: Run, receiver: Receiver, keeping: Checkpointing | None = None) -> Result:
     """Train to the planned end or an early stop; every event goes to `receiver`, which stays open.
 
     keeping: saves checkpoints, and says where the run goes on; None begins it and saves none.
@@ -71,7 +70,7 @@ def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> R
 
 
 class _Loop:
-    def __init__(self, run: Run, receiver: Receiver, keeping: Keeping | None) -> None:
+    def __init__(self, run: Run, receiver: Receiver, keeping: Checkpointing | None) -> None:
         self._run, self._receiver, self._keeping = run, receiver, keeping
         self._start = time.monotonic()
         self._spikes = Spikes()
@@ -87,8 +86,8 @@ class _Loop:
                 self._go_on(origin.states["loop"], origin.states["log"])
         self._line = LineClock(run, self._start)
         run.keep_window_starts()  # for a window that does not fit into memory
-        if keeping is not None:
-            run.check_stop = keeping.check_stop
+        if keeping is not None and run.built.evaluation_data is not None:
+            run.built.evaluation_data.check_stop = keeping.check_stop
 
     def train(self) -> Result:
         self._announce(self._keeping.origin if self._keeping is not None else None)
@@ -107,10 +106,10 @@ class _Loop:
         ledger = self._run.loader.ledger
         try:
             if self._run.ranks.leads:
-                self._tell(ledger.untold())
+                self._tell(ledger.unreported())
         except Exception as second:
             error.add_note(f"what was to be told is told here instead: {type(second).__name__}: {second}")
-        for text in ledger.untold():
+        for text in ledger.unreported():
             error.add_note(text)
 
     def _send_what_waits(self, error: BaseException) -> None:
@@ -129,7 +128,7 @@ class _Loop:
 
     def _train_epochs(self) -> None:
         run = self._run
-        self._epoch = run.epoch - run.between_epochs
+        self._epoch = run.epoch - run.built.batches.position.is_between_epochs
         if self._evaluation_is_due():  # the run goes on from before it
             self._evaluate(self._epoch)
         while not run.finished:
@@ -143,7 +142,7 @@ class _Loop:
         run, every = self._run, self._run.job.evaluate_every
         if run.steps in (0, self._evaluated_at) or run.finished:  # when all is done, one comes anyway
             return False
-        return run.between_epochs if every is None else run.steps % every == 0
+        return run.built.batches.position.is_between_epochs if every is None else run.steps % every == 0
 
     def _train_epoch(self) -> None:
         while True:
@@ -151,7 +150,7 @@ class _Loop:
                 self._train_windows()
                 return
             except Exception as error:
-                if not is_out_of_memory(error) or not self._run.back_to_window_start():
+                if not is_out_of_memory(error) or not self._run.built.windows.restore():
                     raise
                 told = halve_microbatches(self._run, error)
             # Outside the except block: the traceback would keep the failed batch's tensors alive.
@@ -192,7 +191,8 @@ class _Loop:
             parameters=run.built.fingerprint.parameters,
             samples=run.built.fingerprint.samples,
             batch_size=run.built.batch_size,
-            microbatch_size=run.microbatch_size or run.built.batch_size,  # that may be smaller than the plan's by now
+            microbatch_size=run.loader.microbatch_size
+            or run.built.batch_size,  # that may be smaller than the plan's by now
             total_steps=run.total_steps,
             total_epochs=run.total_epochs,
             choices=tuple(str(item.choice) for item in run.plan.choices),
@@ -217,7 +217,7 @@ class _Loop:
             self._tell_replaced()
         state = {
             "run": self._run.state_dict(),
-            "weights": self._run.job_weights(),
+            "weights": self._run.built.result.to_save(),
             "loop": {
                 "evaluated_at": self._evaluated_at,
                 "results": {step: self._results[step] for step in self._worth_keeping()},
@@ -227,10 +227,10 @@ class _Loop:
             },
             "log": {"seconds": time.monotonic() - self._start},
         }
-        return to_save(self._run, state)
+        return to_save(state, self._run.built.strategy.sharding)
 
     def _worth_keeping(self) -> set[int]:
-        return {self._run.kept_step, self._evaluated_at} & self._results.keys()
+        return {self._run.built.result.step, self._evaluated_at} & self._results.keys()
 
     def _go_on(self, loop: Mapping[str, Any], log: Mapping[str, Any]) -> None:
         self._evaluated_at, self._results = loop["evaluated_at"], loop["results"]
@@ -247,7 +247,7 @@ class _Loop:
         if self._first_step_told:
             return
         self._first_step_told, names = True, self._run.unreached
-        if self._run.loss_is_summed:
+        if self._run.built.step.window.loss_is_summed:
             self._tell([SUMMED])
         if names:
             others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -259,7 +259,7 @@ class _Loop:
         run = self._run
         if run.job.on_bad_sample == "replace":
             run.loader.ledger.take(gather_over_ranks(run.loader.ledger.waiting(), run.grid.data, run.device))
-            self._tell(run.loader.ledger.untold())
+            self._tell(run.loader.ledger.unreported())
 
     # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,7 +274,8 @@ class _Loop:
     def _read(self) -> None:
         """Send out the lines that wait and tell what was replaced, for which ranks meet; look at every loss."""
         self._tell_of_first_step()
-        skips = self._run.settled_skips()
+        self._run.built.step.skips.settle()
+        skips = self._run.skipped_updates
         explained, self._skips_told = skips > self._skips_told, skips
         sent = self._send_lines()
         self._tell_replaced()
@@ -309,7 +310,7 @@ class _Loop:
                 step = line.step - len(windows) + 1 + offset
                 raise NonFinite(
                     f"the loss is {window.mean} although every gradient was finite",
-                    where=f"optimizer step {step} ({self._run.batch_of(step)})",
+                    where=f"optimizer step {step} ({self._run.built.batches.describe(step)})",
                     fix="look for a term of the loss that carries no gradient",
                 )
 
@@ -321,7 +322,8 @@ class _Loop:
             return
         self._log(epoch)
         self._read()
-        size_before = run.evaluation_batch_size
+        assert run.evaluator is not None  # of a job with valid data
+        size_before = run.evaluator.batch_size
         try:
             evaluation = run.evaluate()
         except KeyboardInterrupt as interrupt:
@@ -353,13 +355,13 @@ class _Loop:
         self._log(self._epoch)
         self._read()
         check_weights(run)
-        check_replicas(run)
+        run.built.state.settle()
         if self._keeping is not None:
             self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:
             self._receiver.log(Noticed(text=run.compiling.told()))
         weights = run.weights()
-        results = self._results.get(run.kept_step, {})
+        results = self._results.get(run.built.result.step, {})
         seconds = time.monotonic() - self._start
         return Result(
             job=run.job,
@@ -367,15 +369,30 @@ class _Loop:
             results=results,
             reason=_reason(run),
             steps=run.steps,
-            epochs=run.whole_epochs,
+            epochs=run.built.batches.position.whole_epochs,
             seconds=seconds,
-            kept_step=run.kept_step,
+            kept_step=run.built.result.step,
             skipped_updates=run.skipped_updates,
         )
 
 
 def _reason(run: Run) -> str:
-    if run.ending.reached:
+    if run.built.ending.reached:
         return "the target is reached"
     stopped = run.stopping is not None and run.stopping.exhausted
     return "stopped early" if stopped else "the planned run is complete"
+
+
+def check_weights(run: Run) -> None:
+    """Raises NonFinite where a weight is NaN or infinite that was finite when the run was made. Waits for the device.
+
+    A finite gradient times a rate can overflow a weight. The next step is then refused, but a checkpoint may come
+    before it. It reads every weight, so it is for moments that copy them all anyway.
+    """
+    name = run.built.step.non_finite_weight()
+    if name is not None:
+        raise NonFinite(
+            f"{name} is not finite, although every gradient was: an update has overflowed it",
+            where=f"after optimizer step {run.steps}",
+            fix="use a lower learning rate, or clip_norm=1.0; earlier checkpoints are unharmed",
+        )

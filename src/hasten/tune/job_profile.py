@@ -91,7 +91,7 @@ def _profile(run: Run) -> JobProfile:
 
 
 def _time(run: Run, step: Callable[[], None]) -> StepTimes:
-    waited, seen, seconds = run.wait_seconds, run.samples_seen, list[float]()
+    waited, seen, seconds = run.built.batches.wait_seconds, run.built.batches.samples_seen, list[float]()
     begin = _now(run.device)
     ends = begin + TIMED_SECONDS
     while len(seconds) < FEWEST or (len(seconds) < MOST and begin < ends):
@@ -106,8 +106,8 @@ def _time(run: Run, step: Callable[[], None]) -> StepTimes:
         low=low,
         high=high,
         steps=len(seconds),
-        data_wait_share=min((run.wait_seconds - waited) / total, 1.0),
-        samples_per_second=(run.samples_seen - seen) * run.grid.data.size / total,
+        data_wait_share=min((run.built.batches.wait_seconds - waited) / total, 1.0),
+        samples_per_second=(run.built.batches.samples_seen - seen) * run.grid.data.size / total,
     )
 
 

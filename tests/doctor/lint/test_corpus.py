@@ -1,28 +1,19 @@
-"""Training scripts in different styles, in which every place that is to be found is marked by `# finds CODE`.
-
-They were written and marked by hand before the rules were measured on them.
-"""
+"""Training scripts in different styles, in which every place that is to be found is marked by `# finds CODE`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from hasten.doctor.lint.linter import lint_source
 from hasten.doctor.lint.source_files import read
 from hasten.doctor.rules import ALL
-from support.doctor.snippets import marked
-
-CORPUS = sorted(path for path in (Path(__file__).parents[1] / "corpus").iterdir() if path.suffix in {".py", ".ipynb"})
+from support.doctor.snippets import CORPUS, findings_in, marked
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
 def test_what_is_marked_is_found_and_nothing_else(path):
-    source = replace(read(path), cells=())
-    assert {(each.line, each.code) for each in lint_source(source)} == marked(source.text)
+    assert {(each.line, each.code) for each in findings_in(path)} == marked(read(path).text)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)

@@ -18,19 +18,14 @@ from hasten.doctor.reading.steps.training_steps import Training
 from hasten.doctor.registry import selected
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Finding, Severity
+from support.doctor.snippets import CORPUS
 
-CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.py"))
+SCRIPTS = [path for path in CORPUS if path.suffix == ".py"]
 WRONG = "optimizer.zero_grad(set_to_none=False)"
 
 
 def codes(text: str) -> list[str]:
     return [each.code for each in lint_text(text, "script.py")]
-
-
-@pytest.mark.parametrize("said", ["# hasten: ignore", "# hasten: ignore[H303]", "# hasten: ignore[H201, H303]  why"])
-def test_a_finding_is_silenced_on_its_line(said):
-    assert codes(f"{WRONG}  {said}") == []
-    assert codes(f"{WRONG}  # hasten: ignore[H201]") == ["H303"]
 
 
 def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
@@ -83,7 +78,7 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    assert unreadable(tmp_path) == ["cannot be looked into: Permission denied"]
+    assert unreadable(tmp_path) == ["cannot be read: Permission denied"]
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
@@ -107,13 +102,6 @@ def test_a_rule_that_fails_on_a_file_is_told_and_stops_no_other_file(tmp_path, m
     monkeypatch.setattr(Training, "steps", property(fail))
     (told,) = unreadable(tmp_path)
     assert "fails on it with KeyError" in told
-
-
-def test_a_method_that_makes_its_own_class_from_itself_comes_to_an_end():
-    text = (
-        "import torch\nclass W:\n    def __init__(self, net):\n        self.net = net.clone()\n    def clone(self):\n"
-    )
-    assert lint_text(f"{text}        return W(self.net)\n", "script.py") == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +158,7 @@ def test_rules_are_chosen_by_codes_and_their_beginnings():
 def mutated(seed: int) -> str:
     """A script of the corpus, with a few pieces of it cut, doubled or replaced."""
     chance = random.Random(seed)
-    text = chance.choice(CORPUS).read_text()
+    text = chance.choice(SCRIPTS).read_text()
     for _ in range(chance.randint(1, 6)):
         at = chance.randrange(len(text))
         end = min(len(text), at + chance.randint(0, 30))
@@ -178,7 +166,7 @@ def mutated(seed: int) -> str:
     return text
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_mutated_file_is_looked_at_or_told_to_be_unreadable(seed):
     with suppress(Unreadable):

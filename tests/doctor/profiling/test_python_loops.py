@@ -310,18 +310,6 @@ def test_a_tensor_of_a_device_that_comes_to_the_host_is_a_read():
     assert not is_read("aten::nonzero", [here], here)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch compiles a condition with
-def test_a_condition_of_torchs_own_is_an_operation():
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        out = torch.cond(batch[0].sum() > 0, lambda rows: rows * 2, lambda rows: rows * 3, (batch[0],))
-        assert isinstance(out, Tensor)
-        return functional.cross_entropy(model(out), batch[1])
-
-    with brief_run(job(loss), None, name="", steps=3) as run, Operations(autocast=False) as found:
-        whole_step(run)()
-    assert found.names["cond"] == 1
-
-
 def test_what_no_mode_can_watch_is_no_end_of_the_look(monkeypatch):
     def refuse(*given: Any) -> None:
         raise RuntimeError("no rule for this mode")
@@ -332,6 +320,7 @@ def test_what_no_mode_can_watch_is_no_end_of_the_look(monkeypatch):
     assert ("note", "what single lines do is not known whole: no rule for this mode") in run_lines(look)
 
 
+@pytest.mark.proof
 def test_every_line_is_kept_for_the_rules_however_many_there_are(tmp_path):
     lines = "\n".join(f"    total = total + {index} * batch[1].sum()" for index in range(60))
     source = f"def loss(model, batch):\n    total = model(batch[0]).square().mean()\n{lines}\n    return total\n"
@@ -345,15 +334,10 @@ def test_every_line_is_kept_for_the_rules_however_many_there_are(tmp_path):
     assert order == sorted(order)
 
 
+@pytest.mark.proof
 def test_hasten_is_no_code_of_the_users_where_it_is_reached_through_a_link(tmp_path):
     (tmp_path / "hasten").symlink_to(Path(hasten.__file__).parent, target_is_directory=True)
     code = "from hasten.doctor.profiling import user_lines; print(user_lines.is_users(user_lines.__file__))"
     environment: Mapping[str, str] = {"PYTHONPATH": str(tmp_path), "PATH": ""}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
-
-
-def test_a_folder_beside_hastens_whose_name_begins_alike_is_the_users(tmp_path):
-    from hasten.doctor.profiling.user_lines import is_users
-
-    assert is_users(f"{Path(hasten.__file__).parent}_mine/train.py")

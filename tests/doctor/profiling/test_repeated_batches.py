@@ -28,27 +28,13 @@ def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:
     return profile_run(job(loss, **changes), report=lambda what: None)
 
 
-def test_a_loss_that_takes_its_batch_apart_and_writes_into_it_is_given_another_each_time():
-    images, labels = torch.rand(64, 1, 6, 6), torch.randint(0, 3, (64,))
-    largest = list[float]()
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        wanted, rows = batch.pop("labels"), batch.pop("images")
-        largest.append(rows.abs().max().item())
-        return functional.cross_entropy(model(rows.mul_(2.0)), wanted)
-
-    found = look(loss, train={"images": images, "labels": labels})
-    assert found.larger
-    assert max(largest) <= 1.0
-
-
 def test_steps_beyond_an_epoch_of_batches_that_are_there_already_can_be_told_of():
     with brief_run(job(), None, name="", steps=1_000) as run:
         stretches = TimedSteps(run)
         kept = [*run.loader.epoch(0)]
         with stretches.free(kept):
             stretches.take(20)  # beyond the four steps of an epoch
-            assert run.batch_of(run.steps + 1) == "samples that were read before"
+            assert run.built.batches.describe(run.steps + 1) == "samples that were read before"
 
 
 class Pictures(Dataset[Any]):
@@ -60,17 +46,6 @@ class Pictures(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.images[index], self.labels[index]
-
-
-def test_a_list_of_samples_is_no_batch_that_can_be_made_larger():
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(torch.stack(batch[0])), torch.stack(batch[1]))
-
-    def collate(samples: Any) -> Any:
-        return [[*each] for each in zip(*samples, strict=True)]
-
-    found = look(loss, train=Pictures(), batch_size=8, collate=collate)
-    assert (found.larger, found.no_larger) == ((), "its batches are not tensors of one row a sample")
 
 
 @dataclass
@@ -94,38 +69,23 @@ class Words(UserDict[str, Tensor]):
     """As tokenizers give it."""
 
 
-def columns(samples: Any) -> tuple[Tensor, Tensor]:
-    return torch.stack([rows for rows, _ in samples]), torch.stack([label for _, label in samples])
-
-
-def in_dictionary(samples: Any) -> Words:
-    rows, labels = columns(samples)
-    return Words(rows=rows, labels=labels)
-
-
-def in_dataclass(samples: Any) -> Batch:
-    return Batch(*columns(samples))
-
-
-@pytest.mark.parametrize("collate", [in_dictionary, in_dataclass])
-def test_a_loss_that_writes_into_a_batch_of_a_class_of_its_own_is_given_another_each_time(collate):
-    largest = list[float]()
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        parts = vars(batch)
-        parts = parts.get("data", parts)
-        largest.append(parts["rows"].abs().max().item())
-        return functional.cross_entropy(model(parts["rows"].mul_(2.0)), parts["labels"])
-
-    look(loss, train=Pictures(), collate=collate)
-    assert max(largest) <= 1.0
+@pytest.mark.parametrize("form", [dict, Words, Batch, Named], ids=lambda form: form.__name__)
+def test_a_loss_that_writes_into_its_batch_gets_another_each_time(form):
+    batches = RepeatedBatches(None, [Microbatch(form(rows=ROWS.clone(), labels=LABELS), 4, True)], on_host=True).epoch(
+        0
+    )
+    for _ in range(2):
+        batch = next(batches).batch
+        rows = batch["rows"] if isinstance(batch, dict | UserDict) else batch.rows
+        assert torch.equal(rows, ROWS)
+        rows.mul_(2.0)
 
 
 def test_a_look_at_a_job_whose_batches_cannot_be_copied_says_so_and_tells_the_rest():
     def loss(model: nn.Module, batch: Any) -> Tensor:
         return functional.cross_entropy(model(batch.rows.mul_(2.0)), batch.labels)
 
-    found = look(loss, train=Pictures(), collate=lambda samples: Locked(*columns(samples)))
+    found = look(loss, train=Pictures(), collate=lambda samples: Locked(*map(torch.stack, zip(*samples, strict=True))))
     assert found.not_free.startswith("its batches cannot be copied: cannot pickle")
     assert (found.larger, found.no_larger) == ((), found.not_free)
     assert found.computing.value <= found.together.high
@@ -206,11 +166,6 @@ def test_what_is_no_row_for_each_sample_is_not_made_larger(batch):
 )
 def test_larger_batches_are_tried_as_long_as_a_sample_becomes_cheaper(seconds, more):
     assert may_be_cheaper([(4**number, each) for number, each in enumerate(seconds)]) is more
-
-
-def test_a_batch_of_as_many_columns_as_samples_is_made_larger():
-    pair = [ROWS[:2], LABELS[:2]]
-    assert enlarged([Microbatch(pair, 2, True)], 2) is not None
 
 
 def test_copies_of_batches_take_no_time_of_a_step(monkeypatch):
@@ -295,6 +250,7 @@ def padded(samples: Any) -> Any:
     return nn.utils.rnn.pad_sequence([row for row, _ in samples], batch_first=True), len(samples)
 
 
+@pytest.mark.proof
 def test_larger_batches_are_compared_with_the_one_that_was_enlarged():
     lengths = list[int]()
 

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import sys
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._C._autograd import DeviceType
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import Dataset
+from torch.profiler import DeviceType, ProfilerActivity, profile
+from torch.utils.data import Dataset, IterableDataset
 
 import hasten
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
+from hasten.doctor.profiling import run_profiler
+from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.doctor.profiling.device_use import covered, intervals
 from hasten.doctor.profiling.larger_batches import may_be_cheaper
 from hasten.doctor.profiling.model_profiler import profile_model
 from hasten.doctor.profiling.run_profiler import profile_run
-from hasten.doctor.registry import found_in_model
+from hasten.doctor.registry import found_in_model, found_in_run
+from hasten.errors import DataFailed, StorageFailed
 from hasten.facts.plan import make_plan
 from hasten.facts.profiles import CheckpointCost, NotMeasured
-from hasten.measure.process_memory import held_bytes
-from hasten.measure.stack_sampling import share
+from hasten.report.terminal.profile_text import run_lines
+from hasten.training.probes.brief_run import brief_run
 from support.doctor.faulty_model_job import Model, job
+from support.doctor.run_profiles import HEALTHY
 
 
 class Slow(Dataset[Any]):
@@ -133,8 +138,6 @@ def test_memory_that_is_new_in_every_step_is_counted_in_pages():
     look = profile_run(job(loss), report=lambda what: None)
     assert look.new_pages >= 512
     assert look.kept_memory is not None  # it is tried whether the C library can help: not with what is mapped by hand
-    kept = profile_run(job(loss), make_plan(allocator="keep_freed_memory"), report=lambda what: None)
-    assert (kept.new_pages >= 512, kept.kept_memory) == (True, None)
 
 
 @pytest.mark.proof
@@ -149,7 +152,8 @@ def test_a_look_saves_a_checkpoint_and_leaves_nothing_of_it():
     assert not (process_folder() / "checkpoints").exists()
 
 
-def test_a_state_that_no_file_can_hold_is_no_end_of_the_look():
+@pytest.mark.proof
+def test_a_state_that_no_file_can_hold_is_no_end_of_the_profile():
     class Odd(torch.optim.SGD):
         def state_dict(self) -> dict[str, Any]:
             return {**super().state_dict(), "lambda": lambda: None}
@@ -159,22 +163,12 @@ def test_a_state_that_no_file_can_hold_is_no_end_of_the_look():
     assert "lambda" in look.checkpoint.why
 
 
-def test_an_optimizer_that_gives_no_state_is_no_end_of_the_look():
-    class Mute(torch.optim.SGD):
-        def state_dict(self) -> dict[str, Any]:
-            raise NotImplementedError("nothing to tell")
-
-    look = profile_run(job(optimizer=lambda parameters: Mute(parameters, lr=0.01)), report=lambda what: None)
-    assert look.checkpoint == NotMeasured(why="nothing to tell")
-
-
-def test_a_disk_that_refuses_is_told_with_what_to_do(monkeypatch):
+def test_a_disk_without_room_for_a_checkpoint_is_an_error_with_what_to_do(monkeypatch):
     monkeypatch.setattr(
         "hasten.doctor.profiling.checkpoint_cost.shutil.disk_usage", lambda folder: SimpleNamespace(free=10)
     )
-    look = profile_run(job(), report=lambda what: None)
-    assert isinstance(look.checkpoint, NotMeasured)
-    assert "10 B are free; set TMPDIR" in look.checkpoint.why
+    with brief_run(job(), None, name="", steps=1) as run, pytest.raises(StorageFailed, match="10 B are free"):
+        checkpoint_cost(run, keeps_best=False)
 
 
 @pytest.mark.proof
@@ -206,25 +200,70 @@ def test_a_look_at_a_device_tells_how_long_it_computes_and_what_its_memory_holds
     assert look.device_use.retries == 0
 
 
-def test_bytes_that_are_asked_for_and_given_back_are_counted():
-    cpu = torch.device("cpu")
-    gc.collect()
-    before = held_bytes(cpu)
-    tensor = torch.zeros(1 << 22)
-    assert held_bytes(cpu) - before >= tensor.nbytes
-    del tensor
-    gc.collect()
-    assert held_bytes(cpu) - before < 1 << 20
-
-
-@pytest.mark.parametrize(("found", "samples"), [(0, 100), (50, 100), (100, 100), (3, 7)])
-def test_the_interval_of_a_share_holds_it_and_stays_between_none_and_all(found, samples):
-    low, value, high = share(found, samples)
-    assert 0 <= low <= value <= high <= 1
-    assert high - low > 0
-    assert share(0, 0) == (0.0, 0.0, 1.0)
-
-
 def test_the_grid_is_that_of_the_device_and_the_precision():
     assert (grid_of("cuda:0", "bfloat16"), grid_of("cuda:0", "float32")) == (8, 4)
     assert (grid_of("cpu", "bfloat16"), grid_of("cpu", "float32")) == (32, 16)
+
+
+class Steady(Slow):
+    steady_reason = "each is the same whenever it is read"  # so threads may read them
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((1, 6, 6), index / 64), index % 3
+
+
+@pytest.mark.proof
+def test_threads_have_one_core_for_all_of_them():
+    plan = make_plan(loader_workers=(2, {"kind": "threads"}))
+    look = profile_run(job(train=Steady()), plan, report=lambda what: None)
+    assert (look.workers, look.reading_cores) == (2, 1)
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        rows, labels = job().train
+        return ((rows[0], labels[0]) for _ in count())
+
+
+def test_a_stream_that_does_not_end_soon_is_no_short_evaluation(monkeypatch):
+    monkeypatch.setattr(run_profiler, "_WHOLE_EVALUATION_SECONDS", 0.0)
+    look = profile_run(job(valid=Endless(), evaluate_every=2), report=lambda what: None)
+    assert isinstance(look.evaluation_seconds, NotMeasured)
+    assert "does not say how long it is" in look.evaluation_seconds.why
+
+
+def test_an_evaluation_whose_seconds_nobody_knows_is_said_and_counts_in_no_share():
+    unknown = replace(HEALTHY, evaluation_seconds=NotMeasured(why="it has no end"))
+    assert found_in_run(unknown) == []
+    assert unknown.epoch_seconds == pytest.approx(10.0)
+    assert ("note", "what an evaluation takes is not known: it has no end") in run_lines(unknown)
+
+
+class TornPictures(Dataset[Any]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("a file is torn")
+
+
+@pytest.mark.proof
+def test_an_evaluation_that_fails_is_said_with_what_else_was_seen():
+    look = profile_run(job(valid=TornPictures()), report=lambda what: None)
+    assert isinstance(look.evaluation_seconds, NotMeasured)
+    assert "a file is torn" in look.evaluation_seconds.why
+    assert look.together.value > 0
+
+
+class Once(IterableDataset[Any]):
+    def __init__(self) -> None:
+        rows, labels = job().train
+        self.samples = iter([*zip(rows, labels, strict=True)])
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.samples
+
+
+def test_a_stream_that_can_be_gone_through_once_is_told_that_a_look_needs_it_several_times():
+    with pytest.raises(DataFailed, match="a profile reads a stream several times"):
+        profile_run(job(train=Once(), epochs=None, max_steps=100), report=lambda what: None)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,7 +18,7 @@ from hasten.doctor.profiling.compiler_log import compiler_notes
 from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations
 from hasten.doctor.profiling.run_profiler import profile_run
-from hasten.doctor.profiling.user_lines import function_of, lines_of_loops, place_of
+from hasten.doctor.profiling.user_lines import function_of, lines_of_loops, place_of, reason_of
 from hasten.measure.stack_sampling import callers
 from hasten.training.probes.brief_run import brief_run, whole_step
 from support.doctor.faulty_model_job import job
@@ -58,6 +59,7 @@ def test_operations_that_the_users_own_gradients_begin_are_told_at_the_line_that
     assert found.backward.operations > 0
 
 
+@pytest.mark.proof
 def test_a_line_that_only_some_steps_run_through_is_timed_in_none():
     turns = count()
 
@@ -181,3 +183,17 @@ def test_loops_in_a_notebooks_cell_are_found_though_it_is_in_no_file(monkeypatch
     cell = "for i in x:\n    y = 2\n"
     monkeypatch.setitem(linecache.cache, "ipykernel_7/1.py", (len(cell), None, cell.splitlines(True), "1.py"))
     assert lines_of_loops("ipykernel_7/1.py") == (range(2, 3),)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("nothing to tell", "nothing to tell"),
+        ("\n  the disk is full  \nand more", "the disk is full"),
+        ("", "ValueError"),
+        (" \n\t\n", "ValueError"),
+        ("\x1b\n\x1b[31mred", "[31mred"),
+    ],
+)
+def test_a_reason_is_the_first_line_that_says_anything(message, reason):
+    assert reason_of(ValueError(message)) == reason

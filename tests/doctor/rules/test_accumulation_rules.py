@@ -135,24 +135,6 @@ def test_parts_of_one_batch_are_a_window_where_they_are_called_so():
     )
 
 
-def test_a_generator_trained_every_few_batches_is_no_window():
-    finds(
-        """
-        opt_g = torch.optim.Adam(generator.parameters())
-        for i, (x, y) in enumerate(loader):
-            opt.zero_grad()
-            criterion(model(x), y).backward()
-            opt.step()
-            if i % PARTS == 0:
-                opt_g.zero_grad()
-                criterion(model(generator(x)), y).backward()
-                opt_g.step()
-        """,
-        "H409",
-        "H410",
-    )
-
-
 def test_accumulate_of_accelerate_divides_and_steps_by_itself():
     finds(
         """
@@ -214,19 +196,4 @@ def test_no_sync_is_no_fault():
         "H410",
         "H409",
         wrapper="DDP",
-    )
-
-
-def test_a_model_that_is_not_the_wrapped_one_averages_nothing():
-    finds(
-        """
-        wrapped = DDP(nn.Linear(8, 4))
-        for i, (x, y) in enumerate(loader):
-            criterion(model(x), y).backward()
-            if i % PARTS == 0:
-                opt.step()
-                opt.zero_grad()
-        """,
-        "H411",
-        wrapper="nn.Sequential",
     )

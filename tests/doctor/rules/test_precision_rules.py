@@ -80,36 +80,6 @@ def whole(loader):
     )
 
 
-def test_a_function_that_is_only_defined_under_autocast_does_not_run_there():
-    assert_finds_what_is_marked(
-        HEAD
-        + """
-for x in loader:
-    with torch.autocast("cuda"):
-        loss = model(x).mean()
-        def closure():
-            loss.backward()
-            return loss
-    optimizer.step(closure)
-""",
-        "H406",
-    )
-
-
-def test_a_block_of_another_library_is_no_autocast():
-    assert_finds_what_is_marked(
-        """
-        from apex import amp
-        for x in loader:
-            loss = model(x).mean()
-            with amp.scale_loss(loss, optimizer) as scaled:
-                scaled.backward()
-        """,
-        "H406",
-        "H408",
-    )
-
-
 def test_a_scaler_beside_bfloat16_is_found():
     assert_finds_what_is_marked(
         HEAD
@@ -164,28 +134,6 @@ def test_a_scaler_is_right_where_something_else_than_bfloat16_may_be_scaled(scal
             scaler.scale(loss).backward()
             scaler.step(optimizer)
         """,
-        "H407",
-    )
-
-
-def test_bfloat16_of_another_loop_or_of_an_evaluation_says_nothing_of_the_scaler():
-    assert_finds_what_is_marked(
-        HEAD
-        + """
-scaler = torch.amp.GradScaler("cuda")
-for x in loader:
-    with torch.autocast("cuda"):
-        loss = model(x).mean()
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
-        teacher(x)
-for x in loader:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x).mean()
-    loss.backward()
-    optimizer.step()
-""",
         "H407",
     )
 

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from hasten.doctor.registry import found_in_run
-from hasten.facts.finding import Finding, Price, Severity
 from hasten.facts.profiles import RetainedMemory, RunProfile
-from hasten.report.finding_formats import as_text
 from support.doctor.run_profiles import HEALTHY, exactly
 
 KEPT_MEMORY = RetainedMemory(kept=exactly(0.05), returned=exactly(0.1))
@@ -76,12 +74,3 @@ def test_nobody_knows_what_workers_cost_where_no_step_could_be_taken_without_the
     assert found.price is not None
     assert found.price.seconds == pytest.approx(10.0)
     assert found.message.startswith("free loading would make a step many times as fast")
-
-
-def test_a_gain_that_would_read_as_once_is_told_in_seconds_alone():
-    def told(seconds: float) -> str:
-        price = Price(seconds=seconds, epoch_seconds=10.0)
-        return as_text([Finding(code="H", rule="", severity=Severity.SLOW, message="", fix="", price=price)])
-
-    assert "times as fast" not in told(0.3)
-    assert "1.1 times as fast" in told(0.6)

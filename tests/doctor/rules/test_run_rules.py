@@ -240,10 +240,6 @@ def test_growth_is_only_told_where_memory_grew_in_every_later_round():
     assert growth([(10, 0), (20, 10), (30, 20), (40, 30), (50, 40), (60, 50)]) is None
 
 
-def test_the_range_of_windows_is_told_beside_their_middle():
-    assert seconds_of([3.0, 1.0, 2.0]) == Seconds(value=2.0, low=1.0, high=3.0)
-
-
 def test_findings_are_ranked_by_seconds_and_then_by_what_is_at_stake():
     def finding(code: str, severity: Severity, seconds: float | None) -> Finding:
         price = None if seconds is None else Price(seconds=seconds, epoch_seconds=10.0)

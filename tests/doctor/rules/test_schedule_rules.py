@@ -22,9 +22,6 @@ def finds(text: str, *codes: str) -> None:
     assert_finds_what_is_marked(HEAD + textwrap.dedent(text), *codes)
 
 
-# ── H402 schedule_before_step ───────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_schedule_before_the_optimizer_is_found_in_the_step_and_in_the_epoch():
     finds(
         """
@@ -72,25 +69,6 @@ def test_a_schedule_that_skips_nothing_is_not_found(before, after):
         "H402",
     )
 
-
-def test_each_schedule_of_two_optimizers_waits_for_its_own():
-    finds(
-        """
-        other = optim.Adam(head.parameters())
-        first, second = StepLR(opt, 10), StepLR(other, 10)
-        for x, y in loader:
-            model(x).mean().backward()
-            opt.step()
-            first.step()
-            second.step()  # finds H402
-            other.step()
-            opt.zero_grad(), other.zero_grad()
-        """,
-        "H402",
-    )
-
-
-# ── H403 schedule_unit, H404 one_cycle_total ────────────────────────────────────────────────────────────────────────
 
 LOOP = """
 for epoch in range({epochs}):

@@ -22,9 +22,6 @@ def assert_finds(text: str, *codes: str) -> None:
     assert_finds_what_is_marked(HEAD + text, *codes)
 
 
-# ── H301: benchmark ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_search_that_is_switched_off_is_found():
     assert_finds("cudnn.benchmark = False  # finds H301", "H301")
     assert_finds("def main():\n    torch.backends.cudnn.benchmark = False  # finds H301\nmain()", "H301")
@@ -78,9 +75,6 @@ def test_a_size_that_is_drawn_once_stays_the_same():
     assert_finds("cudnn.benchmark = True" + TRAIN.format(once="random.choice([32, 64])", each="size"), "H301")
 
 
-# ── H305: deterministic ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -125,9 +119,6 @@ cudnn.deterministic = args.exact
     assert_finds(text, "H305")
 
 
-# ── H308: TF32 ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -154,9 +145,6 @@ def test_tf32_that_is_switched_off_is_found(text):
 )
 def test_tf32_that_is_on_a_choice_or_put_back_is_left_alone(text):
     assert_finds(text, "H308")
-
-
-# ── H416: torch.load ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_load_that_may_run_code_is_found():

@@ -1,4 +1,4 @@
-"""A command as a person gives it, and what comes of it."""
+"""A command as a person gives it, in the process of the test, and what comes of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from hasten.cli import app
 
 def ran(line: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command."""
-    result = CliRunner().invoke(app, shlex.split(line))
+    return invoked(*shlex.split(line))
+
+
+def invoked(*arguments: str) -> tuple[int, str, str]:
+    """The same, for arguments that a shell has split."""
+    result = CliRunner().invoke(app, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr

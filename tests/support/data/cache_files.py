@@ -9,22 +9,15 @@ import torch
 
 from hasten.data.cache.cache_file import Writer
 from hasten.data.cache.sample_format import packed
-from hasten.errors import DataFailed
-
-BAD = DataFailed("is no picture: \ud800", where="a.jpg", fix="take it out")
 
 
 def written(folder: Path, samples: list, key: str = "key") -> Path:
-    """A DataFailed among the samples stands for one that could not be read."""
     folder.mkdir(exist_ok=True)
     writer = Writer(folder, key)
     try:
         for sample in samples:
-            if isinstance(sample, DataFailed):
-                writer.add_bad(sample)
-            else:
-                writer.add(packed(sample))
-        writer.finish("about")
+            writer.add(packed(sample))
+        writer.finish()
     finally:
         writer.abandon()
     return folder

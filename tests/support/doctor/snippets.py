@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
-from hasten.doctor.lint.linter import lint_text
+from hasten.doctor.lint.linter import lint_source, lint_text
+from hasten.doctor.lint.source_files import read
 from hasten.doctor.rules import ALL
+from hasten.facts.finding import Finding
 
 MARK = re.compile(r"#.*\bfinds ((?:H\d+ ?)+)")
 
@@ -23,3 +28,15 @@ def assert_finds_what_is_marked(text: str, *codes: str) -> None:
     rules = [rule for rule in ALL if rule.code in codes]
     assert len(rules) == len(codes)
     assert {(each.line, each.code) for each in lint_text(text, "snippet.py", rules)} == marked(text)
+
+
+CORPUS = sorted(
+    path for path in (Path(__file__).parents[2] / "doctor" / "corpus").iterdir() if path.suffix in {".py", ".ipynb"}
+)
+"""Training scripts in different styles, marked by hand before the rules were measured on them."""
+
+
+@cache
+def findings_in(path: Path) -> list[Finding]:
+    """Of all rules in a script of the corpus, read once for all tests. Lines of a notebook are of its joined cells."""
+    return lint_source(replace(read(path), cells=()))

@@ -164,3 +164,4 @@ ATTENTION = [
     for causal in (False, True)
 ]
 ALL = [*GELU, *NORMS, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *ATTENTION]
+ONE_OF_EACH = [*{case.overload: case for case in reversed(ALL)}.values()]

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from hasten.facts.ranks import WAIT
+from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.text_exchange import Exchange
-from hasten.parallel.replicate.replicated import present_ranks
 
 TEXTS = ["", "é", "x" * 100_000, "the second\nline"]
 

@@ -18,11 +18,11 @@ from hasten.checkpoint.sharded.rank_files import Pieced
 from hasten.errors import StorageFailed
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
-from hasten.parallel.replicate.replicated import present_ranks
-from hasten.training.over_ranks import whole_state
+from hasten.parallel.collectives import present_ranks
 from hasten.training.reporting.logs import Collected
-from hasten.training.saving import saver, sharded_saver
-from hasten.training.saving.checkpointing import Keeping
+from hasten.training.saving import follower_saver, saver
+from hasten.training.saving.checkpointing import Checkpointing
+from hasten.training.state.sharded_state import whole_state
 from support import small_job
 
 WIDTH = 96
@@ -69,15 +69,15 @@ def allocated(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     """By this rank, in each of its threads, while checkpoints are saved: the largest memory. And what is allocated
     where the same state is made whole."""
     found = dict[str, list[int]](training=[], writing=[], whole=[])
-    _watch(Keeping, "_save", found["training"])
+    _watch(Checkpointing, "_save", found["training"])
     _watch(saver.Saver, "_write", found["writing"])
-    _watch(sharded_saver, "follow", found["writing"])
+    _watch(follower_saver, "follow", found["writing"])
     hasten.train(wide_job(), make_plan(**choices), run_dir=folder, saving=hasten.Saving(every_steps=1), receivers=[])
     with hasten.prepare(wide_job(), make_plan(**choices)) as run:
         for batch in run.batches():
             run.step(batch)
         with _seen(found["whole"]):
-            whole_state(run, run.state_dict())
+            whole_state(run.state_dict(), run.built.strategy.sharding, run.ranks)
     return found
 
 
@@ -114,19 +114,19 @@ def read_to_go_on(folder: str, choices: Mapping[str, Any]) -> list[int]:
 
 def saved_without_a_log(folder: str, choices: Mapping[str, Any]) -> list[Any]:
     """What is told of a run whose leader finds no room for its log when the second checkpoint is due."""
-    saves, told, taken = count(1), Collected(), Keeping._save
+    saves, told, taken = count(1), Collected(), Checkpointing._save
 
     def refused() -> int:
         raise StorageFailed("no room for the log", where=folder)
 
-    def save(self: Keeping, *given: Any) -> None:
+    def save(self: Checkpointing, *given: Any) -> None:
         log_bytes, number = self._log_bytes, next(saves)
         if number == 2 and present_ranks().leads:
             self._log_bytes = refused
         taken(self, *given)
         self._log_bytes = log_bytes
 
-    Keeping._save = save
+    Checkpointing._save = save
     saving = hasten.Saving(every_steps=1, keep_every=1)
     hasten.train(wide_job(), make_plan(**choices), run_dir=folder, saving=saving, receivers=[told])
     return [event.text for event in told.events if isinstance(event, Noticed) and "could not be saved" in event.text]

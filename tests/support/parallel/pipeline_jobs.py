@@ -27,12 +27,6 @@ def penalized(model: nn.Module, batch: Any) -> Loss:
     return Loss(found.total + sum(each.square().sum() for each in model.parameters()), found.count)
 
 
-def predicting(model: nn.Module, batch: Any) -> Loss:
-    """Which judges what one of the first blocks gives, and trains by the last one's."""
-    found = loss(model, batch)
-    return Loss(found.total, found.count, prediction=model.first, target=found.target)
-
-
 def with_auxiliary(model: nn.Module, batch: Any) -> Loss:
     found = loss(model, batch)
     return Loss(found.total, found.count, auxiliary=found.total / 10)
@@ -43,16 +37,7 @@ def mean(model: nn.Module, batch: Any) -> Tensor:
     return functional.cross_entropy(model(words).flatten(0, 1), following.flatten())
 
 
-def toggling(model: nn.Module, batch: Any) -> Loss:
-    """The first block is frozen while the loss is computed, and put back without much care."""
-    first = model.get_submodule("blocks.0")
-    first.requires_grad_(False)
-    found = loss(model, batch)
-    first.requires_grad_(True)
-    return found
-
-
-LOSSES = {each.__name__: each for each in (loss, penalized, predicting, toggling, with_auxiliary, mean)}
+LOSSES = {each.__name__: each for each in (loss, penalized, with_auxiliary, mean)}
 
 
 def job_of(model: str = "GPT", kind: str = "loss", **changes: Any) -> hasten.Job:
@@ -168,45 +153,5 @@ def refused(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", 
     try:
         with prepare(job_of(model, kind, **changes), make_plan(**choices)):
             return ""
-    except HastenError as error:
-        return str(error)
-
-
-def unfrozen(choices: Mapping[str, Any], parameter: str, trains: bool) -> dict[str, Any]:
-    """Of a run that begins, or ceases, to train this parameter in its third step: what it is refused with, and by how
-    much the parameter has moved."""
-    steps = list[int]()
-
-    def changing(model: nn.Module, batch: Any) -> Loss:
-        if steps and steps[-1] == 2:
-            each = dict(model.named_parameters())[parameter]
-            each.requires_grad_(trains)
-        return loss(model, batch)
-
-    with prepare(job_of("Frozen", loss=changing), make_plan(**choices)) as run:
-        before, told = run.weights()[parameter].clone(), ""
-        try:
-            for batch in run.epoch_batches():
-                steps.append(run.steps)
-                run.step(batch)
-        except HastenError as error:
-            told = f"{error} after {run.steps} steps"
-        return {"told": told, "moved": (run.weights()[parameter] - before).abs().max().item()}
-
-
-def grown(choices: Mapping[str, Any]) -> str:
-    """What a model is refused with that makes a layer in its first step."""
-    try:
-        with prepare(job_of("Growing"), make_plan(**choices)) as run:
-            run.step(next(run.batches()))
-    except HastenError as error:
-        return str(error)
-    return ""
-
-
-def toggled(choices: Mapping[str, Any]) -> str:
-    """What a loss is refused with that freezes a block and puts it back."""
-    try:
-        return "" if trained(choices, kind="toggling") else "nothing"
     except HastenError as error:
         return str(error)

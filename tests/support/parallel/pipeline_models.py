@@ -91,33 +91,6 @@ class Judging(Remembering):
         return GPT.forward(self, words) if self.training else super().forward(words)
 
 
-class Counting(Remembering):
-    """A buffer around the blocks counts what the first block gives; no number that is trained reads it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("size", torch.zeros(()))
-
-    def forward(self, words: Tensor) -> Tensor:
-        stream = self.words(words) + self.positions
-        for number, block in enumerate(self.blocks):
-            stream = block(stream)
-            if number == 0 and self.training:
-                self.size.lerp_(stream.detach().norm(), 0.1)  # pyright: ignore[reportCallIssue]
-        return self.head(stream)
-
-
-class Kept(GPT):
-    """What the first block gives is kept for the loss."""
-
-    def forward(self, words: Tensor) -> Tensor:
-        stream = self.words(words) + self.positions
-        for number, block in enumerate(self.blocks):
-            stream = block(stream)
-            self.first = stream if number == 0 else self.first
-        return self.head(stream)
-
-
 class Tied(GPT):
     def __init__(self) -> None:
         super().__init__()
@@ -245,29 +218,6 @@ class Again(nn.Module):
         return stream + self.second(self.first(stream).tanh())
 
 
-class Replaced(Untied):
-    """A count before the blocks is another tensor each time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
-
-    def forward(self, words: Tensor) -> Tensor:
-        self.seen = self.seen + self.training
-        return super().forward(words)
-
-
-class Warming(Untied):
-    """It counts its calls in a number that is not there before the first."""
-
-    def forward(self, words: Tensor) -> Tensor:
-        self.calls = getattr(self, "calls", 0) + self.training
-        stream = self.words(words) * min(1.0, 0.1 + 0.01 * self.calls)
-        for block in self.blocks:
-            stream = block(stream)
-        return self.head(stream)
-
-
 class Annealed(Untied):
     """What is counted behind the blocks is read before them."""
 
@@ -283,18 +233,6 @@ class Annealed(Untied):
         return self.head(stream)
 
 
-class Growing(Untied):
-    """It makes a layer when it is first called."""
-
-    def forward(self, words: Tensor) -> Tensor:
-        if not hasattr(self, "late"):
-            self.late = nn.Linear(WIDTH, WIDTH).double()
-        stream = self.late(self.words(words))
-        for block in self.blocks:
-            stream = block(stream)
-        return self.head(stream)
-
-
-_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin, Replaced, Warming)
-_OTHERS = (Twice, Remembering, Judging, Counting, Kept, Tied, Halves, Resting, Sparse, Annealed, Growing)
+_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin)
+_OTHERS = (Twice, Remembering, Judging, Tied, Halves, Resting, Sparse, Annealed)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in (*_ROWS, *_OTHERS)}

@@ -21,10 +21,10 @@ from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
+from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import from_the_leader
-from hasten.parallel.replicate.replicated import present_ranks
-from hasten.parallel.tensor.tensor_sharding import Split
-from hasten.training.over_ranks import whole_state
+from hasten.parallel.sharding import Split
+from hasten.training.state.sharded_state import whole_state
 from support.parallel.tensor_models import LENGTH, MODELS, WORDS
 from support.ranks.word_jobs import gone_on_from, job_on_words, loss
 
@@ -93,14 +93,15 @@ def held_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Tens
             run.step(batch)
             if run.steps == 5:
                 break
-        state = whole_state(run, run.state_dict())
+        state = whole_state(run.state_dict(), run.built.strategy.sharding, run.ranks)
     state = from_the_leader(lambda: state)  # who alone saves
     with prepare(word_job("dropping"), make_plan(**after)) as run:
         run.load_state_dict(state)
         for batch in run.batches():
             run.step(batch)
-        assert run.divided is not None
-        return [each.detach() for name, each in run.model.named_parameters() if name not in run.divided.splits]
+        splits = run.built.strategy.sharding.splits
+        assert splits
+        return [each.detach() for name, each in run.model.named_parameters() if name not in splits]
 
 
 def copied_teacher() -> list[Any]:
@@ -173,8 +174,8 @@ def refused(choices: Mapping[str, Any], changes: Mapping[str, str] | None = None
 
 def put_together(dim: int, parts: int) -> list[Tensor]:
     """A matrix whose shares the ranks gather, and the matrix."""
-    from hasten.parallel.replicate.replicated import present_ranks
-    from hasten.parallel.tensor.tensor_sharding import Share
+    from hasten.parallel.collectives import present_ranks
+    from hasten.parallel.sharding import Share
 
     whole, ranks = torch.arange(96.0).reshape(12, 8), present_ranks()
     share = Split(dim, parts).share(whole, ranks)

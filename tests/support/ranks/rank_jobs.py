@@ -182,13 +182,13 @@ def skipping_on_one_rank() -> dict[str, Any]:
         return mean * math.inf if calls == 2 and rank == ranks - 1 else mean
 
     with prepare(small_job(loss=loss, epochs=1)) as run:
-        run._step._scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        run.built.step.window.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         for batch in run.batches():
             run.step(batch)
         return {
-            "applied": run._step.skips.applied,
-            "skipped": run._step.skips.skipped,
-            "scale": run._step._scaler.get_scale(),
+            "applied": run.built.step.skips.applied,
+            "skipped": run.built.step.skips.skipped,
+            "scale": run.built.step.window.scaler.get_scale(),
             "weights": [parameter.detach().clone() for parameter in run.model.parameters()],
         }
 
@@ -225,7 +225,7 @@ def replaced_on_ranks(bad: tuple[int, ...], fails_at: int | None = None) -> dict
             train_run(run, collected)
         except (DataFailed, ValueError) as error:
             failed, notes = str(error), getattr(error, "__notes__", [])
-        state = run.state_dict()["replaced"]
+        state = run.state_dict()["batches"]["replaced"]
     told = [event.text for event in collected.events if isinstance(event, Noticed) and "replaced" in event.text]
     return {"told": told, "failed": failed, "notes": notes, "state": state}
 

@@ -13,7 +13,7 @@ import hasten
 from hasten.entry import prepare
 from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
-from hasten.training.over_ranks import whole_state
+from hasten.training.state.sharded_state import whole_state
 
 
 def loss(model: nn.Module, batch: Any) -> Loss:
@@ -53,7 +53,7 @@ def gone_on_from(
             run.step(batch)
             if run.steps == step:
                 break
-        state = whole_state(run, run.state_dict(), on_all=True)
+        state = whole_state(run.state_dict(), run.built.strategy.sharding, run.ranks, on_all=True)
     with prepare(job(), make_plan(**after)) as run:
         run.load_state_dict(state)
         for batch in run.batches():

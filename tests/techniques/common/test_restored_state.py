@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hasten.data.order.generator_states import set_state, state_of
+from hasten.data.order.randomness import generator_state, set_generator_state
 from hasten.techniques.activation_checkpointing import recompute_in_backward
 
 
@@ -31,13 +31,19 @@ def test_a_recomputed_block_draws_the_same_from_its_own_generator(kind):
             drawn = torch.rand((), generator=self.own[1]).item() if own_is_torchs else self.own[1].random()
             return torch.sin(self.linear(x) * drawn)
 
-    block, x, begun, gradients, ends = Noisy(), torch.randn(3, 6), state_of(generator), list[Tensor](), list[str]()
+    block, x, begun, gradients, ends = (
+        Noisy(),
+        torch.randn(3, 6),
+        generator_state(generator),
+        list[Tensor](),
+        list[str](),
+    )
     for recompute in (lambda block: None, recompute_in_backward):
-        set_state(generator, begun)
+        set_generator_state(generator, begun)
         recompute(block)
         block(x).sum().backward()
         gradients.append(block.linear.weight.grad.clone())
-        ends.append(str(state_of(generator)))
+        ends.append(str(generator_state(generator)))
         block.zero_grad()
     assert torch.equal(*gradients)
     assert ends[0] == ends[1]  # and it goes on from there

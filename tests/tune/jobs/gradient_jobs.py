@@ -182,13 +182,13 @@ def before_each_move(change: Callable[[Step], None]) -> Callable[[Setter], None]
 
 
 def zero_one(step: Step) -> None:
-    gradient = step._parameters[-1].grad
+    gradient = step.parameters[-1].grad
     assert gradient is not None
     gradient.zero_()
 
 
 def spoil_one(step: Step) -> None:
-    gradient = step._parameters[0].grad
+    gradient = step.parameters[0].grad
     assert gradient is not None
     gradient.view(-1)[0] += gradient.norm() / 5
 

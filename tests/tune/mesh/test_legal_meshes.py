@@ -215,7 +215,7 @@ def test_what_a_plan_cannot_say_together_is_no_mesh():
     found = planned_meshes(NEEDS, cluster(GB), beside=[compiled])
     assert not [each for each in found.legal if each.mesh.pipeline > 1 or each.mesh.tensor > 1]
     reasons = {str(each.mesh): each.reason for each in found.illegal}
-    told = "what is traced as a whole cannot be left in the middle of its forward pass"
+    told = "a traced model cannot be interrupted in the middle of its forward pass"
     assert told in reasons["data 4 × tensor 1 × pipeline 2"]
     for each in found.legal:
         assert conflicts([*choices_of(each), compiled]) == []

@@ -131,7 +131,7 @@ def test_a_model_that_does_not_follow_the_seed_is_told(tmp_path):
 
 def test_layers_behind_one_that_begins_with_zeros_are_judged_too(tmp_path, monkeypatch):
     answer = references(jobs.zeros_at_first(), tmp_path)
-    jobs.before_each_move(lambda step: step._parameters[0].grad.mul_(1.5))(monkeypatch.setattr)
+    jobs.before_each_move(lambda step: step.parameters[0].grad.mul_(1.5))(monkeypatch.setattr)
     found = judged(jobs.zeros_at_first(), (str(tmp_path), answer), Plan())
     assert "words.weight" in found["reason"]
     assert not found["passes"]

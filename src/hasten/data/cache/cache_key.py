@@ -2,86 +2,117 @@
 
 A steady data set is described by its class and its attributes, down through containers and objects:
 
-| found | what of it counts |
+| found | part of the key |
 |---|---|
-| numbers, text, bytes, None, ranges, enums, dtypes | the value |
+| numbers, text, bytes, None, dtypes | the value |
 | a path, as a Path or as text: of a file | name, size, time of last change (ns) |
 | … of a folder | those of every file below it |
-| arrays, tensors, pictures | dtype, shape, content; of a file's memory map, the file |
+| arrays and tensors | dtype, shape, content; of a file's memory map, the file |
 | functions, and classes of objects | qualified name and the text of their module; version, of an installed package |
-| … a function's defaults and closure, a partial's arguments | as attributes |
+| … a function's defaults and closure | as attributes |
+| any other object | what pickle would store of it, as attributes |
 
 `cache_key() -> str` of a data set, or of any object in it, stands for the whole object. What cannot be described (an
 open file, a lock, a generator) is refused with its place.
 
-What this simple form gave up: a helper module that the data set's module imports is not followed. After a change there,
-raise `Augmented(…, version=2)`. And a file that is changed without changing its size, and is given its old time, is
-missed: to read a hundred gigabytes before every run would cost what the cache saves.
+A module that the data set's module imports is not followed. After a change there, raise `Augmented(…, version=2)`. A
+file that is changed without changing its size, and is given its old time, is not noticed: to read all files before
+every run would cost what the cache saves.
 """
 
 from __future__ import annotations
 
-import datetime
-import enum
+import copyreg
 import functools
 import hashlib
-import io
+import linecache
 import os
-import random
-import re
 import stat
 import sys
+import sysconfig
 import types
-import uuid
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from pathlib import PurePath
+from importlib import metadata
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hasten.data.cache.cache_key_folders import REMEDY, Listed, lines_below
-from hasten.data.cache.code_text import text_of_module, version_of
-from hasten.data.order.generator_states import is_generator
-from hasten.errors import DataFailed
+from hasten.data.order.randomness import is_generator
+from hasten.errors import DataFailed, StorageFailed
 from hasten.facts.job import describe
 
 DECIDING = ("torch", "numpy", "pillow", "simplejpeg")  # packages that decide what a decoded sample is
+REMEDY = "give the data set a method cache_key() -> str that changes whenever its samples do"
 
-_VALUES = (
-    *(int, float, complex, bool, bytes, bytearray, type(None), type(Ellipsis), range, slice, np.generic, np.dtype),
-    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, Decimal, Fraction, uuid.UUID),
-    *(torch.dtype, torch.device, torch.memory_format, torch.layout, re.Pattern),
-)
-_NO_PLACES = ("/", ".", "..")  # text that is hardly ever meant as the folder that it names
-_BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, np.ufunc)
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_VALUES = (int, float, complex, bool, bytes, bytearray, type(None), type(Ellipsis), range, np.dtype, torch.dtype)
+_NO_PATHS = ("/", ".", "..")  # text that is hardly ever meant as the folder that it names
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a data set tells of itself."""
+class Listed:
+    """A folder whose files are part of a key, and where in the data set its path was found."""
 
-    key: str  # 32 hexadecimal digits
-    listed: tuple[Listed, ...]  # the folders whose files all count
+    path: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    text: str  # 32 hexadecimal digits
+    listed: tuple[Listed, ...]  # the folders whose files are all part of it
 
 
 def key_of(dataset: Any, schema: int) -> str:
     """32 hexadecimal digits. Raises DataFailed, naming the place, for what cannot be described."""
-    return told_by(dataset, schema).key
+    return described(dataset, schema).text
 
 
-def told_by(dataset: Any, schema: int, version: int = 0) -> Told:
-    """The key, and the folders that it was made of. version: of what the key does not see, raised by the user. Raises
-    what key_of does."""
+def described(dataset: Any, schema: int, version: int = 0) -> CacheKey:
+    """version: of what the key does not see, raised by the user. Raises what key_of does."""
     description = _Description()
     description.add(schema, version, sys.byteorder, len(dataset), *((name, version_of(name)) for name in DECIDING))
     description.visit(dataset, type(dataset).__name__)
-    return Told(description.digest.hexdigest()[:32], tuple(description.listed))
+    return CacheKey(description.digest.hexdigest()[:32], tuple(description.listed))
+
+
+def check_outside(caches: Path, listed: Sequence[Listed]) -> None:
+    """Raises StorageFailed when caches would lie in a folder whose files are part of their names: each cache would
+    change the next run's key."""
+    for folder in listed:
+        if caches.resolve().is_relative_to(Path(folder.path).resolve()):
+            what = f"it lies in the folder {folder.path}, whose files are part of the cache's key ({folder.place})"
+            fix = "name a cache folder outside of it, or let the data set hold only the paths that it reads"
+            raise StorageFailed(what, where=str(caches), fix=fix)
+
+
+@functools.cache
+def version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def text_of_module(name: str | None) -> str | None:
+    """A digest of a module's text, or the version of its package; None where the text is not found."""
+    top = (name or "builtins").partition(".")[0]
+    if top in sys.stdlib_module_names and name != "__main__":
+        return f"python {sys.version_info.major}.{sys.version_info.minor}"
+    file = getattr(sys.modules.get(name or ""), "__file__", None)
+    if file is None:
+        return None
+    if top != "hasten" and file.startswith(_INSTALLED):
+        return f"{top} {version_of(top)}"
+    try:
+        text = Path(file).read_bytes()
+    except OSError:
+        text = "".join(linecache.getlines(file)).encode()
+    return hashlib.sha256(text).hexdigest() if text else None
 
 
 class _Description:
@@ -101,9 +132,6 @@ class _Description:
         if isinstance(value, str | PurePath):
             self.add(str(value))
             self._path(str(value), place)
-        elif isinstance(value, enum.Enum):
-            self._code(type(value), place)
-            self.add(value.name)
         elif isinstance(value, _VALUES):
             self.add(value)
         elif id(value) in self._seen and not isinstance(value, tuple | frozenset):  # equal ones may be one object
@@ -114,48 +142,30 @@ class _Description:
 
     def _visit_parts(self, value: Any, place: str) -> None:
         if callable(own := getattr(value, "cache_key", None)) and not isinstance(value, type):
-            self._said(own(), value, place)
+            self._own_key(own(), value, place)
         elif isinstance(value, np.ndarray):
             self._array(value, place)
         elif isinstance(value, Tensor):
             self._tensor(value, place)
-        elif _is_picture(value):
-            self.add(value.mode, value.size, value.tobytes(), value.getpalette())
         elif isinstance(value, type):
             self._code(value, place)
         elif isinstance(value, types.FunctionType):
-            self._code(value, place)
-            self.visit(value.__defaults__, f"{place}'s defaults")
-            self.visit(value.__kwdefaults__, f"{place}'s defaults")
-            self.visit([*_cells_of(value)], f"{place}'s closure")
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__func__, place)
-            self.visit(value.__self__, f"{place}.__self__")
-        elif isinstance(value, functools.partial):
-            self.visit([value.func, value.args, value.keywords], place)
-        elif isinstance(value, _BUILT_IN):
-            self.add(getattr(value, "__module__", None), value.__name__)
-            self.visit(_owner_of(value), f"{place}.__self__")
+            self._function(value, place)
         elif isinstance(value, types.ModuleType):
             self.add(value.__name__, text_of_module(value.__name__))
-        else:
-            self._container(value, place)
-
-    def _container(self, value: Any, place: str) -> None:
-        if isinstance(value, Mapping):
+        elif type(value) in (list, tuple):
+            self._sequence(value, place)
+        elif type(value) is dict:
             self.add(len(value))
             for key, item in value.items():
                 self.visit(key, f"{place}, key {describe(key)}")
                 self.visit(item, f"{place}[{key!r}]")
-            self.visit(getattr(value, "default_factory", None), f"{place}.default_factory")
         elif isinstance(value, set | frozenset):
             self._set(value, place)
-        elif isinstance(value, list | tuple | deque):
-            self._sequence(value, place)
-        if type(value) not in (dict, list, tuple, set, frozenset, deque):
+        else:
             self._object(value, place)
 
-    def _sequence(self, value: Any, place: str) -> None:
+    def _sequence(self, value: Sequence[Any], place: str) -> None:
         self.add(len(value))
         if len(value) > 64 and set(map(type, value)) <= {int, float, bool}:
             self.add([*value])  # as indices are: millions of them, in one go
@@ -163,7 +173,7 @@ class _Description:
         for number, item in enumerate(value):
             self.visit(item, f"{place}[{number}]")
 
-    def _set(self, value: Any, place: str) -> None:
+    def _set(self, value: set[Any] | frozenset[Any], place: str) -> None:
         """Its order changes from process to process."""
         digests = list[str]()
         for item in value:
@@ -193,7 +203,7 @@ class _Description:
 
     def _path(self, path: str, place: str) -> None:
         """Nothing for text that is no path of anything."""
-        if not path or path in _NO_PLACES or len(path) > 4096 or "\0" in path:
+        if not path or path in _NO_PATHS or len(path) > 4096 or "\0" in path:
             return
         try:
             about = os.stat(path)
@@ -203,73 +213,98 @@ class _Description:
             self.add("file", about.st_size, about.st_mtime_ns)
         elif path not in (each.path for each in self.listed):
             self.listed.append(Listed(path, place))
-            for line in lines_below(path, place):
-                self.digest.update(line)
+            try:
+                for name, size, changed in entries_below(path):
+                    line = f"{len(name)}:{name}:{size}:{changed};"
+                    self.digest.update(line.encode("utf-8", "surrogateescape"))
+            except OSError as error:
+                what = f"{place} is the folder {path}, which cannot be listed: {error.strerror}: {error.filename}"
+                raise DataFailed(what, fix="make it readable") from None
 
     def _code(self, value: Any, place: str) -> None:
         """The text of a whole module rather than of one function: it holds what the function calls, too."""
         text = text_of_module(value.__module__)
         if text is None:
-            raise DataFailed(f"{place} is {describe(value)}, whose source text is not to be found", fix=REMEDY)
+            raise DataFailed(f"{place} is {describe(value)}, whose source text is not found", fix=REMEDY)
         self.add(value.__module__, value.__qualname__, text)
         if isinstance(value, type):
             for base in value.__mro__[1:]:
                 self.add(base.__module__, base.__qualname__, text_of_module(base.__module__))
 
-    def _object(self, value: Any, place: str) -> None:
-        self._code(type(value), place)
-        if not _shows_its_state(value):
-            raise _unknown(value, place)
-        for name in sorted({*getattr(value, "__dict__", {}), *_slots_of(type(value))}):
-            if hasattr(value, name):
+    def _function(self, value: types.FunctionType, place: str) -> None:
+        self._code(value, place)
+        self.visit(value.__defaults__, f"{place}'s defaults")
+        self.visit(value.__kwdefaults__, f"{place}'s defaults")
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            try:
+                self.visit(cell.cell_contents, f"{place}'s closure, {name}")
+            except ValueError:  # it has no value yet
                 self.add(name)
-                self.visit(getattr(value, name), f"{place}.{name}")
 
-    def _said(self, said: Any, value: Any, place: str) -> None:
-        if not isinstance(said, str):
-            raise DataFailed(f"{place}.cache_key() gave {describe(said)}", fix="let it return text")
-        self.add(type(value).__module__, said)
+    def _object(self, value: Any, place: str) -> None:
+        """By what pickle stores of it: the function that rebuilds it, its arguments, its state, and its items."""
+        self._code(type(value), place)
+        if isinstance(value, Iterator) or is_generator(value):  # reading changes them
+            raise _unknown(value, place)
+        reduce = copyreg.dispatch_table.get(type(value))
+        try:
+            reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
+        except Exception:  # a lock, an open file; and whatever a class of the user's raises
+            raise _unknown(value, place) from None
+        if isinstance(reduced, str):
+            self.add(getattr(value, "__module__", None), reduced)
+            return
+        rebuild, arguments, state, *items = [*reduced, None][: max(len(reduced), 3)]
+        self.add(getattr(rebuild, "__qualname__", ""))
+        for argument in arguments:
+            if argument is not type(value):
+                self.visit(argument, place)
+        parts = [part for part in (state if isinstance(state, tuple) else (state,)) if part is not None]
+        for part in parts:
+            if isinstance(part, dict):
+                for name in sorted(part, key=str):
+                    self.add(name)
+                    self.visit(part[name], f"{place}.{name}")
+            else:
+                self.visit(part, place)
+        for part in items:
+            self.visit(None if part is None else [*part], place)
+
+    def _own_key(self, key: Any, value: Any, place: str) -> None:
+        if not isinstance(key, str):
+            raise DataFailed(f"{place}.cache_key() returned {describe(key)}", fix="let it return text")
+        self.add(type(value).__module__, key)
 
 
 def _unknown(value: Any, place: str) -> DataFailed:
-    return DataFailed(f"{place} is {describe(value)}, and a change of it could not be seen", fix=REMEDY)
+    return DataFailed(f"{place} is {describe(value)}, and a change of it could not be noticed", fix=REMEDY)
 
 
-def _is_picture(value: Any) -> bool:
-    image = sys.modules.get("PIL.Image")
-    return image is not None and isinstance(value, image.Image)
-
-
-def _cells_of(function: types.FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # it has no value yet
-            yield None
-
-
-def _slots_of(kind: type) -> Iterator[str]:
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        yield from (
-            name
-            for name in ((slots,) if isinstance(slots, str) else slots)
-            if not (name.startswith("__") or name == "__weakref__")
-        )
-
-
-def _owner_of(built_in: Any) -> Any:
-    owner = getattr(built_in, "__self__", None)
-    return None if isinstance(owner, types.ModuleType) else owner
-
-
-def _shows_its_state(value: Any) -> bool:
-    """Whether attributes and items are all of it: not of what Python cannot copy, such as a lock, and not of files,
-    iterators and generators."""
-    if isinstance(value, io.IOBase | Iterator | random.Random) or is_generator(value):
-        return False
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link to one; a link in a circle, which the system refuses to follow, is none."""
     try:
-        value.__reduce_ex__(4)
-    except TypeError:
+        return entry.is_dir()
+    except OSError:
         return False
-    return True
+
+
+def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Relative name, size and time of last change (ns) of every file below a folder, sorted within each folder."""
+    waiting, met = [folder], set[tuple[int, int]]()
+    while waiting:
+        here = waiting.pop()
+        about = os.stat(here)
+        if (about.st_dev, about.st_ino) in met:
+            continue  # a link back
+        met.add((about.st_dev, about.st_ino))
+        with os.scandir(here) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if is_folder(entry):
+                waiting.append(entry.path)
+                continue
+            try:
+                about = entry.stat()
+            except OSError:
+                about = entry.stat(follow_symlinks=False)  # a link to nothing, or to where nobody may look
+            yield os.path.relpath(entry.path, folder), about.st_size, about.st_mtime_ns

@@ -1,11 +1,9 @@
-"""Samples read with a proof that they are always the same: what a cache, memory or shards may keep of a data set.
+"""Samples read with a check that they are always the same: what a cache, memory or shards may store of a data set.
 
-Before each sample the global generators are seeded with the same number, and after it each must give the number that
-follows: whoever drew, or seeded, moved it. What draws from a generator of its own is not seen so; therefore samples
-spread over the data set are also read twice, under different seeds, and must be equal bit for bit. Neither proves it
-for every sample and for ever; together they find what data sets do in practice.
-
-A sample that cannot be read is told apart from these: whoever reads may go on without it.
+The global generators are seeded before each sample and must give the same next number after it: a sample that draws, or
+seeds, changes it. Draws from a generator of the data set's own are not seen so; therefore samples spread over the data
+set are also read twice, under different seeds, and must be equal bit for bit. Neither proves it for every sample;
+together they find what data sets do in practice.
 """
 
 from __future__ import annotations
@@ -15,23 +13,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
-from hasten.data.cache.sample_format import CannotKeep, Packed, difference, packed
+from hasten.data.cache.sample_format import CannotStore, Packed, packed
 from hasten.data.loading.bad_samples import may_be_replaced
-from hasten.data.loading.data_errors import kind_of, reason_of, their_frame
+from hasten.data.loading.data_errors import kind_of, reason_of, users_frame
 from hasten.data.order.randomness import reseed, undisturbed
 from hasten.errors import RAISED, DataFailed, HastenError, StorageFailed
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
-_APART = (
-    "leave out what draws, and add it around: hasten.Augmented(dataset, transform); what is random and always the same "
-    "may draw from a generator of its own"
-)
+_APART = "move what draws out of it, into a transform around it: hasten.Augmented(dataset, transform)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,76 +36,72 @@ class Estimate:
 
 
 class Unreadable(Exception):
-    """The data set raised when a sample was read, which another may stand in for (bad_samples.py).
-
-    reason: what was raised, as it is told of a sample that is read where nothing is kept.
-    """
+    """The data set raised when a sample was read, and another sample may replace it (bad_samples.py)."""
 
     def __init__(self, index: int, raised: BaseException) -> None:
         super().__init__(index)
         self.index, self.reason, self._raised = index, reason_of(raised), raised
 
-    def stop(self) -> NoReturn:
-        """Raise what to end with where nothing stands in."""
-        raise self._raised if isinstance(self._raised, HastenError) else _named(self.index, self._raised)
-
-    def kept(self) -> DataFailed:
-        """What to raise in place of the sample ever after, so that it is told in the same words as now."""
-        raised = self._raised
-        if isinstance(raised, HastenError):
-            return DataFailed(raised.what, where=raised.where, fix=raised.fix)
-        return DataFailed(self.reason, fix=f"look at {their_frame(raised)}; {_alone(self.index)}")
-
-
-OnBad = Callable[[Unreadable], None]
+    def error(self) -> HastenError:
+        """The error to raise where no sample replaces it."""
+        return self._raised if isinstance(self._raised, HastenError) else _named(self.index, self._raised)
 
 
 def _named(index: int, raised: BaseException) -> HastenError:
     what = f"sample {index} could not be read: {reason_of(raised)}"
-    error = kind_of(raised)(what, where=their_frame(raised), fix=_alone(index))
+    error = kind_of(raised)(what, where=users_frame(raised), fix=f"read it alone, as dataset[{index}]")
     error.__cause__ = raised
     return error
-
-
-def _alone(index: int) -> str:
-    return f"read it alone, as dataset[{index}]"
 
 
 class SteadyReader:
     """Reads samples of a map-style data set inside `undisturbed()`.
 
-    Raises DataFailed, naming the sample, for one that draws random numbers, is not the same twice or cannot be kept,
-    and Unreadable for one that cannot be read. StorageFailed and a lack of memory are no fault of the sample's.
+    Raises DataFailed, naming the sample, for one that draws random numbers, is not the same twice or cannot be stored,
+    and Unreadable for one that cannot be read. StorageFailed and a lack of memory are not errors of the sample.
 
-    kept_as: (index, sample) -> what is kept of a sample, where that is not the sample itself.
+    stored_as: (index, sample) -> what is stored of a sample, where that is not the sample itself.
     """
 
-    def __init__(self, dataset: Any, kept_as: Callable[[int, Any], Any] = lambda index, sample: sample) -> None:
-        self.dataset, self._kept_as = dataset, kept_as
+    def __init__(self, dataset: Any, stored_as: Callable[[int, Any], Any] = lambda index, sample: sample) -> None:
+        self.dataset, self._stored_as = dataset, stored_as
         self._next = [_after(seed) for seed in _SEEDS]
 
     def read(self, index: int, turn: int = 0) -> Any:
-        """turn: the first or the second one, 0 or 1, of which each has its seed."""
+        """turn: the first or the second reading, 0 or 1; each has a seed of its own."""
         reseed(_SEEDS[turn])
         sample = self._read(index)
-        if drew := self._who_drew(turn):
-            raise _may_be_another(f"sample {index} draws", drew)
+        self._check_draws(f"sample {index} draws", turn)
         return sample
 
     def packed(self, index: int, turn: int = 0) -> Packed:
         return self._packed(index, self.read(index, turn))
 
-    def packed_unwatched(self, index: int) -> Packed:
-        """For many threads at once, which share the generators: inside `watched()`."""
+    def packed_unseeded(self, index: int) -> Packed:
+        """For many threads at once, which share the generators: inside `seeded_once()`."""
         return self._packed(index, self._read(index))
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Raises DataFailed where any of the samples that are read meanwhile draws random numbers."""
+    def seeded_once(self) -> Iterator[None]:
+        """Raises DataFailed where any of the samples that are read inside draws random numbers."""
         reseed(_SEEDS[0])
         yield
-        if drew := self._who_drew(0):
-            raise _may_be_another("one of its samples draws", drew)
+        self._check_draws("one of its samples draws", 0)
+
+    def check_spread(self) -> Estimate:
+        """Read some samples twice, the first and the last among them; raises DataFailed when one is not the same."""
+        last = len(self.dataset) - 1
+        spread = sorted({at * last // (SPREAD - 1) for at in range(SPREAD)})
+        seconds, size = 0.0, 0
+        for index in spread:
+            started = time.perf_counter()
+            once = self.packed(index)
+            seconds, size = seconds + time.perf_counter() - started, size + len(once.values)
+            again = self.packed(index, 1)
+            if once != again:
+                raise not_the_same(index, "its values differ" if once.form == again.form else "its parts differ")
+        share = len(self.dataset) / len(spread)
+        return Estimate(seconds=seconds * share, bytes=int(size * share))
 
     def _read(self, index: int) -> Any:
         try:
@@ -122,63 +113,24 @@ class SteadyReader:
                 raise
             raise _named(index, error) from error
 
-    def _who_drew(self, turn: int) -> str | None:
-        """Whose generator does not give the number that follows its seed."""
-        names = zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True)
-        return next((name for name, found, wanted in names if found != wanted), None)
-
     def _packed(self, index: int, read: Any) -> Packed:
         try:
-            return packed(self._kept_as(index, read))
-        except CannotKeep as error:
-            raise DataFailed(f"sample {index}{error.place} {error.what}, which cannot be kept", fix=error.fix) from None
+            return packed(self._stored_as(index, read))
+        except CannotStore as error:
+            what = f"sample {index}{error.place} {error.what}, which cannot be stored"
+            raise DataFailed(what, fix=error.fix) from None
 
-    def prove_spread(self, rows: np.ndarray | None = None, on_bad: OnBad | None = None) -> Estimate:
-        """Read some samples twice, the first and the last among them; raises DataFailed when one is not the same, and
-        when none of them can be read.
-
-        rows: int64, of which samples they are taken; None: of all.
-        on_bad: called with one that cannot be read, which is then left out; None: it is raised.
-        """
-        last = len(self.dataset if rows is None else rows) - 1
-        places = {at * last // (SPREAD - 1) for at in range(SPREAD)}
-        spread = sorted(places if rows is None else {int(rows[place]) for place in places})
-        seconds, size, good, why = 0.0, 0, 0, ""
-        for index in spread:
-            started = time.perf_counter()
-            try:
-                once = self.packed(index)
-                taken = time.perf_counter() - started
-                _check_same(index, once, self.packed(index, 1))
-            except Unreadable as bad:
-                if on_bad is None:
-                    raise
-                on_bad(bad)
-                why = f"sample {index}: {bad.reason}"
-                continue
-            seconds, size, good = seconds + taken, size + len(once.values), good + 1
-        if not good:
-            what = (
-                f"none of {len(spread)} samples, spread over those that are wanted, could be read; the last was {why}"
-            )
-            raise DataFailed(what, fix="look at the path and at the files")
-        share = len(self.dataset) / good
-        return Estimate(seconds=seconds * share, bytes=int(size * share))
-
-
-def _may_be_another(who_draws: str, generator: str) -> DataFailed:
-    what = f"{who_draws} from {generator}'s global generator, so it may be another one each time"
-    return DataFailed(what, fix=_APART)
+    def _check_draws(self, who_draws: str, turn: int) -> None:
+        """Raises DataFailed where a generator does not give the number that follows its seed."""
+        for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True):
+            if found != wanted:
+                what = f"{who_draws} from {name}'s global generator, so it may be different each time"
+                raise DataFailed(what, fix=_APART)
 
 
 def not_the_same(index: int, how: str) -> DataFailed:
-    """The error for a sample that is another one when it is read again."""
+    """The error for a sample that is different when it is read again."""
     return DataFailed(f"sample {index}, read twice, is not the same: {how}", fix=_APART)
-
-
-def _check_same(index: int, once: Packed, again: Packed) -> None:
-    if once != again:
-        raise not_the_same(index, difference(again.form, once.form) or "its values differ")
 
 
 def _after(seed: int) -> tuple[float, float, float]:

@@ -1,31 +1,31 @@
 """A sample as bytes, and the same sample again.
 
-A sample is a form, numbers and values. The *form* says what it is made of: tuples, lists, dictionaries, and at their
-ends tensors, arrays, numbers, text or pictures with their types. Every sample of a cache has the same form, so it is
-kept once. The *numbers* are what may differ: shapes, strides, lengths. The *values* are plain bytes, each beginning at
-a multiple of 64, so that it can be looked at where it lies.
+A sample is a form, numbers and values. The *form* says what it is made of: tuples, lists, dictionaries, and as their
+leaves tensors, arrays, numbers, text or images with their types. Every sample of a cache has the same form, so it is
+stored once. The *numbers* may differ: shapes and lengths. The *values* are plain bytes, each beginning at a multiple of
+64, so that an array can be used where it lies.
 
-This is a format of its own because the others lose something. Pickle runs what a file says; npy holds one array;
-safetensors has no text, no nesting and no None. What was given up: subclasses (named tuples, tensors of torchvision)
-are refused, since to restore them would be to import what a file names.
+The other formats lose something: pickle runs what a file says; npy holds one array; safetensors has no text, no nesting
+and no None. Subclasses (named tuples, tensors of torchvision) are refused: to restore them, code that a file names
+would have to be imported.
 
-Here samples are taken apart; cache_unpacker.py puts them together.
-
-| kept | comes back as |
+| stored | comes back as |
 |---|---|
-| torch.Tensor on the CPU, dense, without gradient | the same dtype, shape and strides |
-| numpy.ndarray and NumPy's own numbers, of bool, int, float or complex | the same dtype, shape and strides |
+| torch.Tensor on the CPU, dense, without gradient | the same dtype and shape, contiguous |
+| numpy.ndarray and NumPy's own numbers, of bool, int, float or complex | the same dtype and shape, contiguous |
 | int (64 bits), float, complex, bool, None, str, bytes | the same |
-| PIL images | a plain Image of the same mode, size, pixels and palette; its `info` is not kept |
+| PIL images in the modes of BANDS | a plain Image of the same mode, size and pixels; its `info` is not stored |
 
-An array whose elements do not lie side by side (a slice with steps) comes back contiguous, with the same elements.
+Reading is done for every sample of every epoch, so whatever follows from the form alone is computed once.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,26 +37,13 @@ from hasten.facts.job import describe
 ALIGNMENT = 64  # bytes: a cache line, and what torch's allocator gives
 Form = list[Any]  # what JSON can hold: a kind, and what belongs to it
 
-MODES = {  # bands and the type of each, by Pillow's names; "1" is kept as one byte a pixel
-    "1": (1, "|u1"),
-    "L": (1, "|u1"),
-    "P": (1, "|u1"),
-    "LA": (2, "|u1"),
-    "RGB": (3, "|u1"),
-    "YCbCr": (3, "|u1"),
-    "LAB": (3, "|u1"),
-    "HSV": (3, "|u1"),
-    "RGBA": (4, "|u1"),
-    "CMYK": (4, "|u1"),
-    "I;16": (1, "<u2"),
-    "I": (1, "=i4"),
-    "F": (1, "=f4"),
-}
-MODE_NAMES = tuple(MODES)
+BANDS = {"L": 1, "LA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "CMYK": 4, "I;16": 1, "I": 1, "F": 1}
+_WIDE_MODES = {"I;16": "<u2", "I": "=i4", "F": "=f4"}  # and their dtypes; a band of all other modes is one byte
+_PLAIN = {"int": "<q", "float": "<d", "complex": "<2d", "bool": "<?"}
 _ORIENTATION = 0x0112  # of EXIF
 
 
-class CannotKeep(Exception):
+class CannotStore(Exception):
     """A value that has no place in the format: where in the sample, what it is, and what to do."""
 
     def __init__(self, place: str, what: str, fix: str) -> None:
@@ -72,36 +59,14 @@ class Packed:
 
 
 def packed(sample: Any) -> Packed:
-    """Take a sample apart. Raises CannotKeep."""
+    """The sample as bytes. Raises CannotStore."""
     numbers: list[int] = []
     parts: list[bytes] = []
     form = _taken_apart(sample, "", numbers, parts)
     return Packed(form, tuple(numbers), b"".join(part + bytes(-len(part) % ALIGNMENT) for part in parts))
 
 
-def difference(form: Form, other: Form, place: str = "") -> str | None:
-    """Where two forms differ, and how, in words; None when they are the same."""
-    if form == other:
-        return None
-    if form[0] == other[0] == "dict" and [key for key, _ in form[1]] == [key for key, _ in other[1]]:
-        pairs = [(f"{place}[{key!r}]", mine, its) for (key, mine), (_, its) in zip(form[1], other[1], strict=True)]
-    elif form[0] == other[0] and form[0] in ("tuple", "list") and len(form[1]) == len(other[1]):
-        pairs = [(f"{place}[{at}]", mine, its) for at, (mine, its) in enumerate(zip(form[1], other[1], strict=True))]
-    else:
-        return f"{place or 'it'} is {_in_words(form)}, and was {_in_words(other)}"
-    return next(found for where, mine, its in pairs if (found := difference(mine, its, where)) is not None)
-
-
-def _in_words(form: Form) -> str:
-    kind = form[0]
-    if kind in ("tensor", "array"):
-        return f"{'a tensor' if kind == 'tensor' else 'an array'} of {form[1]} with {form[2]} dimensions"
-    if kind == "dict":
-        return f"a dictionary with the keys {', '.join(repr(key) for key, _ in form[1])}"
-    return f"a {kind} of {len(form[1])}" if kind in ("tuple", "list") else kind
-
-
-# ── taking apart ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _taken_apart(value: Any, place: str, numbers: list[int], parts: list[bytes]) -> Form:
@@ -112,12 +77,16 @@ def _taken_apart(value: Any, place: str, numbers: list[int], parts: list[bytes])
     if kind is dict:
         for key in value:
             if type(key) not in (str, int):
-                raise CannotKeep(place, f"has the key {describe(key)}", "let keys be text or whole numbers")
+                raise CannotStore(place, f"has the key {describe(key)}", "let keys be text or whole numbers")
         return ["dict", [[key, _taken_apart(item, f"{place}[{key!r}]", numbers, parts)] for key, item in value.items()]]
     if kind is Tensor:
         return _tensor_apart(value, place, numbers, parts)
     if kind is np.ndarray or kind is np.memmap:
-        return _array_apart(np.asarray(value), place, numbers, parts)
+        if value.dtype.kind not in "biufc":
+            raise CannotStore(place, f"is an array of {value.dtype}", "return arrays of numbers")
+        numbers.extend(value.shape)
+        parts.append(value.tobytes())
+        return ["array", value.dtype.str, value.ndim]
     if kind is str or kind is bytes:
         data = value.encode("utf-8", "surrogatepass") if kind is str else value
         numbers.append(len(data))
@@ -128,77 +97,213 @@ def _taken_apart(value: Any, place: str, numbers: list[int], parts: list[bytes])
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         parts.append(value.tobytes())
         return ["scalar", value.dtype.str]
-    if kind in PLAIN:
+    if kind.__name__ in _PLAIN and kind.__module__ == "builtins":
         return _number_apart(value, place, parts)
-    image = sys.modules.get("PIL.Image")  # a sample can be a picture only where Pillow was loaded
+    image = sys.modules.get("PIL.Image")  # a sample can be an image only where Pillow was loaded
     if image is not None and isinstance(value, image.Image):
         return _image_apart(value, place, numbers, parts)
-    raise CannotKeep(
-        place, f"is {describe(value)}", "return tensors, arrays, numbers, text, pictures, plain containers"
-    )
-
-
-PLAIN = {int: "<q", float: "<d", complex: "<2d", bool: "<?"}
+    raise CannotStore(place, f"is {describe(value)}", "return tensors, arrays, numbers, text, images, plain containers")
 
 
 def _number_apart(value: Any, place: str, parts: list[bytes]) -> Form:
-    kind = type(value)
+    kind = type(value).__name__
     try:
-        parts.append(struct.pack(PLAIN[kind], *((value.real, value.imag) if kind is complex else (value,))))
+        parts.append(struct.pack(_PLAIN[kind], *((value.real, value.imag) if kind == "complex" else (value,))))
     except struct.error:
-        raise CannotKeep(place, f"is {describe(value)}, which 64 bits do not hold", "return it as text") from None
-    return [kind.__name__]
+        raise CannotStore(place, f"is {describe(value)}, which 64 bits do not hold", "return it as text") from None
+    return [kind]
 
 
 def _tensor_apart(tensor: Tensor, place: str, numbers: list[int], parts: list[bytes]) -> Form:
     if tensor.layout is not torch.strided or not tensor.is_cpu or tensor.requires_grad or tensor.is_quantized:
-        raise CannotKeep(
-            place,
-            f"is a tensor on {tensor.device} ({tensor.layout}, requires_grad={tensor.requires_grad})",
-            "return dense tensors on the CPU, detached",
-        )
-    tensor = tensor.resolve_conj().resolve_neg()
-    order = _order(tensor.stride())
-    if not tensor.permute(order).is_contiguous():
-        tensor, order = tensor.contiguous(), range(tensor.dim())
-    numbers.extend((*tensor.shape, *tensor.stride()))
-    parts.append(tensor.permute(tuple(order)).reshape(-1).view(torch.uint8).numpy().tobytes())
+        what = f"is a tensor on {tensor.device} ({tensor.layout}, requires_grad={tensor.requires_grad})"
+        raise CannotStore(place, what, "return dense tensors on the CPU, detached")
+    numbers.extend(tensor.shape)
+    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    parts.append(flat.view(torch.uint8).numpy().tobytes())
     return ["tensor", str(tensor.dtype).removeprefix("torch."), tensor.dim()]
 
 
-def _array_apart(array: np.ndarray, place: str, numbers: list[int], parts: list[bytes]) -> Form:
-    if array.dtype.kind not in "biufc":
-        raise CannotKeep(place, f"is an array of {array.dtype}", "return arrays of numbers")
-    order = _order(array.strides)
-    if not array.transpose(order).flags.c_contiguous or any(stride < 0 for stride in array.strides):
-        array = np.ascontiguousarray(array).reshape(array.shape)  # the first makes one dimension of none
-        order = tuple(range(array.ndim))
-    numbers.extend((*array.shape, *array.strides))
-    parts.append(array.transpose(order).tobytes())
-    return ["array", array.dtype.str, array.ndim]
-
-
-def _order(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions from the one with the widest stride to the one with the narrowest."""
-    return tuple(sorted(range(len(strides)), key=lambda at: (-strides[at], at)))
-
-
 def _image_apart(image: Any, place: str, numbers: list[int], parts: list[bytes]) -> Form:
-    if image.mode not in MODES:
-        raise CannotKeep(place, f"is a picture of mode {image.mode}", 'convert it first: image.convert("RGB")')
-    if "transparency" in image.info:
-        raise CannotKeep(place, "is a picture with a transparent colour", 'convert it first: image.convert("RGBA")')
+    if image.mode not in BANDS or "transparency" in image.info:
+        fix = 'convert it first: image.convert("RGB"), or numpy.asarray(image) for the numbers of a palette'
+        raise CannotStore(place, f"is an image of mode {image.mode}, or with a transparent colour", fix)
     if image.getexif().get(_ORIENTATION, 1) != 1:
-        # A cache keeps pixels, not EXIF: whoever turned it later would find nothing to turn.
+        # A cache stores pixels, not EXIF: a later transpose would find no orientation.
         fix = "turn it in the steady part: PIL.ImageOps.exif_transpose(image)"
-        raise CannotKeep(place, "is a picture that its EXIF data says to turn", fix)
+        raise CannotStore(place, "is an image that its EXIF data says to turn", fix)
     image.load()
-    colours, palette = ("", b"")
-    if image.mode == "P":
-        colours, palette = image.palette.mode, bytes(image.getpalette(image.palette.mode))
-        if colours not in ("RGB", "RGBA"):
-            raise CannotKeep(place, f"is a picture with a palette of {colours}", 'convert it: image.convert("RGB")')
-    pixels = image.convert("L").tobytes() if image.mode == "1" else image.tobytes()
-    numbers.extend((image.height, image.width, MODE_NAMES.index(image.mode), len(colours), len(palette)))
-    parts.extend((pixels, palette))
-    return ["image"]
+    numbers.extend((image.height, image.width))
+    parts.append(image.tobytes())
+    return ["image", image.mode]
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """How one leaf of a form is read.
+
+    numbers: how many of a sample's numbers are for it. taken: bytes of its values, from these numbers.
+    view: (numbers, values, start) -> the leaf, where it lies in `values` (uint8). copy: of it, with its own memory.
+    """
+
+    numbers: int
+    taken: Callable[[list[int]], int]
+    view: Callable[[list[int], np.ndarray, int], Any]
+    copy: Callable[[Any], Any]
+
+
+class Unpacker:
+    """Restores samples of one form. numbers: how many whole numbers each sample has in the index.
+
+    Raises ValueError for a form that `packed` cannot have made.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self._leaves, self.numbers = list[tuple[_Leaf, int, int]](), 0
+        for leaf in map(_leaf, _leaves_of(form)):
+            self._leaves.append((leaf, self.numbers, self.numbers + leaf.numbers))
+            self.numbers += leaf.numbers
+        self._assembled = _assembler(form)
+
+    def sample(self, numbers: list[int], values: np.ndarray) -> Any:
+        """A sample with memory of its own: it can be changed in place."""
+        made, start = list[Any](), 0
+        for leaf, first, stop in self._leaves:
+            own = numbers[first:stop]
+            made.append(leaf.copy(leaf.view(own, values, start)))
+            start += leaf.taken(own)
+        return self._assembled(iter(made))
+
+    def view(self, numbers: list[int], values: np.ndarray) -> Any:
+        """The same without copying: tensors, arrays and images as read-only arrays of `values`.
+
+        An image has the shape (height, width) or (height, width, bands); a tensor of a dtype that NumPy lacks
+        (bfloat16) is an array of whole numbers with the same bits.
+        """
+        made, start = list[Any](), 0
+        for leaf, first, stop in self._leaves:
+            own = numbers[first:stop]
+            made.append(leaf.view(own, values, start))
+            start += leaf.taken(own)
+        return self._assembled(iter(made))
+
+
+def padded(size: int) -> int:
+    """Bytes up to where the next value begins."""
+    return size + -size % ALIGNMENT
+
+
+def _leaves_of(form: Form) -> Iterator[Form]:
+    kind = form[0]
+    if kind in ("tuple", "list", "dict"):
+        for inner in form[1] if kind != "dict" else (inner for _, inner in form[1]):
+            yield from _leaves_of(inner)
+    else:
+        yield form
+
+
+def _assembler(form: Form) -> Callable[[Iterator[Any]], Any]:
+    """Makes a sample in this form of its leaves, in their order."""
+    kind = form[0]
+    if kind not in ("tuple", "list", "dict"):
+        return next
+    if kind == "dict":
+        pairs = [(key, _assembler(inner)) for key, inner in form[1]]
+        return lambda made: {key: inner(made) for key, inner in pairs}
+    parts = [*map(_assembler, form[1])]
+    if kind == "list":
+        return lambda made: [part(made) for part in parts]
+    return lambda made: tuple([part(made) for part in parts])
+
+
+def _leaf(form: Form) -> _Leaf:
+    kind = form[0]
+    if kind == "array":
+        return _array(form[1], form[2], np.ndarray.copy)
+    if kind == "tensor":
+        return _tensor(form[1], form[2])
+    if kind == "image":
+        bands = BANDS[form[1]]
+        return _array(_WIDE_MODES.get(form[1], "|u1"), 2, _image_of(form[1]), (bands,) if bands > 1 else ())
+    if kind == "scalar":
+        return _array(form[1], 0, lambda array: array[()])
+    if kind == "none":
+        return _Leaf(0, lambda own: 0, lambda own, values, start: None, _same)
+    if kind in _PLAIN:
+        return _number(kind)
+    if kind in ("str", "bytes"):
+        return _text() if kind == "str" else _bytes()
+    raise ValueError(f"no part of a sample: {kind}")
+
+
+def _array(name: str, dims: int, copy: Callable[[np.ndarray], Any], bands: tuple[int, ...] = ()) -> _Leaf:
+    dtype = np.dtype(name)
+    if dtype.kind not in "biufc":  # bytes of a file must never be taken for objects
+        raise ValueError(f"no dtype of numbers: {name}")
+    unit = dtype.itemsize * prod(bands)
+
+    def view(own: list[int], values: np.ndarray, start: int) -> np.ndarray:
+        return np.ndarray((*own, *bands), dtype, values, start)
+
+    return _Leaf(dims, lambda own: padded(prod(own) * unit), view, copy)
+
+
+def _tensor(name: str, dims: int) -> _Leaf:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"no dtype of torch: {name}")
+    try:
+        stored = torch.empty(0, dtype=dtype).numpy().dtype
+    except TypeError:  # NumPy has no such dtype
+        stored = np.dtype(f"i{dtype.itemsize}")
+    bits = torch.from_numpy(np.empty(0, stored)).dtype
+
+    def copy(array: np.ndarray) -> Tensor:
+        memory = torch.empty(array.shape, dtype=bits)
+        memory.numpy()[...] = array
+        return memory.view(dtype)
+
+    return _array(stored.str, dims, copy)
+
+
+def _number(kind: str) -> _Leaf:
+    layout = struct.Struct(_PLAIN[kind])
+    unpacked, size = layout.unpack_from, padded(layout.size)
+
+    def view(own: list[int], values: np.ndarray, start: int) -> Any:
+        found = unpacked(values.data, start)
+        return complex(*found) if kind == "complex" else found[0]
+
+    return _Leaf(0, lambda own: size, view, _same)
+
+
+def _bytes() -> _Leaf:
+    def view(own: list[int], values: np.ndarray, start: int) -> bytes:
+        return values[start : start + own[0]].tobytes()
+
+    return _Leaf(1, lambda own: padded(own[0]), view, _same)
+
+
+def _text() -> _Leaf:
+    inner = _bytes()
+
+    def view(own: list[int], values: np.ndarray, start: int) -> str:
+        return inner.view(own, values, start).decode("utf-8", "surrogatepass")
+
+    return _Leaf(1, inner.taken, view, _same)
+
+
+def _image_of(mode: str) -> Callable[[np.ndarray], Any]:
+    def image(array: np.ndarray) -> Any:
+        from PIL import Image  # only a cache with images needs Pillow
+
+        return Image.frombytes(mode, (array.shape[1], array.shape[0]), array.tobytes())
+
+    return image
+
+
+def _same(value: Any) -> Any:
+    return value

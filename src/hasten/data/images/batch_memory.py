@@ -1,10 +1,10 @@
-"""Memory of batches that nobody holds any more, given out again.
+"""Memory of batches that are no longer in use, used again.
 
-A batch of pictures is tens of megabytes. Asked for anew each time, it comes from the kernel as pages that must be
-cleared one by one on first touch.
+A batch of images is tens of megabytes. Allocated each time, it comes from the kernel as pages that are cleared one by
+one on first touch.
 
-A piece is free when the recycler's own reference to its NumPy array is the last one: a tensor made from an array holds
-it for as long as any view of the tensor lives, whoever has it. So a batch that is kept is never written to again.
+A piece is free when the reference of BatchMemory to its NumPy array is the last one: a tensor made from an array refers
+to it for as long as any view of the tensor exists. So a batch that somebody still has is never written to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _references(pieces: Sequence[np.ndarray]) -> list[int]:
     return [sys.getrefcount(piece) for piece in pieces]
 
 
-(_UNHELD,) = _references([np.empty(0)])  # what counts one that only its list holds depends on the Python version
+(_UNHELD,) = _references([np.empty(0)])  # of one that only its list holds; it depends on the Python version
 
 
 def _within(piece: np.ndarray, size: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -34,8 +34,8 @@ def _within(piece: np.ndarray, size: int, shape: tuple[int, ...], dtype: torch.d
     return torch.from_numpy(piece[start : start + size]).view(dtype).view(shape)
 
 
-class Recycler:
-    """Gives out tensors; safe to share between threads. Copied or sent to another process, it begins there empty."""
+class BatchMemory:
+    """Allocates tensors; safe to share between threads. Copied or sent to another process, it begins there empty."""
 
     def __init__(self) -> None:
         self._pieces, self._lock = list[np.ndarray](), Lock()
@@ -48,11 +48,11 @@ class Recycler:
             for number, piece in enumerate(self._pieces):
                 if not held[number] and len(piece) >= size + ALIGNMENT:
                     return _within(piece, size, shape, dtype)
-            # Free and too small: let go, or what an odd batch needed would stay for ever.
+            # Free and too small: released, or the memory of one odd batch would stay for ever.
             self._pieces = [piece for number, piece in enumerate(self._pieces) if held[number]]
             # NumPy asks the kernel for large pages, torch does not.
             self._pieces.append(np.empty(size + ALIGNMENT, dtype=np.uint8))
             return _within(self._pieces[-1], size, shape, dtype)
 
-    def __reduce__(self) -> tuple[type[Recycler], tuple[()]]:
-        return (Recycler, ())
+    def __reduce__(self) -> tuple[type[BatchMemory], tuple[()]]:
+        return (BatchMemory, ())

@@ -1,4 +1,4 @@
-"""Which part of a picture a sample shows: decided from its height, its width and a few random numbers, nothing else.
+"""Which part of an image a sample shows: decided from its height, its width and a few random numbers, nothing else.
 
 A view is a frozen record. Its random numbers are handed to it, so the same sample of the same epoch shows the same part
 wherever and by whomever it is read, from a file or from a cache.
@@ -24,7 +24,7 @@ ATTEMPTS = 10
 
 
 class Box(NamedTuple):
-    """A rectangle of a picture in whole pixels, and whether what is in it is mirrored left to right."""
+    """A rectangle of an image in whole pixels, and whether what is in it is mirrored left to right."""
 
     top: int
     left: int
@@ -33,7 +33,7 @@ class Box(NamedTuple):
     mirrored: bool = False
 
     def at(self, denominator: int) -> Box:
-        """The same part of the picture decoded at one over a denominator of its size, rounded outwards."""
+        """The same part of the image decoded at one over a denominator of its size, rounded outwards."""
         bottom, right = -(-(self.top + self.height) // denominator), -(-(self.left + self.width) // denominator)
         top, left = self.top // denominator, self.left // denominator
         return Box(top, left, bottom - top, right - left, self.mirrored)
@@ -42,7 +42,7 @@ class Box(NamedTuple):
 class View(Protocol):
     """size: height and width of what is shown, in pixels. draws: how many random numbers a box takes.
 
-    box(height, width, draws): of a picture of that size; draws are uniform in [0, 1).
+    box(height, width, draws): of an image of that size; draws are uniform in [0, 1).
     smallest(height, width): height and width that no box of it goes below.
     """
 
@@ -61,8 +61,8 @@ class View(Protocol):
 class RandomResizedCrop:
     """A part of random area, shape and place, resized to size × size pixels, and mirrored with probability `flip`.
 
-    scale: smallest and largest share of the picture's area. ratio: narrowest and widest width over height.
-    After ten attempts that do not fit into the picture, the largest middle part of an allowed shape is taken.
+    scale: smallest and largest share of the image's area. ratio: narrowest and widest width over height.
+    After ten attempts that do not fit into the image, the largest middle part of an allowed shape is taken.
     """
 
     size: int
@@ -122,7 +122,7 @@ class RandomResizedCrop:
 class CenterCrop:
     """The middle square, resized to size × size pixels: what evaluations look at.
 
-    resize: to how many pixels the picture's shorter side would be brought before the middle is cut out; the larger, the
+    resize: to how many pixels the image's shorter side would be brought before the middle is cut out; the larger, the
         less is seen. None: size × 8 / 7, the usual 256 for 224.
     """
 
@@ -171,7 +171,7 @@ def check_view(view: Any) -> None:
     """Raises Misconfigured for what is no view."""
     # A class has the members too: it is the commonest slip to leave its brackets out.
     if isinstance(view, type) or not all(hasattr(view, name) for name in ("size", "draws", "box", "smallest")):
-        what = f"the view of an ImageFolder is {describe(view)}, which does not say what of a picture is shown"
+        what = f"the view of an ImageFolder is {describe(view)}, which does not say what of an image is shown"
         fix = (
             "write hasten.RandomResizedCrop(224) to train and hasten.CenterCrop(224) to evaluate, or a view of your own"
         )

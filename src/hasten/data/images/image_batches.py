@@ -1,11 +1,16 @@
-"""A batch of pictures while it is filled, one sample after the other, in the form that suits where it goes.
+"""A batch of images while it is filled, one sample after the other, in the form for the device that it goes to.
 
 | goes to | form | left for the device |
 |---|---|---|
-| the processor | float32, normalised: made while the picture's bytes are still in the cache | nothing |
+| the processor | float32, normalised: made while the image's bytes are still in the cache | nothing |
 | the processor, to a channels-last model | the same in that layout, which is how a decoder gives pixels | nothing |
 | an accelerator | uint8, a quarter of the size | normalising |
 | an accelerator, with `device_transform` | uint8, what the crops show, not resized | resizing, mirroring, normalising |
+
+On the device, images of many sizes are resized together by two batched matrix products, rows and columns, with the
+filter of kernels/resampling/resized_crop.py, which resizes on the host.
+
+Source: torch.nn.functional.interpolate with antialias=True.
 """
 
 from __future__ import annotations
@@ -18,9 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hasten.data.images.batch_memory import Recycler
+from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import Box
-from hasten.data.images.resample import crops_on_canvas
 from hasten.kernels.resampling.resized_crop import Layout, resized_crops
 
 MOST_SIZES = 4  # times the view's size: the longest side of a part that is put onto a canvas as it is
@@ -65,25 +69,25 @@ class Colours(NamedTuple):
 
 
 class Filling(Protocol):
-    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None: ...
+    def put(self, place: int, image: np.ndarray, box: Box, label: int) -> None: ...
 
     def batch(self) -> Any: ...
 
 
-MakeFilling = Callable[[int, int, Colours, Recycler], Filling]  # samples, size of the view, colours, memory
+MakeFilling = Callable[[int, int, Colours, BatchMemory], Filling]  # samples, size of the view, colours, memory
 
 
 class FillShown:
     """What the crops show, resized: as floats, normalised, or as bytes."""
 
-    def __init__(self, layout: Layout, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
+    def __init__(self, layout: Layout, samples: int, size: int, colours: Colours, memory: BatchMemory) -> None:
         self._layout, self._batch = layout, memory.empty(layout.shape(samples, size), layout.dtype)
         self._show = resized_crops(self._batch, layout, *colours)
         self._labels = torch.empty(samples, dtype=torch.int64)
         self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes far longer
 
-    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        self._show(place, picture, box)
+    def put(self, place: int, image: np.ndarray, box: Box, label: int) -> None:
+        self._show(place, image, box)
         self._numbers[place] = label
 
     def batch(self) -> tuple[Tensor, Tensor]:
@@ -97,25 +101,59 @@ FillPixels, FillChannelsLast, FillBytes = (
 
 
 class FillCanvas:
-    """One picture sets the size of the whole canvas, so what is very large is resized before it comes there."""
+    """One image sets the size of the whole canvas, so what is very large is resized before it comes there."""
 
-    def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
+    def __init__(self, samples: int, size: int, colours: Colours, memory: BatchMemory) -> None:
         self._size, self._colours = size, colours
         self._parts: list[np.ndarray] = [np.empty((0, 0, 3), dtype=np.uint8)] * samples
         self._mirrored = torch.empty(samples, dtype=torch.bool)
         self._labels = torch.empty(samples, dtype=torch.int64)
 
-    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
+    def put(self, place: int, image: np.ndarray, box: Box, label: int) -> None:
         large = max(box.height, box.width) > MOST_SIZES * self._size
-        shown = picture[box.top : box.top + box.height, box.left : box.left + box.width]
-        self._parts[place] = self._resized(picture, box) if large else shown
+        shown = image[box.top : box.top + box.height, box.left : box.left + box.width]
+        self._parts[place] = self._resized(image, box) if large else shown
         self._mirrored[place], self._labels[place] = box.mirrored and not large, label
 
-    def _resized(self, picture: np.ndarray, box: Box) -> np.ndarray:
+    def _resized(self, image: np.ndarray, box: Box) -> np.ndarray:
         made = torch.empty((1, self._size, self._size, 3), dtype=torch.uint8)
-        resized_crops(made, Layout.BYTES, *self._colours)(0, picture, box)
+        resized_crops(made, Layout.BYTES, *self._colours)(0, image, box)
         return made[0].numpy()
 
     def batch(self) -> Cropped:
         canvas, sides = crops_on_canvas(self._parts)
         return Cropped(canvas, sides, self._mirrored, self._labels)
+
+
+def resize_together(canvas: Tensor, sides: Tensor, mirrored: Tensor, size: int) -> Tensor:
+    """float32 (N, 3, size, size), 0 to 255, of a batch of images on the device where they are.
+
+    canvas: uint8 (N, H, W, 3), each image in the corner at the top and left; what lies beside it does not count.
+    sides: (N, 2), height and width of each. mirrored: bool (N,).
+    """
+    rows = _weights(sides[:, 0], size, canvas.shape[1])
+    columns = _weights(sides[:, 1], size, canvas.shape[2])
+    columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
+    pixels = canvas.permute(0, 3, 1, 2).float()
+    return rows[:, None] @ pixels @ columns[:, None].transpose(2, 3)
+
+
+def _weights(lengths: Tensor, size: int, most: int) -> Tensor:
+    """How much each of `most` pixels of a line counts for each of `size` new ones: float32 (N, size, most)."""
+    scale = (lengths.float() / size)[:, None, None]
+    support = scale.clamp(min=1.0)
+    new = torch.arange(size, device=lengths.device, dtype=torch.float32)[None, :, None]
+    old = torch.arange(most, device=lengths.device, dtype=torch.float32)[None, None, :]
+    weights = (1 - ((old + 0.5 - (new + 0.5) * scale) / support).abs()).clamp(min=0.0)
+    weights = torch.where(old < lengths[:, None, None], weights, 0.0)
+    return weights / weights.sum(dim=2, keepdim=True)
+
+
+def crops_on_canvas(parts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Canvas and sides, as resize_together takes them, of images (uint8, (H, W, 3)) of any size."""
+    sides = torch.tensor([part.shape[:2] for part in parts])
+    height, width = sides.amax(dim=0).tolist()
+    canvas = np.empty((len(parts), height, width, 3), dtype=np.uint8)  # what lies beside an image stays as it comes
+    for place, part in zip(canvas, parts, strict=True):
+        place[: part.shape[0], : part.shape[1]] = part
+    return torch.from_numpy(canvas), sides

@@ -1,14 +1,19 @@
-"""The bytes of a picture file, made pixels: uint8, (height, width, 3), RGB, the right way up.
+"""The bytes of an image file, made pixels: uint8, (height, width, 3), RGB, the right way up.
 
-JPEG files go through libjpeg-turbo (simplejpeg), which answers with Pillow's own pixels, bit for bit, in less time,
-lets other threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. What it has no
-colours for (CMYK), and every other format, goes through Pillow. Only greys of 16 bits are brought to 8 here.
+JPEG files go through libjpeg-turbo (simplejpeg), which gives Pillow's own pixels, bit for bit, in less time, lets other
+threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. Colours that it does not
+know (CMYK), and every other format, go through Pillow. Only greys of 16 bits are brought to 8 here.
 
-A picture file comes from outside. Its size is read from the header and refused before memory is asked for; so are
-files with more scans than any encoder writes, which take minutes to decode. A file that is cut off is refused too:
-libjpeg would fill the rest with grey. What is only unusual is read, as every viewer does.
+An image file is untrusted. Its size is read from the header and refused before memory is allocated; so are files with
+more scans than any encoder writes, which take minutes to decode: a decoder goes over the whole image once for each
+scan. A truncated file is refused too: libjpeg would fill the rest with grey. What is only unusual is read.
 
-Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow, whose turning is followed.
+The header of a JPEG is read here for the number from 1 to 8 that says how to turn it, and for whether one scan holds
+all of its pixels: a whole image library does far more than that. What is damaged or missing there counts as 1, as
+stored.
+
+Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow; ITU-T T.81, B.1.1, B.1.1.2, B.2.2, B.2.3 and
+table B.1; CIPA DC-008 (Exif 2.32), 4.5 and 4.6.4; TIFF 6.0, section 2.
 """
 
 from __future__ import annotations
@@ -16,14 +21,13 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import simplejpeg
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
-from hasten.data.images.jpeg_header import AS_STORED, stated, swaps_sides, turned
 from hasten.errors import DataFailed
 
 DENOMINATORS = (1, 2, 4, 8)  # a JPEG decodes at one over these for less than at full size
@@ -35,17 +39,24 @@ _HARMLESS = re.compile("extraneous bytes before marker 0x(?!d[0-7])|Invalid SOS 
 # stream", "could not create decoder object"), and a TIFF file can itself ask for more than there is ("decoder error
 # -9"): all of these are damage.
 _NO_MEMORY = re.compile(r"Insufficient memory|tj\w+\(\): Memory allocation failure")
-DECODING = 2  # one more whenever the same bytes come to be other pixels: caches of pictures are named after it
+DECODING = 2  # one more whenever the same bytes give other pixels: part of the key of image caches
 OTHER_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
+
+AS_STORED = 1
+_ORIENTATION_TAG, _SHORT = 0x0112, 3
+_APP1, _START_OF_SCAN, _FILL = 0xE1, 0xDA, 0xFF
+_SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC9})  # frames that one scan can hold
+_WITHOUT_LENGTH = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
+_NAME = b"Exif\x00\x00"
 
 
 class Encoded:
-    """A picture whose header was read and whose pixels were not.
+    """An image whose header was read and whose pixels were not.
 
     height, width: in pixels, as it is to be shown.
     denominators: at which parts of its size it can be decoded.
 
-    Raises DataFailed, naming the file, when it is no picture, is damaged, or has more than `most_pixels`.
+    Raises DataFailed, naming the file, when it is no image, is damaged, or has more than `most_pixels`.
     """
 
     def __init__(self, data: bytes, name: str, most_pixels: int = MOST_PIXELS) -> None:
@@ -54,7 +65,7 @@ class Encoded:
         self.denominators: tuple[int, ...] = (1,)
         if not data:
             raise refused(name, "is empty: zero bytes")
-        with _Told(name):
+        with _NamesTheFile(name):
             if data[:3] == b"\xff\xd8\xff":
                 self._read_jpeg_header()
             else:
@@ -62,7 +73,7 @@ class Encoded:
 
     def at(self, denominator: int) -> np.ndarray:
         """The pixels at one over a denominator of the size, rounded up."""
-        with _Told(self._name):
+        with _NamesTheFile(self._name):
             if not self._turbo:
                 return self._decoded_by_pillow()
             try:
@@ -79,7 +90,7 @@ class Encoded:
         return stored if self._way == AS_STORED else np.ascontiguousarray(turned(stored, self._way))
 
     def _read_jpeg_header(self) -> None:
-        self._way, one_scan = stated(self._data)
+        self._way, one_scan = jpeg_header(self._data)
         if not one_scan and self._data.count(b"\xff\xda") > MOST_SCANS:
             raise refused(self._name, f"has more than {MOST_SCANS} scans")
         try:
@@ -99,7 +110,7 @@ class Encoded:
         width, height = image.size
         self._check_size(height, width)
         if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
-            what = "holds greys with a sign, of 32 bits or with fractions, and no file says which of them is white"
+            what = "has signed, 32-bit or floating-point grey values, and the file does not say which of them is white"
             raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
         # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
         # file is decoded to find its tag, which may stand at its end.
@@ -127,7 +138,7 @@ class Encoded:
 
 
 def refused(name: str, why: str) -> DataFailed:
-    return DataFailed(why, where=printable(name), fix='take the file out, or write on_bad_sample="replace" in the job')
+    return DataFailed(why, where=printable(name), fix='remove the file, or write on_bad_sample="replace" in the job')
 
 
 def printable(name: str) -> str:
@@ -136,7 +147,7 @@ def printable(name: str) -> str:
 
 
 def _rgb(image: Image.Image) -> np.ndarray:
-    """A whole picture's pixels as Pillow converts them; greys of 16 bits by their higher byte, as Pillow itself takes
+    """A whole image's pixels as Pillow converts them; greys of 16 bits by their higher byte, as Pillow itself takes
     colours of 16 bits. Its conversion would show all of them but the darkest 256 white."""
     if image.mode.startswith("I"):  # what opens as "I" here is a PGM, whose greys Pillow brings to 16 bits
         bits = image.tag_v2[258][0] if isinstance(image, TiffImageFile) else 16
@@ -146,11 +157,11 @@ def _rgb(image: Image.Image) -> np.ndarray:
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-class _Told:
+class _NamesTheFile:
     """Whatever a decoder raises for damaged data is one error that names the file.
 
     No generator, as contextlib would have it: from Python 3.12 on, what is raised inside one refers to itself by way of
-    its frames, and keeps a picture's memory until the collector comes by.
+    its frames, and keeps an image's memory until the collector comes by.
     """
 
     def __init__(self, name: str) -> None:
@@ -169,4 +180,59 @@ class _Told:
             raise MemoryError(f"no memory to decode {printable(self._name)}: {said}") from error
         unknown = isinstance(error, UnidentifiedImageError)
         why = f"none of {', '.join(OTHER_FORMATS)}" if unknown else said
-        raise refused(self._name, f"is no picture that can be decoded: {why}") from None if unknown else error
+        raise refused(self._name, f"is no image that can be decoded: {why}") from None if unknown else error
+
+
+class JpegHeader(NamedTuple):
+    orientation: int  # 1 to 8
+    one_scan: bool  # False also where the headers leave it open
+
+
+def jpeg_header(data: bytes) -> JpegHeader:
+    """Of a JPEG file's bytes."""
+    way, colours = AS_STORED, None
+    place = 2  # after the marker that starts every JPEG
+    while place + 5 <= len(data) and data[place] == 0xFF and (marker := data[place + 1]) not in _WITHOUT_LENGTH:
+        if marker == _FILL:
+            place += 1
+            continue
+        content, end = place + 4, place + 2 + max(int.from_bytes(data[place + 2 : place + 4], "big"), 2)
+        if marker == _START_OF_SCAN:
+            return JpegHeader(way, data[content] == colours)
+        if marker in _SEQUENTIAL:
+            colours = int.from_bytes(data[content + 5 : content + 6], "big")
+        elif marker == _APP1 and way == AS_STORED and data[content : content + len(_NAME)] == _NAME:
+            way = _tag(data[content + len(_NAME) : end])
+        place = end
+    return JpegHeader(way, False)
+
+
+def turned(image: np.ndarray, way: int) -> np.ndarray:
+    """The image (H, W, ...) as it is to be shown; a view of the same memory. (W, H, ...) for ways 5 to 8."""
+    if way in (5, 6, 7, 8):
+        image = image.swapaxes(0, 1)
+    if way in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if way in (3, 4, 7, 8):
+        image = image[::-1]
+    return image
+
+
+def swaps_sides(way: int) -> bool:
+    """Whether height and width change places when the image is turned."""
+    return way in (5, 6, 7, 8)
+
+
+def _tag(tiff: bytes) -> int:
+    if tiff[:2] not in (b"II", b"MM"):
+        return AS_STORED
+
+    def number(place: int, size: int) -> int:
+        return int.from_bytes(tiff[place : place + size], "little" if tiff[:2] == b"II" else "big")
+
+    directory = number(4, 4)
+    for entry in range(directory + 2, min(directory + 2 + 12 * number(directory, 2), len(tiff) - 11), 12):
+        if number(entry, 2) == _ORIENTATION_TAG and number(entry + 2, 2) == _SHORT:
+            found = number(entry + 8, 2)
+            return found if 1 <= found <= 8 else AS_STORED
+    return AS_STORED

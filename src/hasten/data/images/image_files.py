@@ -1,7 +1,7 @@
-"""A folder of class folders, and the part of its pictures that is the same every time: what the files decode to.
+"""A folder of class folders, and the part of its images that is the same every time: what the files decode to.
 
-Fifty million paths as Python objects would take six gigabytes, and a forked worker that only looks at them would come
-to own a copy of each, because looking changes their reference counts. So all names stand in one block of bytes.
+Fifty million paths as Python objects would take six gigabytes, and each forked worker would copy them all, because
+reading changes their reference counts. So all names are in one block of bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hasten.data.cache.cache_key import key_of
-from hasten.data.cache.cache_key_folders import is_folder
+from hasten.data.cache.cache_key import is_folder, key_of
 from hasten.data.images.crops import View, sufficient
 from hasten.data.images.image_decoder import DECODING, DENOMINATORS, MOST_PIXELS, Encoded, printable, refused
 from hasten.errors import DataFailed
@@ -27,7 +26,7 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff
 MOST_BYTES = 1 << 28  # of one file
 
 
-class Picture(Protocol):
+class Image(Protocol):
     """height, width: in full. denominators: at which parts of its size `at` can give it."""
 
     @property
@@ -42,15 +41,15 @@ class Picture(Protocol):
     def at(self, denominator: int) -> np.ndarray: ...
 
 
-Kept = tuple[int, int, tuple[np.ndarray, ...], int]  # height, width, levels, label
+Levels = tuple[int, int, tuple[np.ndarray, ...], int]  # height, width, levels, label
 
 
-class Pictures(Protocol):
-    """Pictures by number, with their labels: in files, in shards, or kept."""
+class Images(Protocol):
+    """Images by number, with their labels: in files, in shards, or cached."""
 
     def __len__(self) -> int: ...
 
-    def labelled(self, index: int) -> tuple[Picture, int]: ...
+    def labelled(self, index: int) -> tuple[Image, int]: ...
 
 
 class Names:
@@ -73,10 +72,10 @@ class Names:
         return os.fsdecode(bytes(self._block[start : self._ends[index]]))
 
 
-class PictureFiles:
-    """A map-style data set of (height, width, levels, label): each picture in the sizes that a view of it can ask for.
+class ImageFiles:
+    """A map-style data set of (height, width, levels, label): each image in the sizes that a view of it can ask for.
 
-    levels: one uint8 array (h, w, 3) for each of the denominators 1, 2, 4 and 8, the picture at one over them of its
+    levels: one uint8 array (h, w, 3) for each of the denominators 1, 2, 4 and 8, the image at one over them of its
         size, rounded up; one without pixels, (0, 0, 3), stands for a size that is never asked for.
 
     Reading draws no random number.
@@ -92,11 +91,11 @@ class PictureFiles:
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, index: int) -> Kept:
-        return kept(self._view, *self.labelled(index))
+    def __getitem__(self, index: int) -> Levels:
+        return levels_of(self._view, *self.labelled(index))
 
     def labelled(self, index: int) -> tuple[Encoded, int]:
-        """One picture, read and not yet decoded, and its label. Raises DataFailed, naming the file, when it is none."""
+        """One image, read and not yet decoded, and its label. Raises DataFailed, naming the file, when it is none."""
         path = self.path(index)
         return Encoded(read_file(path), path, self._most_pixels), int(self._labels[index])
 
@@ -111,21 +110,21 @@ class PictureFiles:
         return digest.hexdigest()
 
 
-class KeptPictures:
-    """The same pictures from a cache of them: any data set with `view(index)` that answers what they are kept as."""
+class CachedImages:
+    """The same images from a cache: any data set whose `view(index)` gives Levels."""
 
-    def __init__(self, kept: Any) -> None:
-        self._kept = kept
+    def __init__(self, cached: Any) -> None:
+        self._cached = cached
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
-    def labelled(self, index: int) -> tuple[KeptPicture, int]:
-        height, width, levels, label = self._kept.view(index)
-        return KeptPicture(height, width, levels), int(label)
+    def labelled(self, index: int) -> tuple[CachedImage, int]:
+        height, width, levels, label = self._cached.view(index)
+        return CachedImage(height, width, levels), int(label)
 
 
-class KeptPicture:
+class CachedImage:
     def __init__(self, height: int, width: int, levels: Sequence[np.ndarray]) -> None:
         self.height, self.width = int(height), int(width)
         self._levels: dict[int, np.ndarray] = dict(zip(DENOMINATORS, levels, strict=True))
@@ -135,36 +134,34 @@ class KeptPicture:
         return self._levels[denominator]
 
 
-def kept(view: View, picture: Picture, label: int) -> Kept:
-    """A picture as it is kept: in every size that the view can ask for."""
-    wanted, nothing = asked_for(view, picture), np.empty((0, 0, 3), dtype=np.uint8)
-    levels = tuple(picture.at(each) if each in wanted else nothing for each in DENOMINATORS)
-    return picture.height, picture.width, levels, label
+def levels_of(view: View, image: Image, label: int) -> Levels:
+    """An image in the form of the cache: in every size that the view can ask for."""
+    wanted, nothing = asked_for(view, image), np.empty((0, 0, 3), dtype=np.uint8)
+    levels = tuple(image.at(each) if each in wanted else nothing for each in DENOMINATORS)
+    return image.height, image.width, levels, label
 
 
-def asked_for(view: View, picture: Picture) -> set[int]:
-    """The denominators at which a view may want parts of a picture."""
-    low = sufficient(*view.smallest(picture.height, picture.width), view.size, picture.denominators)
-    high = sufficient(picture.height, picture.width, view.size, picture.denominators)
-    return {each for each in picture.denominators if low <= each <= high}
+def asked_for(view: View, image: Image) -> set[int]:
+    """The denominators at which a view may want parts of an image."""
+    low = sufficient(*view.smallest(image.height, image.width), view.size, image.denominators)
+    high = sufficient(image.height, image.width, view.size, image.denominators)
+    return {each for each in image.denominators if low <= each <= high}
 
 
 def _state(path: str) -> str:
-    """What changes when a file does. A link to nothing, or a file that is gone, ends nothing here: whoever reads it
-    tells, or takes another sample."""
+    """What changes when a file does. A file that is gone raises no error here, but where it is read."""
     try:
         found = os.stat(path)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            fix = "look at the disk or the network that it lies on, and at who may read it"
-            raise DataFailed(f"cannot be looked at: {error.strerror}", where=printable(path), fix=fix) from error
+            fix = "look at its disk or network, and at its permissions"
+            raise DataFailed(f"cannot be read: {error.strerror}", where=printable(path), fix=fix) from error
         return f"cannot be found: {error.errno}"
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
 def read_file(path: str) -> bytes:
-    """A file's bytes, asked for at their exact size: readers that find it out ask for more, and the kernel makes
-    threads wait for each other while it hands out large blocks.
+    """A file's bytes, read at their exact size: larger reads make threads wait for each other in the kernel.
 
     Raises OSError, and DataFailed for what is too large or no file.
     """
@@ -188,12 +185,12 @@ def read_file(path: str) -> bytes:
 def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:
     """Classes, names of all files below the class folders, and the class number of each (int32), all in sorted order.
 
-    Every folder in `root` is a class, and pictures may lie at any depth in it. What begins with a dot is passed over,
-    and so is every file whose ending is not a picture's.
+    Every folder in `root` is a class, and images may lie at any depth in it. What begins with a dot is passed over,
+    and so is every file whose ending is not a image's.
 
-    Raises DataFailed when there is no class, a class without pictures, or a link that leads back to where it lies.
+    Raises DataFailed when there is no class, a class without images, or a link that leads back to where it lies.
     """
-    write = "give a folder that holds one folder of pictures for each class: root/cat/1.jpg"
+    write = "give a folder that holds one folder of images for each class: root/cat/1.jpg"
     if not root.is_dir():
         raise DataFailed("is no folder", where=str(root), fix=write)
     classes = class_folders(root)
@@ -201,9 +198,9 @@ def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:
         raise DataFailed("holds no folder", where=str(root), fix=write)
     names, labels = Names(), list[np.ndarray]()
     for number, name in enumerate(classes):
-        files = sorted(_pictures(root, name, ()))
+        files = sorted(_images(root, name, ()))
         if not files:
-            raise DataFailed(f"the class {name!r} has no picture", where=str(root / name), fix=write)
+            raise DataFailed(f"the class {name!r} has no image", where=str(root / name), fix=write)
         names.extend(files)
         labels.append(np.full(len(files), number, dtype=np.int32))
     return classes, names, np.concatenate(labels)
@@ -214,7 +211,7 @@ def class_folders(root: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(root) if is_folder(entry) and not entry.name.startswith("."))
 
 
-def _pictures(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Iterator[str]:
+def _images(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Iterator[str]:
     """Names relative to root. above: the folders that this one lies in."""
     about = os.stat(root / folder)
     if any(os.path.samestat(about, each) for each in above):
@@ -225,6 +222,6 @@ def _pictures(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Ite
             if entry.name.startswith("."):
                 continue
             if is_folder(entry):
-                yield from _pictures(root, name, (*above, about))
+                yield from _images(root, name, (*above, about))
             elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS:
                 yield name

@@ -1,11 +1,11 @@
-"""Pictures in class folders, decoded as fast as the machine can and shown a part at a time.
+"""Images in class folders, decoded as fast as the machine can and shown a part at a time.
 
     train = hasten.ImageFolder("photos/train", hasten.RandomResizedCrop(224))
     valid = hasten.ImageFolder("photos/valid", hasten.CenterCrop(224))
 
 The folder may also be one that `hasten pack` made of such a folder, or any other of WebDataset shards.
 
-Batches are (pictures, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
+Batches are (images, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
 The pixels are those that torchvision's ImageFolder gives with the same crop, Pillow's BILINEAR, ToTensor and Normalize,
 within one level of 255; turned the right way up, which torchvision does not do, and greys of 16 bits not cut off. Where
 a JPEG is decoded at a part of its size, a crop's edge moves by less than one pixel of what is decoded.
@@ -18,7 +18,7 @@ Where the time goes, and what is done about it:
   smallest that still has a pixel for each one shown.
 * To an accelerator go bytes, a quarter of the floats, which are made there. A processor's floats are made by the loader
   while the bytes are still in its cache.
-* The `cache` technique keeps what files decode to, which is the same every time, and never what is cropped from it.
+* The `cache` technique stores what files decode to, which is the same every time, and never what is cropped from it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hasten.data.images.batch_memory import Recycler
+from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import View, check_view, draws_of, sufficient
 from hasten.data.images.image_batches import (
     Colours,
@@ -47,12 +47,11 @@ from hasten.data.images.image_batches import (
     FillPixels,
     MakeFilling,
     Shown,
+    resize_together,
 )
 from hasten.data.images.image_decoder import MOST_PIXELS
-from hasten.data.images.image_files import KeptPictures, PictureFiles, Pictures
-from hasten.data.images.image_shards import PictureShards, holds_shards
-from hasten.data.images.joined_images import JoinedPictures
-from hasten.data.images.resample import resize_together
+from hasten.data.images.image_files import CachedImages, ImageFiles, Images
+from hasten.data.images.image_shards import ImageShards, holds_shards
 from hasten.data.loading.loader_options import Placement
 from hasten.data.order.sample_order import SampleOrder
 from hasten.data.sources.sample_indices import rows_of
@@ -63,16 +62,16 @@ IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageFolder(Dataset[tuple[Tensor, int]]):
-    """root: a folder with one folder of pictures for each class, as `scan` reads it; or a folder of tar shards. A "~"
+    """root: a folder with one folder of images for each class, as `scan` reads it; or a folder of tar shards. A "~"
         at its start is the user's home.
 
-    view: what of a picture is shown: RandomResizedCrop, CenterCrop, or a record of your own with the same members.
+    view: what of an image is shown: RandomResizedCrop, CenterCrop, or a record of your own with the same members.
     mean, deviation: of the three colours, on a scale from 0 to 1; the defaults are ImageNet's.
-    most_pixels: larger pictures are refused before memory is asked for.
+    most_pixels: larger images are refused before memory is asked for.
 
     Raises Misconfigured for what is no view and no three numbers; DataFailed when there is no class, a class without
-    pictures, or both class folders and tar files that may be shards. Reading a sample raises DataFailed for a file that
-    is damaged, empty, too large or no picture. `classes` are the names of the labels; empty where shards lack them.
+    images, or both class folders and tar files that may be shards. Reading a sample raises DataFailed for a file that
+    is damaged, empty, too large or no image. `classes` are the names of the labels; empty where shards lack them.
     """
 
     def __init__(
@@ -86,15 +85,15 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     ) -> None:
         check_view(view)
         self.root, self.view = Path(os.path.expanduser(root)), view
-        kind = PictureShards if holds_shards(self.root) else PictureFiles
-        self._pictures: Pictures = kind(self.root, view, most_pixels)
-        self._steady: Any = self._pictures
+        kind = ImageShards if holds_shards(self.root) else ImageFiles
+        self._images: Images = kind(self.root, view, most_pixels)
+        self._steady: Any = self._images
         self.classes = list(self._steady.classes)
         self._colours = _colours(mean, deviation)
-        self._chosen: np.ndarray | None = None  # int64: which of the pictures are samples; None for all
+        self._chosen: np.ndarray | None = None  # int64: which of the images are samples; None for all
         self._filling: MakeFilling = FillPixels
         self.notices: tuple[str, ...] = ()  # what does not run as it could here, and why; known once it is placed
-        self._memory = Recycler()
+        self._memory = BatchMemory()
 
     def __len__(self) -> int:
         return len(self._steady if self._chosen is None else self._chosen)
@@ -103,38 +102,17 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         """One sample for any other loader: float32 (3, size, size) and its label. Where the view takes random numbers,
         they follow from one of torch's generator."""
         number = torch.randint(2**63 - 1, (1,)) if self.view.draws else torch.zeros(1, dtype=torch.int64)
-        filling = FillPixels(1, self.view.size, self._colours, Recycler())
+        filling = FillPixels(1, self.view.size, self._colours, BatchMemory())
         self.fill(filling, 0, index, self.draws(number.numpy().astype(np.uint64))[0])
-        pictures, labels = filling.batch()
-        return pictures[0], int(labels[0])
+        images, labels = filling.batch()
+        return images[0], int(labels[0])
 
     def subset(self, indices: Sequence[int]) -> Self:
         """The samples at these indices, in this order. A torch Subset of the data set, as random_split makes it, is
         read as this. Raises DataFailed for one that is not there."""
-        clone, rows = copy.copy(self), rows_of(indices, len(self), whose="a part of a folder of pictures")
+        clone, rows = copy.copy(self), rows_of(indices, len(self), whose="a part of a folder of images")
         clone._chosen = rows if self._chosen is None else self._chosen[rows]
         return clone
-
-    def joined(self, others: Sequence[ImageFolder]) -> Self | None:
-        """Its samples, and after them those of other folders, each with the label that it has in its own; None where
-        not all of them are shown alike. A torch ConcatDataset of the data sets is read as this."""
-        parts = [self, *others]
-        if not all(map(self._is_shown_as, parts)):
-            return None
-        clone = copy.copy(self)
-        clone._steady = clone._pictures = JoinedPictures([part._steady for part in parts], self.view)
-        if any(part._chosen is not None for part in parts):
-            starts = np.cumsum([0, *(len(part._steady) for part in parts)])
-            rows = (np.arange(len(part)) if part._chosen is None else part._chosen for part in parts)
-            clone._chosen = np.concatenate([start + own for start, own in zip(starts, rows, strict=False)])
-        return clone
-
-    def _is_shown_as(self, other: ImageFolder) -> bool:
-        """Whether its batches and the other's are made in the same way, and of files or shards."""
-        same_colours = all(map(torch.equal, self._colours, other._colours))
-        return (
-            type(self) is type(other) and self.view == other.view and same_colours and other._pictures is other._steady
-        )
 
     # ── the steady part ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,15 +121,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         """What the files decode to, a map-style data set: the same every time."""
         return self._steady
 
-    @property
-    def steady_rows(self) -> np.ndarray | None:
-        """Which samples of the steady part these are: int64; None for all of them in order."""
-        return self._chosen
-
     def with_steady(self, replacement: Any) -> Self:
-        """The same data set, decoded pictures taken from `replacement`, which has them by view(index)."""
+        """The same data set, decoded images taken from `replacement`, which has them by view(index)."""
         clone = copy.copy(self)
-        clone._pictures = KeptPictures(replacement)
+        clone._images = CachedImages(replacement)
         return clone
 
     @property
@@ -164,15 +137,15 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def placed(self, where: Placement) -> Self:
         """The same data set, its batches prepared for where they go."""
         clone = copy.copy(self)
-        clone._memory = Recycler()  # a loader's own: another one's workers may be forked while a thread takes from it
+        clone._memory = (
+            BatchMemory()
+        )  # a loader's own: another one's workers may be forked while a thread takes from it
         if where.accelerator:
             clone._filling = FillCanvas if where.transforms else FillBytes
         else:
             clone._filling = FillChannelsLast if where.channels_last else FillPixels
         if clone._filling is not FillCanvas and (reason := why_plain()):
-            clone.notices = (
-                f"pictures are resized by torch and not by hasten's own kernel, which is faster: {reason}",
-            )
+            clone.notices = (f"images are resized by torch and not by hasten's own kernel, which is faster: {reason}",)
         return clone
 
     def draws(self, numbers: np.ndarray) -> list[list[float]]:
@@ -186,13 +159,13 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def fill(self, filling: Filling, place: int, index: int, draws: Sequence[float]) -> None:
         """Read one sample and put it at its place in a batch."""
         row = index if self._chosen is None else int(self._chosen[index])
-        picture, label = self._pictures.labelled(row)
-        box = self.view.box(picture.height, picture.width, draws)
-        denominator = sufficient(box.height, box.width, self.view.size, picture.denominators)
-        filling.put(place, picture.at(denominator), box.at(denominator), label)
+        image, label = self._images.labelled(row)
+        box = self.view.box(image.height, image.width, draws)
+        denominator = sufficient(box.height, box.width, self.view.size, image.denominators)
+        filling.put(place, image.at(denominator), box.at(denominator), label)
 
     def finished(self, batch: Any) -> Any:
-        """A batch on its device, as the model takes it: (pictures, labels)."""
+        """A batch on its device, as the model takes it: (images, labels)."""
         if isinstance(batch, Shown):
             return self._colours.normalised(batch.pixels.float()), batch.labels
         if isinstance(batch, Cropped):

@@ -1,6 +1,6 @@
-"""Pictures and labels out of WebDataset tar shards, for hasten.ImageFolder.
+"""Images and labels out of WebDataset tar shards, for hasten.ImageFolder.
 
-A sample is whichever picture member it has, and its class number in the member .cls, as `hasten pack` writes a folder
+A sample is whichever image member it has, and its class number in the member .cls, as `hasten pack` writes a folder
 of class folders and as most published shards have them. The order is the shards' own: shuffled within a buffer.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from hasten.data.cache.cache_key import key_of
 from hasten.data.images.crops import View
 from hasten.data.images.image_decoder import DECODING, MOST_PIXELS, Encoded
-from hasten.data.images.image_files import EXTENSIONS, Kept, class_folders, kept
+from hasten.data.images.image_files import EXTENSIONS, Levels, class_folders, levels_of
 from hasten.data.shards.shard_dataset import Shards
 from hasten.data.shards.shard_index import MANIFEST, read_manifest
 from hasten.data.shards.shard_order import ShardOrder
@@ -21,8 +21,8 @@ from hasten.errors import DataFailed
 _FORM = (";".join(sorted(extension[1:] for extension in EXTENSIONS)), "cls")
 
 
-class PictureShards:
-    """The same map-style data set that PictureFiles is, over shards."""
+class ImageShards:
+    """The same map-style data set that ImageFiles is, over shards."""
 
     steady_reason = "a shard holds the same bytes every time"
 
@@ -38,8 +38,8 @@ class PictureShards:
     def __len__(self) -> int:
         return len(self._shards)
 
-    def __getitem__(self, index: int) -> Kept:
-        return kept(self._view, *self.labelled(index))
+    def __getitem__(self, index: int) -> Levels:
+        return levels_of(self._view, *self.labelled(index))
 
     def labelled(self, index: int) -> tuple[Encoded, int]:
         content, label = self._shards[index]
@@ -54,7 +54,7 @@ class PictureShards:
 
 
 def holds_shards(folder: Path) -> bool:
-    """Whether a folder is read as shards, and not as class folders: by its index, or for want of class folders.
+    """Whether a folder is read as shards: it has an index of them, or no class folders.
 
     Raises DataFailed for tar files beside class folders without an index that says that they are shards.
     """
@@ -68,8 +68,8 @@ def holds_shards(folder: Path) -> bool:
         return True
     if archive is None:
         return False
-    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may be where its pictures are"
-    raise DataFailed(what, where=str(folder), fix="move to another place what is not to be read")
+    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may hold its images"
+    raise DataFailed(what, where=str(folder), fix="move one of the two to another folder")
 
 
 def _has_index(folder: Path) -> bool:

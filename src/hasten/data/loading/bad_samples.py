@@ -1,12 +1,11 @@
-"""Samples that cannot be read, and what stands in for them when the job asks for that.
+"""Samples that cannot be read, and their replacement when the job asks for one.
 
 By default a run stops at the first one and names it. With `on_bad_sample="replace"` another sample takes its place, the
-same one in every run, for every number of workers and ranks, so that every batch keeps its size. All of them are told,
-and when they come to more than one in a thousand of the data set, the run stops after all: so many are no accident.
+same one in every run, for every number of workers and ranks, so that every batch has its size. Each is reported, and
+the run stops when they are more than one in a thousand of the data set.
 
-Each rank keeps a ledger of those that it met, and puts the others' into it where ranks meet anyway (training/loop.py).
-Until then its own count alone can stop it. The ledger is part of a run's state, each rank's of its own, so a resume
-neither starts to count anew nor tells anything twice.
+Each rank has a ledger of those that it met, and adds the others' where ranks exchange values anyway
+(training/loop.py). The ledger is part of a run's state, so a resume neither counts from 0 nor reports anything twice.
 
 Evaluations replace nothing: a metric counts every sample once.
 """
@@ -18,14 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.data.order.randomness import derived
 from hasten.errors import DataFailed, StorageFailed
 
 MOST_SHARE = 0.001
 SCARCE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 ATTEMPTS = 16
-_STAND_IN = int.from_bytes(b"standin", "big")
+_REPLACEMENT = int.from_bytes(b"standin", "big")
 
 
 class Replaced(NamedTuple):
@@ -35,24 +34,24 @@ class Replaced(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """A batch in which samples stand in for others."""
+    """A batch in which samples were replaced."""
 
     batch: Any
     replaced: tuple[Replaced, ...]
 
 
 def may_be_replaced(error: BaseException) -> bool:
-    """Whether what a data set raised is told of the sample: not a lack of memory, of files or of a disk, which another
-    moment or another machine would not have; and not sys.exit(), by which it asks for the end."""
+    """Whether what a data set raised is an error of the sample: not a lack of memory, of files or of a disk, which
+    another moment or another machine would not have; and not sys.exit()."""
     if isinstance(error, OSError) and error.errno in SCARCE:
         return False
     return not (isinstance(error, StorageFailed | SystemExit) or is_out_of_memory(error))
 
 
-def stand_ins(seed: int, index: int, count: int) -> Iterator[int]:
+def replacements(seed: int, index: int, count: int) -> Iterator[int]:
     """Which samples to try in place of one of `count`, in this order: the same in every epoch."""
     for attempt in range(ATTEMPTS):
-        yield derived(seed, _STAND_IN, index, attempt) % count
+        yield derived(seed, _REPLACEMENT, index, attempt) % count
 
 
 class Ledger:
@@ -61,7 +60,7 @@ class Ledger:
     def __init__(self, field: str, count: int) -> None:
         self._field, self._count = field, count
         self._found: dict[int, Replaced] = {}
-        self._told = 0  # of those found, from the first on
+        self._reported = 0  # of those found, from the first on
 
     def take(self, replaced: Iterable[Replaced]) -> None:
         """Raises DataFailed when there are more than one in a thousand by now; all of them are in the ledger then."""
@@ -73,24 +72,24 @@ class Ledger:
                 f"{len(self._found)} of {self._count} samples could not be read, which is more than "
                 f"{MOST_SHARE:.1%} of them; the last was sample {last.sample}: {last.why}",
                 where=f"Job.{self._field}",
-                fix="look at the files, or take these samples out of the data set",
+                fix="look at the files, or remove these samples from the data set",
             )
 
     def waiting(self) -> list[Replaced]:
-        """Those that nobody was told of yet."""
-        return [*islice(self._found.values(), self._told, None)]
+        """Those that are not reported yet."""
+        return [*islice(self._found.values(), self._reported, None)]
 
-    def untold(self) -> Iterator[str]:
-        """A sentence for each one that nobody was told of yet. It is told once the next is asked for: where telling
-        fails, it waits for another who can."""
+    def unreported(self) -> Iterator[str]:
+        """A sentence for each one that is not reported yet. It counts as reported when the next one is asked for, so a
+        report that fails is repeated."""
         for sample, by, why in self.waiting():
             yield f"sample {sample} of {self._field} cannot be read and is replaced by sample {by}: {why}"
-            self._told += 1
+            self._reported += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold: each sample found, what replaced it and why, and how many of them are told."""
-        return {"found": [each._asdict() for each in self._found.values()], "told": self._told}
+        """Plain data that JSON can hold: each sample found, its replacement, the reason, and how many are reported."""
+        return {"found": [each._asdict() for each in self._found.values()], "told": self._reported}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._found = {each["sample"]: Replaced(**each) for each in state["found"]}
-        self._told = state["told"]
+        self._reported = state["told"]

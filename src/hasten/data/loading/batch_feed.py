@@ -1,22 +1,17 @@
 """Answers requests for microbatches in their order: read here, by worker processes, or by threads.
 
-A reader answers each request with a ready batch (see reading.py). What would stop worker processes (workers.py) is
-looked for before they start:
+A reader answers each request with a batch (see batch_readers.py). Two things that would stop worker processes are found
+before they start: a data set that cannot be pickled, where workers do not start as a copy of the training process; and
+batches that do not fit into /dev/shm. Only where that is small is a batch measured.
 
-* Where workers do not begin as a copy of the training process, the data set must be picklable.
-* What they hold ready must fit into /dev/shm. Only where that is small is a batch measured.
-
-A batch that is only looked at, to measure it or to try a model on it, is read by a worker of its own, which ends with
-it. Read in the training process, a data set that opens its file with the first sample would hand the open file on to
-all workers, which then move each other's position in it. And what ends that worker may end it too.
-
-Workers can also be threads (threads.py), for sources that threads can read.
+A batch that is needed before training, to measure it or to try a model on it, is read by a worker of its own. Read in
+the training process, a data set that opens its file with the first sample would hand the open file to all workers that
+are forked later, and each would move the others' position in it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -27,29 +22,29 @@ from typing import Any
 from hasten.data.loading.batch_readers import Window, read_here
 from hasten.data.loading.data_errors import Failed
 from hasten.data.loading.device_transfer import pinned
-from hasten.data.loading.limits import AMPLE_BATCH_BYTES, BATCHES_AHEAD, batches_held, is_ample, shortage
-from hasten.data.loading.loader_options import ON_HOST, LoaderOptions, Placement
+from hasten.data.loading.loader_options import (
+    AMPLE_BATCH_BYTES,
+    BATCHES_AHEAD,
+    ON_HOST,
+    LoaderOptions,
+    Placement,
+    batches_held,
+    is_ample,
+)
 from hasten.data.sources.job_data import Source, why_not_in_threads
-from hasten.data.workers.batch_pickling import Parcel, Sending, Unsendable, by_value, parcel, unsendable_part
+from hasten.data.workers.batch_pickling import PickledReader, Unsendable, shared_bytes_of, unsendable_part
 from hasten.data.workers.hang_limit import Pace, Patience
-from hasten.data.workers.loader_threads import Threads
+from hasten.data.workers.loader_threads import LoaderThreads
 from hasten.data.workers.worker_processes import Workers
-from hasten.errors import Hang, HastenError, JobError, PlanError, StorageFailed
+from hasten.errors import JobError, PlanError
 from hasten.facts.formatting import byte_size
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
 
-_WHERE_A_PROCESS_ENDED = (
-    "read the same samples under python -X faulthandler, to see what ends the process; where it was for memory, use a "
-    'smaller batch_size; where only a copy of the process ends, multiprocessing.set_start_method("spawn") at the top '
-    "of the job's file keeps it from being copied"
-)
-_READ_HERE = "The batch is now read in the training process, which waits for it as long as it takes."
-
 
 class Feed:
-    """Answers requests in their order. `notices` says which of the options have no use here.
+    """Answers requests in their order. `notices` says which of the options have no effect here.
 
-    seed: what the seeds in get_worker_info() are derived from.
+    seed: the seeds in get_worker_info() are derived from it.
     """
 
     def __init__(
@@ -71,7 +66,7 @@ class Feed:
         self._patience = patience or Patience()
         self._closed, self._checked = False, False
         self._staying: Workers | None = None
-        self._threads: Threads | None = None
+        self._threads: LoaderThreads | None = None
         self._pace = Pace(self._patience)  # of the threads
         self._open: weakref.WeakSet[Workers] = weakref.WeakSet()
 
@@ -93,17 +88,12 @@ class Feed:
             del answers  # ends the workers now: an error's traceback would keep them
 
     def answers_apart(self, requests: Iterable[Any], takes: int = 1) -> Iterator[Any]:
-        """The same answers, each read by a worker that ends with it: nothing that reading opens stays in this process.
+        """The same answers; where the options have worker processes, each is read by one that ends with it.
 
-        What such a worker cannot read or send is read here. Where the options have no worker processes, so is what it
-        hangs in, with a warning, and everything where workers do not begin as a copy of this process: a script that
-        starts no worker need not be written for them (`if __name__ == "__main__":`). What ends the worker is raised.
-
-        takes: how many times longer than a first answer of the training one may take.
+        What such a worker cannot send is read here. takes: how many times longer than in training an answer may take.
         """
-        read_apart = self._read_apart if self._processes else self._read_apart_unasked
         for request in requests:
-            answer = read_apart(request, _carried, takes) if self._has_workers_to_read_apart() else None
+            answer = self._read_apart(request, _sendable, takes) if self._can_read_apart() else None
             if answer is None:
                 (answer,) = read_here(self._reader, [request])
             if type(answer) is Failed:
@@ -129,7 +119,7 @@ class Feed:
         self._pace.restart()
         if self._threads is None:
             read = partial(_read, self._reader, self._pin_memory)
-            self._threads = Threads(read, self._workers, self._ahead, self._pace.limit_seconds)
+            self._threads = LoaderThreads(read, self._workers, self._ahead, self._pace.limit_seconds)
         for answer in self._threads.answers(requests):
             self._pace.came()
             yield answer
@@ -142,16 +132,16 @@ class Feed:
         if not self._checked:
             self.check_before_start(first)
             self._checked = True
-        # A stream is read from its beginning until the window that it goes on with.
+        # A stream is read from its beginning until the window at which it resumes.
         first_takes = 1 + first.number if isinstance(first, Window) else 1
-        workers = self._staying or self._new(self._workers, Sending(self._reader, self._source.field))
+        workers = self._staying or self._new(self._workers, PickledReader(self._reader, self._source.field))
         if self._persistent:
             self._staying = workers
         stays = False
         try:
             yield from workers.answers(chain([first], requests), first_takes=first_takes)
             stays = True
-        except GeneratorExit:  # an epoch that was left early: workers that stay drop what they have read of it
+        except GeneratorExit:  # an epoch that was left early: persistent workers drop what they have read of it
             stays = True
             raise
         finally:
@@ -159,13 +149,13 @@ class Feed:
                 self._staying = None
                 workers.end()
 
-    def _new(self, count: int, sending: Sending) -> Workers:
+    def _new(self, count: int, reader: PickledReader) -> Workers:
         workers = Workers(
-            sending,
+            reader,
             workers=count,
             ahead=self._ahead,
             dataset=self._source.dataset,
-            users_init=self._source.worker_init if self._processes else None,  # as its notice says
+            users_init=self._source.worker_init,
             seed=self._seed,
             patience=self._patience,
             pin=self._pin_memory,
@@ -176,7 +166,7 @@ class Feed:
     # ── before the workers start ────────────────────────────────────────────────────────────────────────────────────
 
     def check_before_start(self, first: Any, beside: tuple[Feed, Any] | None = None) -> None:
-        """Look for what would stop worker processes, before they start. Where there are none, nothing does.
+        """Look for what would stop worker processes, before they start. Without worker processes nothing does.
 
         first: the first request. beside: another feed whose workers hold batches at the same time, and its first one.
 
@@ -185,32 +175,7 @@ class Feed:
         if not self._processes:
             return
         method = multiprocessing.get_start_method()
-        if method != "fork":
-            self._check_picklable(method)
-        free = _own_shared_memory()
-        others = 0 if beside is None else beside[0]._batches_held()
-        if is_ample(None if free is None else free - others * AMPLE_BATCH_BYTES, self._workers, self._ahead):
-            return
-        batch = self._measured(first)
-        if batch is not None:  # what could not be read, reading it will tell
-            self._check_shared_memory(batch, 0 if beside is None else beside[0]._bytes_held(beside[1]))
-
-    def _batches_held(self) -> int:
-        return batches_held(self._workers, self._ahead) if self._processes else 0
-
-    def _bytes_held(self, first: Any) -> int:
-        batch = self._measured(first) if self._processes else None
-        return 0 if batch is None else self._batches_held() * batch.shared_bytes
-
-    def _measured(self, first: Any) -> Parcel | None:
-        # The first window of a stream is as large as any, and the soonest read.
-        first = replace(first, number=0) if isinstance(first, Window) else first
-        found = self._read_apart(first, _weighed)
-        return found if isinstance(found, Parcel) else None
-
-    def _check_picklable(self, method: str) -> None:
-        found = self._unsendable()
-        if found is not None:
+        if method != "fork" and (found := self._unsendable()) is not None:
             raise JobError(
                 self._source.field,
                 f"cannot be sent to a loader worker, which here starts by {method}: {found.path} is {found.what} "
@@ -218,52 +183,58 @@ class Feed:
                 "write functions and classes at the top of a module, and open files and locks with the first "
                 "sample; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
             )
+        free = _own_shared_memory()
+        others = 0 if beside is None else beside[0]._batches_held()
+        if is_ample(None if free is None else free - others * AMPLE_BATCH_BYTES, self._workers, self._ahead):
+            return
+        batch = self._measured(first)
+        if batch is not None:  # a batch that cannot be read raises its error where it is read
+            self._check_shared_memory(batch, 0 if beside is None else beside[0]._bytes_held(beside[1]))
+
+    def _batches_held(self) -> int:
+        return batches_held(self._workers, self._ahead) if self._processes else 0
+
+    def _bytes_held(self, first: Any) -> int:
+        batch = self._measured(first) if self._processes else None
+        return 0 if batch is None else self._batches_held() * batch
+
+    def _measured(self, first: Any) -> int | None:
+        """Bytes of shared memory that a batch takes; None for one that cannot be read."""
+        # The first window of a stream is as large as any, and the soonest read.
+        first = replace(first, number=0) if isinstance(first, Window) else first
+        found = self._read_apart(first, _size_of)
+        return found if isinstance(found, int) else None
 
     def _unsendable(self) -> Unsendable | None:
         source = self._source
         parts = (source.dataset, source.field), (source.collate, "collate"), (source.worker_init, "worker_init_fn")
         return next((found for what, path in parts if (found := unsendable_part(what, path)) is not None), None)
 
-    def _has_workers_to_read_apart(self) -> bool:
-        # Of columns, no code of the user's runs that could open anything. A daemon may have no children.
-        if self._source.gathers or multiprocessing.current_process().daemon:
+    def _can_read_apart(self) -> bool:
+        # A daemon may have no children.
+        if not self._processes or self._source.gathers or multiprocessing.current_process().daemon:
             return False
-        begin_as_copies = multiprocessing.get_start_method() == "fork"
-        return begin_as_copies or (self._processes > 0 and self._unsendable() is None)
+        return multiprocessing.get_start_method() == "fork" or self._unsendable() is None
 
     def _read_apart(self, request: Any, made_of_it: Callable[[Any], Any], takes: int = 1) -> Any:
         """What a function makes of the answer to one request, in a worker that ends with it."""
-        workers = self._new(1, Sending(self._reader, self._source.field, made_of_it))
+        workers = self._new(1, PickledReader(self._reader, self._source.field, made_of_it))
         try:
             (found,) = workers.answers([request], first_takes=takes)
         finally:
             workers.end()
         return found
 
-    def _read_apart_unasked(self, request: Any, made_of_it: Callable[[Any], Any], takes: int) -> Any:
-        """The same where the options have no workers: None where none can be started, or it hangs."""
-        try:
-            return self._read_apart(request, made_of_it, takes)
-        except (OSError, StorageFailed):  # a limit of the system's that this process keeps, as long as it starts none
-            return None
-        except Hang as error:
-            # Libraries that hang in a copy of their process are why jobs have no workers; and slow is not wrong here.
-            warnings.warn(f"{_also_without_workers(error)}\n{_READ_HERE}", RuntimeWarning, stacklevel=2)
-            return None
-        except HastenError as error:  # read here, it may end this process too, and without a word
-            raise _also_without_workers(error) from None
-
-    def _check_shared_memory(self, batch: Parcel, beside_bytes: int) -> None:
-        free, ranks = _own_shared_memory() or 0, ranks_here()
-        asked = {"workers": self._workers, "ahead": self._ahead, "batch_bytes": batch.shared_bytes}
-        if not shortage(free - beside_bytes, **asked):
+    def _check_shared_memory(self, batch_bytes: int, beside_bytes: int) -> None:
+        free, ranks, held = _own_shared_memory(), ranks_here(), self._batches_held()
+        if free is None or held * batch_bytes <= free - beside_bytes:
             return
-        held, each = self._batches_held(), f" for each of {ranks} ranks" if ranks > 1 else ""
+        each = f" for each of {ranks} ranks" if ranks > 1 else ""
         whose = "" if self._source.field == "train" else f", for Job.{self._source.field}"
         beside = f", beside {byte_size(beside_bytes)} that other workers hold" if beside_bytes else ""
         raise PlanError(
             f"{self._workers} loader workers that keep {self._ahead} batches each hold {held} batches of "
-            f"{byte_size(batch.shared_bytes)} in shared memory (shm), together {byte_size(held * batch.shared_bytes)}"
+            f"{byte_size(batch_bytes)} in shared memory (shm), together {byte_size(held * batch_bytes)}"
             f"{beside}; {byte_size(free)} are free in {SHARED_MEMORY}{each}",
             where=f"loader_workers{whose}",
             fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
@@ -281,40 +252,30 @@ def _own_shared_memory() -> int | None:
     return None if free is None else free // ranks_here()
 
 
-def _weighed(batch: Any) -> Parcel | None:
-    return None if type(batch) is Failed else parcel(batch)
+def _size_of(batch: Any) -> int | None:
+    return None if type(batch) is Failed else shared_bytes_of(batch)
 
 
-def _carried(answer: Any) -> Any:
-    """The answer in a form that reaches the training process; None for one that cannot, or that is a failure."""
+def _sendable(answer: Any) -> Any:
+    """The answer; None for one that cannot be sent to the training process, or that is a failure."""
     if type(answer) is Failed:
         return None
     try:
-        carried = by_value(answer)
-        rest = parcel(carried).shared_bytes
-    except Exception:  # whatever a class of the user's raises when it is taken apart
+        size = shared_bytes_of(answer)
+    except Exception:  # whatever a class of the user's raises when it is pickled
         return None
     free = free_shared_memory()
-    return carried if free is None or rest <= free else None
-
-
-def _also_without_workers(error: HastenError) -> HastenError:
-    """What befell the worker that read apart, told to a job that has none."""
-    return type(error)(
-        f"a batch to be looked at is read by one worker process, also where a job has none: {error.what}",
-        where=error.where,
-        fix=error.fix if isinstance(error, Hang) else _WHERE_A_PROCESS_ENDED,
-    )
+    return answer if free is None or size <= free else None
 
 
 def _check_options(options: LoaderOptions) -> None:
     if options.workers == 0 and (options.prefetch_factor is not None or options.persistent_workers):
         what = "prefetch_factor" if options.prefetch_factor is not None else "persistent_workers"
-        raise PlanError(f"{what} is set, and there are 0 loader workers", fix=f"set workers, or leave {what} out")
+        raise PlanError(f"{what} is set, and there are 0 loader workers", fix=f"set workers, or remove {what}")
 
 
 def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tuple[int, str, bool, tuple[str, ...]]:
-    """Workers, what they are, pin_memory, and what of the options and of a DataLoader's has no use here."""
+    """Workers, their kind, pin_memory, and notices of the settings that have no effect here."""
     workers, kind, pin_memory, notices = options.workers, options.worker_kind, options.pin_memory, list[str]()
     if source.on_accelerator:
         if workers or pin_memory:

@@ -2,16 +2,13 @@
 
 Global batch k of an epoch holds the order's positions k·B to (k + 1)·B. It does not depend on the number of ranks, the
 microbatch size, or anything in LoaderOptions: those say who reads it, in how many parts and how far ahead. So an epoch
-goes on at any step without a replay, and tuning the loader cannot change training.
+can be resumed at any step without a replay, and tuning the loader cannot change training.
 
-The parts: order.py says which sample stands where, split.py cuts a global batch, reading.py turns a request into a
-batch in whichever process, feed.py runs the workers.
+The parts: sample_order.py says which sample stands where, batch_pieces.py cuts a global batch, batch_readers.py turns a
+request into a batch in whichever process, batch_feed.py runs the workers.
 
-What a stream (an iterable data set) cannot have:
-
-* More than one worker. Each would read all of it, or its own part of it in another order. One worker changes nothing.
-* More than one rank, for the same reason.
-* An entrance in the middle. Going on at a step reads what comes before and throws it away.
+A stream (an iterable data set) has one worker at most, and one rank: each of more would read all of it. To resume at a
+step, it reads what comes before and drops it.
 """
 
 from __future__ import annotations
@@ -20,35 +17,22 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from hasten.data.loading.bad_samples import Ledger, Repaired
 from hasten.data.loading.batch_feed import Feed
 from hasten.data.loading.batch_readers import End, Request, StreamReader, Window, reader_of
 from hasten.data.loading.loader_options import ON_HOST, LoaderOptions, Placement
-from hasten.data.order.batch_pieces import Piece, equal_pieces, pieces, share
+from hasten.data.order.batch_pieces import Microbatch, Piece, equal_pieces, pieces, share
 from hasten.data.order.randomness import derived
 from hasten.data.order.sample_order import Order, SampledOrder, SampleOrder
 from hasten.data.sources.job_data import Source
-from hasten.data.sources.sample_indices import told
+from hasten.data.sources.sample_indices import in_words
 from hasten.errors import DataFailed, HastenError, JobError, PlanError
 
 _Answers = Callable[[Iterable[Any]], Iterator[Any]]
 
 EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all alike and share no random number with it
-
-
-class Microbatch(NamedTuple):
-    """What one forward and backward pass is given, on the host.
-
-    samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets one sample of the
-        batch, so that it takes part in every collective, and its loss weighs nothing.
-    last: it is the final one of its optimizer step (of the evaluation's data, in an evaluation).
-    """
-
-    batch: Any
-    samples: int
-    last: bool
 
 
 class TrainLoader:
@@ -57,8 +41,8 @@ class TrainLoader:
     batch_size: samples in one optimizer step over all ranks; None takes the DataLoader's that the source came from.
     microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
     equal_parts: at least so many microbatches of one size in a step, whatever microbatch_size says; not for streams.
-    shuffle, drop_last: the job's; what a DataLoader had settled stands before `shuffle`, and beside `drop_last`.
-    replace_bad: let other samples stand in for those that cannot be read, as bad_samples.py says.
+    shuffle, drop_last: the job's; the setting of a DataLoader overrides `shuffle`, and drops too.
+    replace_bad: replace samples that cannot be read, as bad_samples.py says.
     placement: where batches go, for data sets that can prepare for it.
 
     Raises JobError when the data cannot fill one batch, or is a stream for many ranks; PlanError for worker settings
@@ -98,11 +82,11 @@ class TrainLoader:
         self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
         self.notices = (*source.notices, *self._feed.notices)
         if self.dropped_per_epoch:
-            self.notices += (f"drop_last leaves {self.dropped_per_epoch} of {source.count} samples out of every epoch",)
+            self.notices += (f"drop_last drops {self.dropped_per_epoch} of {source.count} samples in every epoch",)
 
     @property
     def dropped_per_epoch(self) -> int | None:
-        """Samples that drop_last leaves out of each epoch, other ones each time when shuffled; None when unknown."""
+        """Samples that drop_last drops in each epoch, other ones each time when shuffled; None when unknown."""
         if self._source.count is None:
             return None if self._drop_last else 0
         return self._source.count % self.batch_size if self._drop_last else 0
@@ -125,7 +109,9 @@ class TrainLoader:
         return self._epoch(number, start_step, self._feed.answers)
 
     def first_batch(self, takes: int = 1) -> Any:
-        """The first microbatch of all, to look at: read apart (see Feed.answers_apart). Raises what epoch() raises."""
+        """The first microbatch of all, to try a model on: read by a worker of its own, where the options have workers
+        (see Feed.answers_apart). takes: how many times longer than in training it may take. Raises what epoch() raises.
+        """
         microbatches = self._epoch(0, 0, partial(self._feed.answers_apart, takes=takes))
         return next(microbatches).batch
 
@@ -133,16 +119,17 @@ class TrainLoader:
         if self._source.iterable:
             return self._stream(number, start_step, answers)
         if self.steps_per_epoch is not None and start_step > self.steps_per_epoch:
-            what = f"epoch {number} has {self.steps_per_epoch} steps, and should go on at step {start_step}"
+            what = f"epoch {number} has {self.steps_per_epoch} steps, and the run resumes at step {start_step}"
             raise DataFailed(
                 what, where=f"Job.{self._source.field}", fix="resume with the data and batch size of before"
             )
         return self._map(number, start_step, answers)
 
-    def first_request(self) -> Any:
-        return Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
+    def first_request(self) -> tuple[Feed, Any]:
+        """The feed and its first request: of a training whose workers hold batches during evaluations."""
+        return self._feed, Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
 
-    def samples_told(self, number: int, step: int) -> str:
+    def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
         first = step * self.batch_size
         if self._source.iterable:
@@ -153,11 +140,11 @@ class TrainLoader:
             indices = self._order.indices(number, first, stop).tolist()
         except HastenError as error:  # a sampler of the user's own is asked again where it drew another epoch since
             return f"epoch {number}, positions {first} to {stop - 1} of its order, which is not known: {error.what}"
-        return f"epoch {number}, {told(indices)} of Job.{self._source.field}"
+        return f"epoch {number}, {in_words(indices)} of Job.{self._source.field}"
 
     def replaced(self) -> list[str]:
-        """A sentence for every sample that this rank has replaced since this was last asked."""
-        return [*self.ledger.untold()]
+        """A sentence for every sample that this rank has replaced since the last call."""
+        return [*self.ledger.unreported()]
 
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""
@@ -202,7 +189,7 @@ class TrainLoader:
                 return
             if step == self.steps_per_epoch:
                 seen = step * self.batch_size + sum(samples for samples, _ in found)
-                raise self._misjudged(number, f"{seen} samples or more")
+                raise self._wrong_length(number, f"{seen} samples or more")
             for position, (samples, batch) in enumerate(found, start=1):
                 yield Microbatch(batch, samples, position == len(found))
 
@@ -216,14 +203,14 @@ class TrainLoader:
         windows = end.samples // self.batch_size if self._drop_last else -(-end.samples // self.batch_size)
         if windows < start_step:
             raise DataFailed(
-                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which it should go on",
+                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which the run resumes",
                 where=f"Job.{self._source.field}",
                 fix="let the data set yield the same samples as before",
             )
         if self.steps_per_epoch is not None and step < self.steps_per_epoch:
-            raise self._misjudged(number, f"{end.samples} samples")
+            raise self._wrong_length(number, f"{end.samples} samples")
 
-    def _misjudged(self, number: int, yielded: str) -> DataFailed:
+    def _wrong_length(self, number: int, yielded: str) -> DataFailed:
         """The planned length, and every schedule made for it, comes from what the stream says of itself."""
         return DataFailed(
             f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} in epoch {number}",
@@ -243,12 +230,12 @@ class TrainLoader:
 
 
 class EvaluationLoader:
-    """All samples once, in their order, none padded and none twice; alike in every evaluation.
+    """All samples once, in their order, without padding; the same in every evaluation.
 
     Each rank reads a contiguous share, which may be empty. A DataLoader's own sampler decides what is read, its
-    drop_last does not.
+    drop_last is ignored.
 
-    equally_many: batches on each rank. One that has had its share is given a sample again, of which none counts.
+    equally_many: every rank gets the same number of batches: one whose share is read gets a sample that does not count.
     """
 
     def __init__(
@@ -267,7 +254,7 @@ class EvaluationLoader:
         self.batch_size = batch_size
         self.notices = source.notices
         if source.drop_last:
-            self.notices += (f"{source.field}: drop_last is not taken over, an evaluation counts every sample",)
+            self.notices += (f"{source.field}: drop_last is ignored, an evaluation counts every sample",)
         self._source = source = replace(source, drop_last=False)
         if source.iterable:
             if options.workers > 1:  # they are set for the training's data
@@ -289,11 +276,11 @@ class EvaluationLoader:
         return self._stream() if self._source.iterable else self._map()
 
     def check_before_start(self, beside: TrainLoader | None) -> None:
-        """Raise what the first evaluation would, for workers that cannot start. beside: a training that is under way
-        when evaluations come, None where it is not."""
+        """Raise what the first evaluation would, for workers that cannot start. beside: a training whose workers hold
+        batches during evaluations; None where they do not."""
         first = Window(EVALUATION_EPOCH, 0) if self._source.iterable else next(self._requests(), None)
         if first is not None:
-            self._feed.check_before_start(first, None if beside is None else (beside._feed, beside.first_request()))
+            self._feed.check_before_start(first, None if beside is None else beside.first_request())
 
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""
@@ -348,7 +335,7 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
 
 def _check_replacing(source: Source, replace_bad: bool) -> None:
     if replace_bad and source.sampler is not None:
-        was = f'is "replace", and {source.field} has a sampler of its own: what stands in may be none of its samples'
+        was = f'is "replace", and {source.field} has a sampler of its own, which might not draw the replacement'
         raise JobError("on_bad_sample", was, 'give a Subset in place of the sampler, or write on_bad_sample="stop"')
 
 

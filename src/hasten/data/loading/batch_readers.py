@@ -1,17 +1,16 @@
 """One request in, one batch out, in whichever process reads.
 
-A feed hands each request to `__getitems__` of a reader, in the training process or in a worker. A request
-carries all that its batch depends on, and a reader seeds every sample anew, so it makes no difference where and when it
-is read.
+A feed hands each request to `__getitems__` of a reader, in the training process or in a worker. A request holds all
+that its batch depends on, and a reader seeds every sample, so it makes no difference where and when it is read.
 
 | data | seeded for | with |
 |---|---|---|
-| columns | nothing: no code of the user's runs | – |
-| samples read one by one | each sample; nothing where they cannot draw (known_steady.py) | seed, epoch, index |
-| a data set that reads many at once by a __getitems__ of its own | each microbatch | seed, epoch, first index |
-| a data set that takes its random numbers (`fill`, as ImageFolder) | nothing: it is given each sample's | the same |
+| columns | nothing: none of the user's code runs | – |
+| samples read one by one | each sample; nothing where they cannot draw (steady_reason) | seed, epoch, index |
+| a data set that reads many at once by its own __getitems__ | each microbatch | seed, epoch, first index |
+| a data set that is given its random numbers (`fill`, as ImageFolder) | nothing | the same |
 | a stream | each sample | seed, epoch, position in the stream |
-| a collate function of the job's own | each microbatch | seed, epoch, its indices (of a stream, its first position) |
+| the job's own collate function | each microbatch | seed, epoch, its indices (of a stream, its first position) |
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import default_collate, get_worker_info
 
-from hasten.data.loading.bad_samples import Repaired, Replaced, may_be_replaced, stand_ins
+from hasten.data.loading.bad_samples import Repaired, Replaced, may_be_replaced, replacements
 from hasten.data.loading.data_errors import Failed, failed_batch, failed_sample, reason_of
 from hasten.data.order.batch_pieces import pieces
 from hasten.data.order.randomness import derived, reseed, sample_seed, undisturbed
+from hasten.data.sources.augmented import steady_reason, takes_draws
 from hasten.data.sources.column_gather import Gather
 from hasten.data.sources.job_data import Source, reads_batches
-from hasten.data.sources.known_steady import steady_reason, takes_draws
 from hasten.errors import RAISED
 
 _COLLATING = int.from_bytes(b"collate", "big")
@@ -62,7 +61,7 @@ class End:
 
 
 def reader_of(source: Source, seed: int, replace_bad: bool = False) -> GatherReader | BatchReader | SampleReader:
-    """replace_bad: let other samples stand in for those that cannot be read, as bad_samples.py says."""
+    """replace_bad: replace samples that cannot be read, as bad_samples.py says."""
     if source.gathers:
         return GatherReader(source)
     if reads_batches(source.dataset):
@@ -108,33 +107,31 @@ class SampleReader:
                     self._way.fill(batch, place, index, draws[place])
                 except RAISED as error:
                     bad = self._replace_bad and may_be_replaced(error)
-                    stand_in = self._stand_in(batch, place, index, draws[place], error) if bad else None
-                    if stand_in is None:
+                    by_another = self._replaced(batch, place, index, draws[place], error) if bad else None
+                    if by_another is None:
                         seed = int(numbers[place])
                         return failed_sample(
                             error, field=self._source.field, epoch=request.epoch, index=index, seed=seed
                         )
-                    replaced.append(stand_in)
+                    replaced.append(by_another)
             found = self._way.finished(batch, request)
         return Repaired(found, tuple(replaced)) if replaced and not isinstance(found, Failed) else found
 
-    def _stand_in(self, batch: Any, place: int, index: int, draws: Any, error: BaseException) -> Replaced | None:
-        """Fill the place with another sample, read with the random numbers of the one that it stands for."""
-        for other in stand_ins(self._seed, index, len(self._source.dataset)):
+    def _replaced(self, batch: Any, place: int, index: int, draws: Any, error: BaseException) -> Replaced | None:
+        """Fill the place with another sample, read with the random numbers of the one that it replaces."""
+        for other in replacements(self._seed, index, len(self._source.dataset)):
             try:
                 self._way.fill(batch, place, other, draws)
             except RAISED as another:
-                # The first is the one that is told if none can be read.
-                error.add_note(
-                    f"sample {other}, which would stand in for it, cannot be read either: {reason_of(another)}"
-                )
+                # The first error is the one that is raised if no sample can be read.
+                error.add_note(f"sample {other}, which would replace it, cannot be read either: {reason_of(another)}")
             else:
                 return Replaced(index, other, reason_of(error))
         return None
 
 
 class _Seeded:
-    """Samples that draw from the global generators, which are seeded before each; not where they cannot draw."""
+    """Samples that draw from the global generators, which are seeded before each where it may draw."""
 
     def __init__(self, source: Source, seed: int) -> None:
         self._source, self._seed, self._steady = source, seed, steady_reason(source.dataset) is not None
@@ -156,7 +153,7 @@ class _Seeded:
 
 
 class _GivenDraws:
-    """Samples of a data set that is given their random numbers, and puts a batch together itself."""
+    """Samples of a data set that is given their random numbers, and collates a batch itself."""
 
     draws_nothing = True
 
@@ -209,10 +206,8 @@ class _OneByOne:
 
 
 class StreamReader:
-    """Reads an iterable data set window by window, and keeps its place between two windows that follow each other.
-
-    Any other window makes it start the epoch anew and read up to there: a stream cannot be entered in its middle.
-    """
+    """Reads an iterable data set window by window. Any other window than the next one starts the epoch from its
+    beginning and reads up to there."""
 
     def __init__(
         self, source: Source, seed: int, batch_size: int, microbatch_size: int | None, drop_last: bool
@@ -221,7 +216,7 @@ class StreamReader:
         self._batch_size, self._microbatch_size, self._drop_last = batch_size, microbatch_size, drop_last
         self._stream: Iterator[Any] = iter(())
         self._position = 0  # in the epoch, of the sample that is read
-        self._next: Window | None = None  # the one that the stream stands before
+        self._next: Window | None = None  # the one that is read next without a new start
 
     def __getitems__(self, window: Window) -> list[tuple[int, Any]] | End | Failed:
         """The window's microbatches, each with its number of samples."""
@@ -269,9 +264,9 @@ class StreamReader:
 
 
 def _collated(source: Source, seed: int, samples: list[Any], epoch: int, indices: np.ndarray) -> Any:
-    """indices: int64, of the samples, or the position of the first; what the batch's own random numbers follow from."""
+    """indices: int64, of the samples, or the position of the first; the random numbers of collate follow from them."""
     own_code, first, own_seed = source.collate is not default_collate, int(indices[0]), None
-    if own_code:  # it may draw, and how much its samples have drawn depends on where they were read from
+    if own_code:  # it may draw, and how much its samples have drawn depends on where they were read
         own_seed = derived(seed, _COLLATING, epoch, first, zlib.crc32(indices.tobytes()))
         reseed(own_seed)
     try:
@@ -289,5 +284,5 @@ def _collated(source: Source, seed: int, samples: list[Any], epoch: int, indices
 
 
 def _own_randomness() -> AbstractContextManager[None]:
-    """The training process gets its generators back; a worker has them to itself."""
+    """The generators of the training process are restored; those of a worker are its own."""
     return undisturbed() if get_worker_info() is None else nullcontext()

@@ -1,6 +1,6 @@
 """How a sample that could not be read becomes an error that names it, even when a worker process read it.
 
-An exception cannot travel between processes with its traceback, and some cannot travel at all. So the process that
+An exception cannot be sent between processes with its traceback, and some cannot be sent at all. So the process that
 reads never raises: it sends a `Failed` in place of the batch, and the training process raises from that.
 """
 
@@ -13,15 +13,23 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
+import torch
 from torch.utils.data import get_worker_info
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
 from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
 
-_NOT_THEIRS = (
+_NOT_THE_USERS = (
     str(Path(__file__).parents[2]),
     "<",
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+# torch raises a plain RuntimeError when the host allocator fails; only the text says so.
+_HOST_ALLOCATOR = (
+    "can't allocate memory",
+    "not enough memory",
+    "DefaultCPUAllocator",
+    "Cannot allocate memory",
+    "std::bad_alloc",
 )
 
 
@@ -32,7 +40,7 @@ class Failed:
     where: str
     fix: str
     cause: BaseException | None = None
-    trace: str = ""  # from their first frame on; in a worker alone, as the cause keeps its own in this process
+    trace: str = ""  # from the user's first frame on; in a worker only, as the cause keeps its own in this process
 
     def error(self) -> HastenError:
         """The error to raise, with the original exception as its cause."""
@@ -44,30 +52,33 @@ class Failed:
 
 
 def failed_sample(error: BaseException, *, field: str, epoch: int, index: int, seed: int) -> Failed:
-    """Reading one sample raised. What the system could not read is the data's fault, all else the code's; an error of
-    hasten's own says itself whose it is."""
+    """Reading one sample raised. What the system could not read is an error of the data, all else of the user's code;
+    an error of hasten has its own kind."""
     what = f"sample {index} of Job.{field} could not be read {moment(epoch)}: {reason_of(error)}"
     if isinstance(error, HastenError):
-        return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_able_to_travel(error))
-    return Failed(
-        kind=kind_of(error),
-        what=what,
-        where=their_frame(error),
-        fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
-        cause=_able_to_travel(error),
-        trace=_their_lines(error),
-    )
+        return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_sendable(error))
+    fix = f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}"
+    return _failed(error, kind_of(error), what, fix)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory is exhausted, of the host or of a device."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _HOST_ALLOCATOR)
 
 
 def kind_of(error: BaseException) -> type[HastenError]:
-    """Whose fault it is, of what is raised by a data set that knows nothing of hasten's errors."""
+    """The kind of hasten's error for what a data set raised."""
     if is_out_of_memory(error):
         return OutOfMemory
     return DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
 
 
 def reason_of(error: BaseException) -> str:
-    """What was raised, in one line: of an error of hasten's own the place and what happened."""
+    """What was raised, in one line; of an error of hasten the place and what happened."""
     if isinstance(error, HastenError):
         return f"{error.where}: {error.what}" if error.where else error.what
     said = " ".join(str(error).split())
@@ -87,79 +98,67 @@ def failed_batch(
         kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
     elif seed is not None:
         fix += f"; its random numbers began at seed {seed}"
-    return Failed(
-        kind=kind,
-        what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
-        f"{moment(epoch)}: {reason_of(error)}",
-        where=their_frame(error),
-        fix=fix,
-        cause=_able_to_travel(error),
-        trace=_their_lines(error),
-    )
+    what = f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch {moment(epoch)}"
+    return _failed(error, kind, f"{what}: {reason_of(error)}", fix)
 
 
 def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
     """The user's worker_init_fn raised."""
-    return Failed(
-        kind=kind_of(error),
-        what=f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}",
-        where=their_frame(error),
-        fix="look at this line",
-        cause=_able_to_travel(error),
-        trace=_their_lines(error),
-    )
+    what = f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}"
+    return _failed(error, kind_of(error), what, "look at this line")
 
 
 def failed_arrival(error: Exception, *, field: str) -> Failed:
-    """A batch was sent by its loader worker and could not be put together again, or pinned, in the training process."""
+    """A batch from a loader worker could not be unpickled or pinned in the training process."""
     kind, fix = (
         kind_of(error),
         "look at how this class is unpickled; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
     )
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "items of ancdata" in str(error):
         kind, fix = DataFailed, "allow more open files (ulimit -n), or put fewer tensors into a batch"
-    return Failed(
-        kind=kind,
-        what=f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}",
-        where=their_frame(error),
-        fix=fix,
-        cause=error,
+    return _failed(
+        error, kind, f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}", fix
     )
+
+
+def _failed(error: BaseException, kind: type[HastenError], what: str, fix: str) -> Failed:
+    where = users_frame(error)
+    return Failed(kind=kind, what=what, where=where, fix=fix, cause=_sendable(error), trace=_users_lines(error))
 
 
 def moment(epoch: int) -> str:
     return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
 
 
-def their_frame(error: BaseException) -> str:
-    """The deepest frame in code that is neither ours nor installed, where a user looks first; else the deepest one."""
+def users_frame(error: BaseException) -> str:
+    """The deepest frame in the user's own code, where a user looks first; else the deepest one."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if is_theirs(frame.filename)] or list(frames)
-    return f"{theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
+    own = [frame for frame in frames if is_users_file(frame.filename)] or list(frames)
+    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
 
 
-def _their_lines(error: BaseException) -> str:
-    """In a worker, the traceback from their first frame on, as Python prints one; no exception takes it along."""
+def _users_lines(error: BaseException) -> str:
+    """In a worker, the traceback from the user's first frame on, as Python prints one."""
     if get_worker_info() is None:
         return ""
     frames = traceback.extract_tb(error.__traceback__)
-    first = next((place for place, frame in enumerate(frames) if is_theirs(frame.filename)), None)
+    first = next((place for place, frame in enumerate(frames) if is_users_file(frame.filename)), None)
     return "" if first is None else "".join(traceback.format_list(frames[first:]))
 
 
-def is_theirs(filename: str) -> bool:
-    """Whether a file of a traceback is the user's own: neither ours nor installed."""
-    return not filename.startswith(_NOT_THEIRS)
+def is_users_file(filename: str) -> bool:
+    """Whether a file of a traceback is the user's own: neither hasten's nor installed."""
+    return not filename.startswith(_NOT_THE_USERS)
 
 
-def _able_to_travel(error: BaseException) -> BaseException:
+def _sendable(error: BaseException) -> BaseException:
     """The exception itself in the training process; in a worker, one that can be sent, its traceback in a note."""
     if get_worker_info() is None:
         return error
     trace = "".join(traceback.format_exception(error))
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
-    except Exception:  # whatever a class of the user's raises when it is taken apart and put together again
+    except Exception:  # whatever a class of the user's raises when it is pickled
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(f"In a loader worker:\n{trace}")
     return error

@@ -1,22 +1,34 @@
-"""A batch on its device, whatever it is made of.
+"""A batch copied to its device: when it is asked for, or ahead, while the present one computes.
 
 Tensors inside tuples, named tuples, lists, dictionaries, dataclasses and objects with a `to` method of their own (a
-tokenizer's encoding, a packed sequence, a graph) are found and moved; everything else stays. What need not change is
+tokenizer's encoding, a packed sequence, a graph) are found and moved; everything else stays. What does not change is
 not rebuilt: on a CPU the very same batch comes back.
 
-Source for the layout: https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+Copying ahead needs a stream of its own, because work on one stream is done in order:
+
+* The stream that computes waits for the copy it is about to use, and for nothing else; the host waits for neither.
+* record_stream tells the device's allocator that a batch is used on another stream too, so that its memory is not used
+  for a later copy while it is still read.
+* Pinned memory that is used again before its copy is done is how a batch comes to hold half of the next one. So a batch
+  is held, on host and device, until what computes with it is done.
+
+Sources: torch.Tensor.record_stream; "CUDA semantics" in torch's documentation; for the layout
+https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, MutableMapping
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from hasten.data.order.batch_pieces import Microbatch
 
 _NOT_ITSELF = object()  # of a value that does not handle its own tensors
 
@@ -28,15 +40,15 @@ def place(
 
     memory_format: the layout on the device of tensors of shape (N, C, H, W) that are floating-point or uint8: images.
         Masks and labels keep theirs. None keeps every layout.
-    non_blocking: copy while the host goes on. torch waits all the same unless the memory is pinned. The caller must not
-        write to the host's tensors before the copy is done.
+    non_blocking: copy while the host continues. torch waits all the same unless the memory is pinned. The caller must
+        not write to the host's tensors before the copy is done.
     """
 
     def move(tensor: Tensor) -> Tensor:
         if not (on_cpu and tensor.is_cpu):
             tensor = tensor.to(device, non_blocking=non_blocking)
         if memory_format is not None and tensor.dim() == 4 and _is_image(tensor):
-            # After the copy, so that the host sends its memory as it is and the device does the rearranging.
+            # After the copy, so that the host sends its memory unchanged and the device rearranges it.
             tensor = tensor.contiguous(memory_format=memory_format)
         return tensor
 
@@ -62,6 +74,67 @@ def pinned(batch: Any) -> Any:
         return value.pin_memory() if callable(getattr(value, "pin_memory", None)) else _NOT_ITSELF
 
     return _mapped(batch, torch.Tensor.pin_memory, pin_other)
+
+
+class _Copy(NamedTuple):
+    microbatch: Microbatch  # on the device
+    on_host: Any
+    done: Any  # a CUDA event
+
+
+def copied(microbatches: Iterator[Microbatch], to_device: Callable[[Any], Any]) -> Iterator[Microbatch]:
+    """The same microbatches, each put on its device when it is asked for."""
+    for microbatch in microbatches:
+        yield microbatch._replace(batch=to_device(microbatch.batch))
+
+
+def copied_ahead(
+    microbatches: Iterator[Microbatch], to_device: Callable[[Any], Any], stream: torch.cuda.Stream, depth: int
+) -> Iterator[Microbatch]:
+    """The same, with up to `depth` more of them copied, or on their way, while one is used.
+
+    stream: of a CUDA device, for copies alone, and the same one for a whole run: the device's allocator separates
+        what each stream has freed.
+
+    A batch is ready for the stream that is current when it is handed out. An error of the loader comes where it would
+    have come without copying ahead: after the batches before it.
+    """
+    device = stream.device
+    waiting, in_use = deque[_Copy](), deque[tuple[_Copy, Any]]()  # with the event after what computes with it
+    failed: Exception | None = None
+    while True:
+        while failed is None and len(waiting) <= depth:
+            try:
+                microbatch = next(microbatches, None)
+            except Exception as error:
+                failed = error
+                break
+            if microbatch is None:
+                break
+            with torch.cuda.stream(stream):
+                placed = microbatch._replace(batch=to_device(microbatch.batch))
+                waiting.append(_Copy(placed, microbatch.batch, stream.record_event()))
+        if not waiting:
+            if failed is not None:
+                raise failed
+            return
+        copy = waiting.popleft()
+        while in_use and in_use[0][1].query():
+            in_use.popleft()
+        yield _handed_over(copy, torch.cuda.current_stream(device))
+        in_use.append((copy, torch.cuda.current_stream(device).record_event()))
+
+
+def _handed_over(copy: _Copy, stream: torch.cuda.Stream) -> Microbatch:
+    stream.wait_event(copy.done)
+
+    def used_on_it(tensor: Tensor) -> Tensor:
+        if tensor.is_cuda:
+            tensor.record_stream(stream)
+        return tensor
+
+    map_tensors(copy.microbatch.batch, used_on_it)
+    return copy.microbatch
 
 
 def _is_image(tensor: Tensor) -> bool:

@@ -1,13 +1,27 @@
 """How a global batch is divided: over the ranks first, then into microbatches.
 
 Which samples make up a global batch never depends on the number of ranks or on the microbatch size; only who reads
-which part of it does. Every rank gets the same number of pieces, because a rank that ran fewer forward passes than the
-others would leave them waiting for ever in a collective. Where there are too few samples for that, a piece is empty.
+which part of it does. Every rank gets the same number of pieces: a rank that ran fewer forward passes would leave the
+others waiting in a collective. Where there are too few samples for that, a piece is empty.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Microbatch(NamedTuple):
+    """What one forward and backward pass is given.
+
+    samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets one sample of the
+        batch, so that it takes part in every collective, and its loss weighs nothing.
+    last: it is the final one of its optimizer step (of the evaluation's data, in an evaluation).
+    """
+
+    batch: Any
+    samples: int
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ each part is folded in with a function that maps 64 bits to 64 bits one to one, 
 epochs of one index, never get the same number. torch and NumPy keep only 32 bits of a seed; they are given different
 halves, so that samples which meet in one of them by chance still differ in the other.
 
-The training process reads samples too when there are no workers. `undisturbed` gives it back its own three states, so
-everything else that training draws goes on as if nothing had been read. That takes time once a batch, and
-seeding takes some for every sample. Whatever else draws beside a training, an evaluation or a trial, is held apart by
+The training process reads samples too when there are no workers. `undisturbed` restores its own three states once a
+batch, so what else training draws does not depend on it. An evaluation or a trial beside a training is kept apart by
 the same function, with the states of the accelerators it uses.
 """
 
@@ -26,6 +25,8 @@ import numpy as np
 import torch
 
 _MASK = (1 << 64) - 1
+
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 Whole = TypeVar("Whole", int, np.ndarray)
 
@@ -99,10 +100,47 @@ def random_state(*devices: torch.device) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], *devices: torch.device) -> None:
-    """Go on from what random_state gave, on as many devices as it was asked for."""
+    """state: of random_state, for the same devices."""
     torch.default_generator.set_state(state["torch"])
     accelerators = [device for device in devices if device.type == "cuda"]
     for device, saved in zip(accelerators, state["devices"], strict=True):
         torch.cuda.set_rng_state(saved, device)
     np.random.set_state(state["numpy"])
     random.setstate(state["python"])
+
+
+def is_generator(value: Any) -> bool:
+    """Whether it is a random generator with a state, beside the global ones. SystemRandom has none."""
+    return issubclass(type(value), _GENERATORS) and not issubclass(type(value), random.SystemRandom)
+
+
+def generator_state(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.getstate()
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    """state: of generator_state."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.setstate(state)
+
+
+def seed_generator(generator: Any, number: int) -> None:
+    """Start it from a number below 2^64."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(number)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = type(generator.bit_generator)(number).state
+    else:
+        generator.seed(number >> 32 if isinstance(generator, np.random.RandomState) else number)

@@ -3,7 +3,7 @@
 A resumed run, another rank or another number of workers asks for the positions it needs. Nothing is replayed, and for
 fifty million samples nothing is built first.
 
-Positions are computed a chunk of 65,536 at a time, and the last chunk is kept: a batch usually costs one slice.
+Positions are computed a chunk of 65,536 at a time, and the last chunk is stored: a batch usually costs one slice.
 
 * One chunk or less: every position gets a 64-bit hash of (seed, epoch, position), and the positions are sorted by it.
   The hash is one to one, so there are no ties, and every order is equally likely.
@@ -22,14 +22,14 @@ MurmurHash3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 
-from hasten.data.loading.data_errors import moment, reason_of, their_frame
+from hasten.data.loading.data_errors import moment, reason_of, users_frame
 from hasten.data.order.randomness import derived, mixed, reseed, undisturbed
 from hasten.data.sources.sample_indices import rows_of, whole_numbers
 from hasten.errors import RAISED, DataFailed, HastenError, UserCodeFailed
@@ -45,39 +45,55 @@ class SampleOrder(Protocol):
     def indices(self, epoch: int, start: int, stop: int) -> np.ndarray: ...
 
 
-class Order:
-    """The order of `count` samples, newly shuffled in each epoch; without `shuffle`, as the data set has them."""
+class Chunks:
+    """Positions of an epoch that are computed a chunk at a time; the last chunk is stored.
 
-    def __init__(self, count: int, seed: int, shuffle: bool) -> None:
-        self.count, self._seed, self._shuffle = count, seed, shuffle
-        self._kept: tuple[int, int] | None = None  # epoch and number of the chunk below
+    size: positions of a chunk. chunk: (epoch, number) -> the samples at the positions of that chunk (int64).
+    """
+
+    def __init__(self, size: int, chunk: Callable[[int, int], np.ndarray]) -> None:
+        self._size, self._compute = size, chunk
+        self._stored: tuple[int, int] | None = None  # epoch and number of the chunk below
         self._chunk = np.empty(0, dtype=np.int64)
 
-    def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only."""
-        first, last = start // CHUNK, (stop - 1) // CHUNK
+    def between(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """int64, shape (stop - start,), read-only."""
+        size, first, last = self._size, start // self._size, (stop - 1) // self._size
         if first == last:
-            return self._chunk_of(epoch, first)[start - first * CHUNK : stop - first * CHUNK]
+            return self._of(epoch, first)[start - first * size : stop - first * size]
         pieces = [
-            self._chunk_of(epoch, number)[max(start - number * CHUNK, 0) : stop - number * CHUNK]
+            self._of(epoch, number)[max(start - number * size, 0) : stop - number * size]
             for number in range(first, last + 1)
         ]
-        return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        found = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        found.setflags(write=False)
+        return found
 
-    def _chunk_of(self, epoch: int, number: int) -> np.ndarray:
-        if self._kept != (epoch, number):
-            self._chunk, self._kept = self._made(epoch, number), (epoch, number)
-            self._chunk.setflags(write=False)  # slices of it are given out
+    def _of(self, epoch: int, number: int) -> np.ndarray:
+        if self._stored != (epoch, number):
+            self._chunk, self._stored = self._compute(epoch, number), (epoch, number)
+            self._chunk.setflags(write=False)  # slices of it are handed out
         return self._chunk
 
-    def _made(self, epoch: int, number: int) -> np.ndarray:
-        positions = np.arange(number * CHUNK, min((number + 1) * CHUNK, self.count))
-        if not self._shuffle:
-            return positions
-        key = derived(self._seed, _ORDER, epoch)
-        if self.count <= CHUNK:
-            return sorted_by_hash(self.count, key)
-        return walked(positions, self.count, key)
+
+class Order:
+    """The order of `count` samples, newly shuffled in each epoch; without `shuffle`, as the data set has them.
+
+    indices(epoch, start, stop): which samples stand at positions start to stop (exclusive): int64, shape
+        (stop - start,), read-only.
+    """
+
+    def __init__(self, count: int, seed: int, shuffle: bool) -> None:
+        self.count = count
+        self.indices = Chunks(CHUNK, partial(_chunk, count, seed, shuffle)).between
+
+
+def _chunk(count: int, seed: int, shuffle: bool, epoch: int, number: int) -> np.ndarray:
+    positions = np.arange(number * CHUNK, min((number + 1) * CHUNK, count))
+    if not shuffle:
+        return positions
+    key = derived(seed, _ORDER, epoch)
+    return sorted_by_hash(count, key) if count <= CHUNK else walked(positions, count, key)
 
 
 def sorted_by_hash(count: int, key: int) -> np.ndarray:
@@ -129,8 +145,8 @@ def _hashed(values: np.ndarray) -> np.ndarray:
 class SampledOrder:
     """The order that a sampler of the user's own draws: a function of (seed, epoch), the same on every rank.
 
-    The sampler runs with the three global generators seeded, and so does its `generator` if it has one; all are given
-    back as they were. A sampler with `set_epoch` is told the epoch. The epoch's whole list is kept, 8 bytes a sample.
+    The sampler runs with the three global generators seeded, and so does its `generator` if it has one; all are
+    restored. `set_epoch` is called on a sampler that has it. The epoch's whole list is stored, 8 bytes a sample.
 
     rows: how many there are for it to choose from; None where only the data set knows which indices it answers to.
     """
@@ -189,7 +205,7 @@ class SampledOrder:
             raise
         except RAISED as error:
             what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
-            raise UserCodeFailed(what, where=their_frame(error), fix="draw from it alone: list(sampler)") from error
+            raise UserCodeFailed(what, where=users_frame(error), fix="run it alone: list(sampler)") from error
 
 
 def _whose(epoch: int) -> str:

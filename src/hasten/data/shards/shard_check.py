@@ -1,7 +1,7 @@
-"""Reading packed shards again, all of them, against the digests that were written down when they were packed.
+"""Reading all packed shards again, against the digests that were stored when they were packed.
 
-Reading a sample compares its own CRC-32, so training never gets a damaged one. This finds the damage before training
-does, and what no sample covers: the index, and the ends of the shards.
+Training compares the CRC-32 of each sample that it reads. This finds damage before training, and in the index and the
+ends of the shards, which belong to no sample.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def _digest(path: Path, progress: Progress | None, done: int, whole: int) -> str
 
 
 def _damage(folder: Path, numbers: range) -> str:
-    """What the first damaged sample among these says; where none is damaged, where the damage must be."""
+    """The error of the first damaged sample among these; where none is damaged, where the damage must be."""
     data = Shards(folder)
     for index in numbers:
         try:
             data[index]
         except DataFailed as error:
             return f"{error.where}: {error.what}"
-    return "no sample is damaged: it lies behind the last one"
+    return "no sample is damaged: the damage lies behind the last one"

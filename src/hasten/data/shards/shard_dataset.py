@@ -1,17 +1,15 @@
-"""Samples from WebDataset tar shards, as a map-style data set: any sample at any time, none of it on disk but there.
+"""Samples from WebDataset tar shards, as a map-style data set: any sample at any time, read where it lies.
 
-    train=hasten.Shards("photos-shards", form=("jpg", "cls"), decode={"jpg": picture})
+    train=hasten.Shards("photos-shards", form=("jpg", "cls"), decode={"jpg": image})
 
-webdataset reads a shard as a stream: it is fast, and gives up what a map-style data set has. An epoch cannot be entered
-in its middle, workers and ranks must have shards of their own, and their numbers decide who gets how many. With an
-index (see shard_index.py) a sample is one read at a known place. So ranks, workers, each sample exactly once, going on
-at a position and a changed number of ranks come from the loader, as for any other data set; and `sample_order` keeps
-reads together (see shard_order.py).
+webdataset reads a shard as a stream: an epoch cannot start in its middle, workers and ranks must have shards of their
+own, and their numbers decide which samples each gets. With an index (see shard_index.py) a sample is one read at a
+known place. So ranks, workers, each sample exactly once and resume come from the loader, as for any other data set;
+`sample_order` keeps reads together (see shard_order.py).
 
-One sample is one `pread`. A memory map would save a copy, and die of SIGBUS, with the whole process, where a file was
-cut off meanwhile; pread answers with fewer bytes, and the error names the shard. The CRC-32 of the piece is compared
-at every read.
-"""
+One sample is one `pread`. A memory map would save a copy, and end the whole process by SIGBUS where a file was
+truncated meanwhile; pread gives fewer bytes, and the error names the shard. The CRC-32 of the piece is compared at
+every read."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class Shards:
         elsewhere, whose headers are all read once at the start.
     form: what a sample is. None: a dictionary of all members by extension, and of its key under "__key__". A tuple of
         extensions: a tuple of these members; "jpg;png" stands for whichever of the two a sample has.
-    decode: functions from a member's bytes to its value, by extension. Others are read as shard_values.py tells: .npy,
+    decode: functions from a member's bytes to its value, by extension. Others are read as shard_members.py says: .npy,
         .cls, .json and .txt by what they are, all else as bytes.
     buffer: how many samples are shuffled together (see shard_order.py).
     progress: called with (bytes done, bytes in all) while headers are read.
@@ -146,7 +144,7 @@ class Shards:
             raise DataFailed(what, where=place, fix=_FETCH_AGAIN) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker process that is started anew: it opens the files itself, and maps the index itself."""
+        """For a worker process that starts as a new Python: it opens the files and maps the index itself."""
         state = self.__dict__ | {"_open": [None] * MOST_OPEN}
         return state if self._folder is None else state | {"_index": None}
 
@@ -159,7 +157,7 @@ class Shards:
 class _OpenFile:
     def __init__(self, shard: int, path: Path) -> None:
         self.shard = shard
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open for the samples to come
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open for later samples
         self.descriptor = self._file.fileno()
 
     def __del__(self) -> None:

@@ -7,12 +7,12 @@ A folder of shards that `hasten pack` wrote holds, beside them,
 * index.json: schema, number of samples, the classes if there are any; name, size, SHA-256 and samples of each shard;
   size and SHA-256 of index.bin.
 
-index.bin is memory-mapped. Opening it costs the same for fifty samples as for fifty million, and all workers and ranks
-of a machine share one copy. That is also why its digest is not computed at the start: each row is checked when it is
-used, against the shard and, by the CRC, against the bytes that it leads to. `hasten pack FOLDER --verify` checks all.
+index.bin is memory-mapped: opening it costs the same for fifty samples as for fifty million, and all workers and ranks
+of a machine share one copy. So its digest is not computed at the start: each row is checked when it is used, against
+the shard and, by the CRC, against the bytes that it points to. `hasten pack FOLDER --verify` checks all.
 
-Shards from elsewhere have no index. Theirs is built by reading every header once, and kept in memory. Nobody wrote down
-checksums of their samples, so there only damage to headers is found.
+Shards from elsewhere have no index. It is built by reading every header once, and held in memory. Without checksums of
+their samples, only damage to headers is found.
 """
 
 from __future__ import annotations

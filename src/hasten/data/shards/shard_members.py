@@ -1,4 +1,4 @@
-"""What the bytes of a shard's member mean, by its extension; and which member a value of a sample becomes.
+"""The members of a sample in a shard: which member a value becomes, and which value a member's bytes are.
 
 | extension | read as | written for |
 |---|---|---|
@@ -9,8 +9,8 @@
 | jpg, jpeg, png | bytes, as they are | bytes that begin as such a file |
 | anything else | bytes | bytes |
 
-Of an extension with dots in it, such as "left.npy", the last part counts. Nothing is unpickled: a pickle is a program.
-A shard's content is untrusted, so sizes are checked before memory is asked for, and every failure is a ValueError.
+Of an extension with dots in it, such as "left.npy", the last part decides. Nothing is unpickled: a pickle is a program.
+A shard's content is untrusted, so sizes are checked before memory is allocated, and every failure is a ValueError.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def encoded(sample: Any) -> dict[str, bytes]:
     """A sample of a map-style data set as members: extension to content, in their order.
 
     A dictionary keeps its names: {"image": array, "label": 3} becomes image.npy and label.cls; {"jpg": bytes, "cls": 3}
-    stays as it is. The parts of a tuple or list are numbered: 0.npy, 1.cls. Any other value is a tuple of one part.
+    is not changed. The parts of a tuple or list are numbered: 0.npy, 1.cls. Any other value is a tuple of one part.
 
     Raises ValueError for a value that has no member, or would not come back equal.
     """
     parts = sample if isinstance(sample, Mapping) else dict(enumerate(sample if _is_row(sample) else [sample]))
     found: dict[str, bytes] = {}
     for name, value in parts.items():
-        if name == "__key__":  # of a sample that was read from shards: every sample is numbered anew
+        if name == "__key__":  # of a sample that was read from shards: every sample gets a new number
             continue
         extension, content = _member(str(name), value)
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*", extension) or len(extension) > 60:
@@ -121,7 +121,7 @@ def _as_json(value: Any) -> bytes:
     except (TypeError, RecursionError) as error:
         raise ValueError(f"it cannot be JSON: {error}") from None
     if repr(json.loads(content)) != repr(_sorted(value)):
-        raise ValueError("it would not come back from JSON as it is: use lists for tuples, and text for names")
+        raise ValueError("it would not come back equal from JSON: use lists for tuples, and text for names")
     return _text(content)
 
 

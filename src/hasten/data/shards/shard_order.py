@@ -6,17 +6,13 @@ So the shuffle is done in two steps, each of which can be entered at any positio
 1. The shards are put into an order that is new in each epoch, every one of them equally likely.
 2. The samples, shard after shard in that order, are cut into blocks of `buffer` samples, and each block is shuffled.
 
-While a block is read, all reads fall into a few megabytes that lie together. A batch costs what its block costs: a sort
-of `buffer` numbers, whatever the number of samples; and the block is kept for the next batch.
+While a block is read, all reads fall into a few megabytes that lie together. A block costs a sort of `buffer` numbers,
+whatever the number of samples.
 
-What it is worth against a whole shuffle: less, unless the packing helped. Two samples of one block can meet in a batch
-far more often than two of a whole shuffle (batch / buffer against batch / samples), and two from shards that do not
-follow each other cannot meet in that epoch at all. Were the shards sorted by class, a batch would hold a few classes.
-`hasten pack` therefore shuffles all samples once when it writes them: what lies together is then a random part of the
-whole, and a batch is a fair sample. What remains is that much the same neighbours share a batch's block in every epoch.
-A buffer as large as the data set is a whole shuffle, whose sort is done once an epoch.
-
-webdataset shuffles by a buffer that is filled from a stream: the same range, and no entrance in the middle.
+It is weaker than a whole shuffle: samples from shards that do not follow each other cannot meet in a batch of that
+epoch. So `hasten pack` shuffles all samples once when it writes them, which makes each batch a fair sample. A buffer as
+large as the data set is a whole shuffle, whose sort is done once an epoch. webdataset shuffles by a buffer that is
+filled from a stream: the same range, but no start in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from hasten.data.order.randomness import derived
-from hasten.data.order.sample_order import sorted_by_hash
+from hasten.data.order.sample_order import Chunks, sorted_by_hash
 
 _SHARDS = int.from_bytes(b"shards", "big")  # keeps these random numbers apart from all others of a run
 _BLOCKS = int.from_bytes(b"blocks", "big")
@@ -44,31 +40,17 @@ class ShardOrder:
         self._epoch: int | None = None
         self._shards = np.empty(0, dtype=np.int64)  # their order in that epoch
         self._ends = np.empty(0, dtype=np.int64)  # for each of them in that order, the position behind its last sample
-        self._kept: tuple[int, int] | None = None  # epoch and number of the block below
-        self._block = np.empty(0, dtype=np.int64)
+        self._blocks = Chunks(buffer, self._block)
 
     def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only."""
-        if not self._shuffle:
-            found = np.arange(start, stop)
-        elif (first := start // self._buffer) == (stop - 1) // self._buffer:
-            return self._block_of(epoch, first)[start - first * self._buffer : stop - first * self._buffer]
-        else:
-            pieces = [
-                self._block_of(epoch, number)[max(start - number * self._buffer, 0) : stop - number * self._buffer]
-                for number in range(first, -(-stop // self._buffer))
-            ]
-            found = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        if self._shuffle:
+            return self._blocks.between(epoch, start, stop)
+        found = np.arange(start, stop)
         found.setflags(write=False)
         return found
 
-    def _block_of(self, epoch: int, number: int) -> np.ndarray:
-        if self._kept != (epoch, number):
-            self._block, self._kept = self._made(epoch, number), (epoch, number)
-            self._block.setflags(write=False)  # slices of it are given out
-        return self._block
-
-    def _made(self, epoch: int, number: int) -> np.ndarray:
+    def _block(self, epoch: int, number: int) -> np.ndarray:
         if self._epoch != epoch:
             self._shards = sorted_by_hash(len(self._counts), derived(self._seed, _SHARDS, epoch))
             self._ends, self._epoch = np.cumsum(self._counts[self._shards]), epoch

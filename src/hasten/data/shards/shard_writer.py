@@ -3,14 +3,12 @@
 The same data, seed and shard size give the same bytes: members are numbered, and carry no time, user or machine. The
 samples are shuffled once, because reading only shuffles what lies near (see shard_order.py).
 
-Everything is written into a folder beside the wanted one, forced to the disk, and renamed last. So the wanted folder is
-missing or whole, wherever a kill or a power cut falls. What an interrupted packing left is removed by the next one,
-which begins anew: half a shard cannot be told from a whole one without reading it all, and a digest cannot be
-continued. The lock that keeps a second packing out lies beside both, under the name ".<folder>.lock": inside, it would
-be removed or renamed with them while it is held.
+Everything is written into a folder beside the target, forced to the disk, and renamed last. So the target is missing or
+whole after a kill or a power cut at any instant. The next packing removes what an interrupted one left, and starts from
+the beginning. The lock against a second packing lies beside both folders, as ".<folder>.lock".
 
-What random augmentation a data set does would be packed with it, the same for ever. So a sample that draws random
-numbers ends the packing, and some are read twice before it begins: proven_steady.py says how.
+Random augmentation would be packed too, the same for ever. So a sample that draws random numbers ends the packing, and
+some are read twice before it begins (see repeated_reading.py).
 """
 
 from __future__ import annotations
@@ -54,10 +52,7 @@ _PACK = int.from_bytes(b"pack", "big")
 
 
 class Packable(Protocol):
-    """What can be packed: so many samples, each as members (extension to content).
-
-    root: the folder that they are read from; None where nobody knows.
-    """
+    """What can be packed: samples, each as members (extension to content). root: their folder; None if unknown."""
 
     @property
     def root(self) -> Path | None: ...
@@ -70,8 +65,8 @@ class Packable(Protocol):
     def members(self, index: int) -> dict[str, bytes]: ...
 
 
-class PicturesInFolders:
-    """A folder that holds one folder of pictures for each class: the file as it is, and the number of its class.
+class ImagesInFolders:
+    """A folder that holds one folder of images for each class: the file as it is, and the number of its class.
 
     Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind, and
     for a class whose name an index cannot hold.
@@ -129,7 +124,7 @@ class Samples:
         try:
             return encoded(self._reader.read(index, turn))
         except Unreadable as bad:
-            bad.stop()
+            raise bad.error() from None
         except ValueError as error:
             raise DataFailed(f"sample {index} cannot be packed: {error}") from error
 
@@ -147,16 +142,14 @@ class Packed:
     samples: int
     shards: int
     bytes: int
-    form: (
-        tuple[str, ...] | None
-    )  # that hasten.Shards gives all samples in; None where some have more members than others
+    form: tuple[str, ...] | None  # of all samples, for hasten.Shards; None where some have more members than others
 
 
 def estimated(data: Packable, folder: Path) -> Estimate:
     """How large the shards will be, judged from samples spread over the data.
 
     Raises DataFailed when there is none, or one of them cannot be packed; Misconfigured when `folder` holds something,
-    lies in the folder that is packed, or cannot be made anew; StorageFailed when the disk has not enough free space.
+    lies in the folder that is packed, or cannot be replaced; StorageFailed when the disk has not enough free space.
     """
     _check_target(data, folder)
     count = len(data)
@@ -202,7 +195,7 @@ def pack(
                 written = _write(data, work, shard_bytes, seed, progress)
             rename_folder(work, folder)
         finally:
-            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to tell
+            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to raise
                 remove_folder(work)
             with suppress(StorageFailed):
                 remove_file(lock)  # last: from here on another process may pack
@@ -221,23 +214,23 @@ def _check_target(data: Packable, folder: Path) -> None:
         raise Misconfigured(
             what, where=str(folder), fix=f"name a folder outside of it, such as {data.root.resolve()}-shards"
         )
-    # The shards come as a new folder that takes the name of the old one.
+    # A new folder takes its name.
     if folder.is_dir() and (
         folder.name in ("", "..") or folder.is_symlink() or os.path.ismount(folder) or folder.samefile(Path.cwd())
     ):
-        what = "it cannot be made anew, being where a disk is mounted, a link, or the folder that you are in"
+        what = "it cannot be replaced: it is a mounted disk, a link, or the present folder"
         raise Misconfigured(what, where=str(folder), fix=f"name a new folder in it: {folder / 'shards'}")
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise Misconfigured("there is something already", where=str(folder), fix="name a folder that is empty or new")
+        raise Misconfigured("it exists and is not empty", where=str(folder), fix="name a folder that is empty or new")
 
 
 class _Written:
-    """The shards of one packing, as they grow."""
+    """The shards of one packing while they are written."""
 
     def __init__(self, folder: Path, shard_bytes: int) -> None:
         self._folder, self._shard_bytes = folder, shard_bytes
         self.shards: list[dict[str, Any]] = []
-        self._extensions: list[dict[str, None]] | None = None  # that the members of the samples have, place by place
+        self._extensions: list[dict[str, None]] | None = None  # of the members of the samples, place by place
         self._rows = _Digested(folder / ROWS)
         self._shard: _Digested | None = None
         self._samples = 0  # in that shard
@@ -287,7 +280,7 @@ class _Written:
 
 
 class _Digested:
-    """A new file, its size and its digest while it grows."""
+    """A new file, its size and its digest while it is written."""
 
     def __init__(self, path: Path) -> None:
         self.file, self.bytes, self._digest = NewFile(path), 0, hashlib.sha256()
@@ -328,9 +321,9 @@ def _piece(key: str, members: dict[str, bytes], index: int) -> bytes:
     """A sample as it stands in a shard."""
     if len(members) > MOST_MEMBERS or any(len(content) > LARGEST_MEMBER for content in members.values()):
         what = f"sample {index:,} has more than {MOST_MEMBERS} members, or one of more than {LARGEST_MEMBER:,} bytes"
-        raise DataFailed(what, fix="leave out what training does not need")
+        raise DataFailed(what, fix="drop what training does not need")
     piece = b"".join(packed(f"{key}.{extension}", content) for extension, content in members.items())
     if len(piece) > LARGEST_SAMPLE:
         what = f"sample {index:,} has {len(piece):,} bytes; {LARGEST_SAMPLE:,} are the most"
-        raise DataFailed(what, fix="leave out what training does not need")
+        raise DataFailed(what, fix="drop what training does not need")
     return piece

@@ -1,16 +1,15 @@
 """Tar archives, read strictly and never extracted: from bytes to the names and places of their members.
 
-A shard may come from anywhere, so every byte of it is taken for hostile. The parser below knows regular files and the
-three headers that give one a long name; all else is refused with its reason. It reads headers only, 512 bytes at a
-time, and what a header claims is believed only within limits and within the archive, so that no file makes it run long
-or take memory.
+A shard is untrusted. The parser knows regular files and the three headers that give one a long name; all else is
+refused with its reason. It reads headers only, 512 bytes at a time, and accepts their numbers only within limits and
+within the archive, so that no file makes it run long or take memory.
 
-Why not `tarfile` of the standard library: it is lenient by design. It reads links, devices and sparse files, it takes a
-broken header in the middle for the end, and it asks for as much memory as a header wants. What is given up: archives of
-the seventies (without the word "ustar"), compressed archives, sparse files, and names that are not UTF-8.
+The standard library's `tarfile` is lenient by design: it reads links, devices and sparse files, takes a broken header
+in the middle for the end, and allocates as much memory as a header says. Not read here: archives without the word
+"ustar", compressed archives, sparse files, and names that are not UTF-8.
 
-Names follow webdataset: what stands before the first dot of the last part of the path is the sample's key, what stands
-behind it, in small letters, is the extension. Members that follow each other with one key are one sample.
+Names follow webdataset: the text before the first dot of the last part of the path is the sample's key, the text after
+it, in small letters, is the extension. Consecutive members with one key are one sample.
 
 Sources: POSIX.1-2017, "pax", ustar interchange format; GNU tar manual, "Basic Tar Format";
 https://github.com/webdataset/webdataset
@@ -76,7 +75,7 @@ def packed(name: str, content: bytes) -> bytes:
 
 
 def members(read: ReadAt, shard: str, size: int) -> Iterator[Member]:
-    """The regular files of an archive of so many bytes, in their order. Folders, which hold nothing, are left out.
+    """The regular files of an archive of so many bytes, in their order. Folders are skipped.
 
     shard: its name, for errors.
 
@@ -131,7 +130,7 @@ def _members(read: ReadAt, shard: str, start: int, stop: int) -> Generator[Membe
 
 
 def samples(found: Iterator[Member], shard: str) -> Iterator[list[Member]]:
-    """Members gathered into samples. Files without an extension, which belong to none, are left out.
+    """Members grouped into samples. Files without an extension, which belong to none, are skipped.
 
     Raises DataFailed for a sample with two members of one extension, or of more than MOST_MEMBERS.
     """
@@ -160,7 +159,7 @@ def _key_and_extension(name: str) -> tuple[str, str]:
 
 
 def _checked(header: bytes, shard: str, place: int) -> tuple[bytes, int]:
-    """The kind and the size of what follows, once the header has proven to be one."""
+    """The kind and the size of what follows a header, after the header is checked."""
     if header[257:265] not in (b"ustar\x0000", b"ustar  \0"):
         _refuse("has something else than a tar header where one should be", shard, place)
     stated = header[148:156]  # the sum of all bytes, these eight taken for spaces
@@ -199,7 +198,7 @@ def _short_name(header: bytes, shard: str, place: int) -> str:
     for field in (prefix, header[:100]):
         text, _, rest = field.partition(b"\0")
         if rest.strip(b"\0"):
-            _refuse("has a name that goes on behind a NUL", shard, place)
+            _refuse("has a name that continues after a NUL", shard, place)
         if text:
             parts.append(_decoded(text, shard, place))
     return "/".join(parts)

@@ -1,17 +1,19 @@
-"""A data set in two parts: what is always the same, and what is done to it anew each time.
+"""A data set in two parts: samples that are always the same, and what is done to each of them at random.
 
 Most training data is read and decoded, which gives the same sample every time, and then cropped, flipped or masked at
-random, which must not. Only the writer of the data set knows where the one ends and the other begins, so the seam is
-written down:
+random. Only the writer of the data set knows where the first part ends, so it is written down:
 
     train=hasten.Augmented(Photos("photos/train"), random_crop_and_flip)
 
-The first part, the *steady* one, can then be kept decoded on disk (the technique `cache`) without freezing the second.
-Nothing else changes: a sample is what `transform(Photos(...)[index])` is, with the same random numbers.
+The first part, the *steady* one, can be cached on disk (the technique `cache`) without freezing the second. A sample is
+what `transform(Photos(...)[index])` is, with the same random numbers.
 
-The seam is two members, which any map-style data set may have: the property `steady`, its steady part, which is a
-map-style data set as well, and the method `with_steady`, which gives the same data set on top of another steady part.
-A third one, `steady_rows`, is for a data set that has only some samples of its steady part: which ones, in its order.
+Any map-style data set may say the same by two members: the property `steady`, a map-style data set whose samples are
+always the same, and the method `with_steady`, which gives the same data set on top of another steady part.
+
+A data set that draws no random number from the process's generators needs no seed before a sample, and threads can read
+it. That is known of torch's and Python's own containers, and of a data set that says it by an attribute
+`steady_reason`, a sentence.
 """
 
 from __future__ import annotations
@@ -20,12 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from torch.utils.data import Subset
+from torch import Tensor
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from hasten.data.order.sample_order import SampleOrder
-from hasten.data.sources.known_steady import steady_reason
-from hasten.data.sources.sample_indices import rows_of
 
 
 class Augmented:
@@ -64,18 +64,18 @@ class Augmented:
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """Where a data set can be cut: its steady part, and the whole again on top of a replacement for it."""
+    """The steady part of a data set, and how to rebuild the data set on top of a replacement for it."""
 
     steady: Any
-    rejoined: Callable[[Any], Any]
-    whole: bool = False  # nothing is done anew: every sample is always the same
+    rebuilt: Callable[[Any], Any]
+    whole: bool = False  # nothing is random: every sample is always the same
     version: int = 0  # of the steady part
 
 
 def seam_of(dataset: Any) -> Seam | None:
-    """Where this data set can be cut, also under Subset (random_split); None where nothing is known of it.
+    """The seam of a data set, also under Subset (random_split); None where it does not say one.
 
-    A data set without a seam that is known to draw nothing (known_steady.py) is steady as a whole.
+    A data set that is known to draw nothing is steady as a whole.
     """
     if type(dataset) is Subset:
         # The steady part is that of the whole data set: what lies around it may count on every index.
@@ -83,22 +83,46 @@ def seam_of(dataset: Any) -> Seam | None:
         if inner is None:
             return None
         return Seam(
-            inner.steady, lambda kept: Subset(inner.rejoined(kept), dataset.indices), inner.whole, inner.version
+            inner.steady, lambda steady: Subset(inner.rebuilt(steady), dataset.indices), inner.whole, inner.version
         )
     if callable(getattr(dataset, "with_steady", None)) and hasattr(dataset, "steady"):
         return Seam(dataset.steady, dataset.with_steady, version=getattr(dataset, "version", 0))
-    return None if steady_reason(dataset) is None else Seam(dataset, lambda kept: kept, whole=True)
+    return None if steady_reason(dataset) is None else Seam(dataset, lambda steady: steady, whole=True)
 
 
-def steady_rows(dataset: Any) -> np.ndarray | None:
-    """Which sample of its steady part each sample of a data set with a seam is: int64; None for all of them in order.
+def steady_reason(dataset: Any) -> str | None:
+    """Why reading it draws no random number; None where it may."""
+    # Exact types only: a subclass may do anything when it is read.
+    if type(dataset) in (list, tuple, range):
+        return f"a {type(dataset).__name__} only holds its samples"
+    if type(dataset) in (Tensor, TensorDataset):
+        return "its samples are rows of tensors"
+    inner = parts_of_dataset(dataset)
+    if inner:
+        reasons = [steady_reason(part) for part in inner]
+        return reasons[0] if all(reasons) else None
+    return getattr(dataset, "steady_reason", None) if _applies_to_samples(dataset, "steady_reason") else None
 
-    Of a data set of the user's that does not say, it is taken to be all of them. Raises DataFailed for a Subset of what
-    is not there.
-    """
+
+def takes_draws(dataset: Any) -> bool:
+    """Whether a data set is given the random numbers of its samples, as ImageFolder is, and draws none itself."""
+    # All three, and callable: many a data set has a field `fill`, for what it pads with.
+    members = ("filling", "draws", "fill")
+    return all(callable(getattr(dataset, name, None)) and _applies_to_samples(dataset, name) for name in members)
+
+
+def parts_of_dataset(dataset: Any) -> list[Any]:
+    """The data sets that one of torch's own wrappers reads from; empty for any other data set."""
     if type(dataset) is Subset:
-        own = rows_of(dataset.indices, len(dataset.dataset), whose="a Subset")  # pyright: ignore[reportArgumentType]
-        inner = steady_rows(dataset.dataset)
-        return own if inner is None else inner[own]
-    rows = getattr(dataset, "steady_rows", None)
-    return None if rows is None else rows_of(rows, len(dataset.steady), whose="steady_rows")
+        return [dataset.dataset]
+    if type(dataset) is StackDataset and isinstance(dataset.datasets, dict):
+        return list(dataset.datasets.values())
+    return list(dataset.datasets) if type(dataset) in (ConcatDataset, StackDataset) else []
+
+
+def _applies_to_samples(dataset: Any, member: str) -> bool:
+    """Whether its class has the member, and no class derived from that one reads samples in its own way."""
+    owners = type(dataset).__mro__
+    own = next((place for place, owner in enumerate(owners) if member in vars(owner)), None)
+    reads = next((place for place, owner in enumerate(owners) if "__getitem__" in vars(owner)), len(owners))
+    return own is not None and own <= reads

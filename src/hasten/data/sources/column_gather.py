@@ -1,9 +1,8 @@
-"""Rows of columns by their index, copied, without any Python for each of them.
+"""Rows of columns by their index, copied, without any Python for each row.
 
-A small batch is copied in less time than it takes to set the copy up. So where several are asked for, they are gathered
-at once and cut into tensors of their own, which share memory and nothing else. Each begins at an address that torch
-itself would have chosen: sums inside a matrix product may be rounded otherwise elsewhere, and a batch must not depend
-on what is read with it.
+Copying a small batch takes less time than setting the copy up. So several small batches are gathered at once and cut
+into tensors of their own. Each begins at an address that torch itself would have chosen: sums inside a matrix product
+may be rounded differently at another alignment, and a batch must not depend on what is read with it.
 """
 
 from __future__ import annotations

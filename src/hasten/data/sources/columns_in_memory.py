@@ -1,21 +1,19 @@
 """All samples of a data set as columns in memory, so that a batch is a gather by index.
 
-A steady data set of samples that are alike (rows of numbers, small pictures and their labels) is read once, and its
-samples become rows of one tensor for each part: the very tensors that collation would make of them. After that no code
-of the data set runs any more. On an accelerator the columns can lie in its memory, and a batch never crosses the bus.
+A steady data set of samples of one shape (rows of numbers, small images and their labels) is read once, and its samples
+become rows of one tensor for each part: the tensors that collation would make of them. After that no code of the data
+set runs. On an accelerator the columns can lie in its memory, and a batch never crosses the bus.
 
-What it gave up: memory for all of it at once. So it is asked for beforehand, and only a share of what is there is
-taken: the model, its gradients and its activations come later and have nowhere else to go.
+The cost is memory for all of it at once. So the size is checked first, and only a share of the memory is taken: the
+model, its gradients and its activations need the rest.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
@@ -28,7 +26,7 @@ from hasten.facts.formatting import byte_size
 
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
 
-TOLD_EVERY = 1000  # samples
+PROGRESS_EVERY = 1000  # samples
 
 Progress = Callable[[int, int], None]
 
@@ -52,7 +50,7 @@ def check_fits(needed: int, there: int, share: float, whose: str) -> None:
     """Raises OutOfMemory."""
     why = too_large(needed, there, share, whose)
     if why is not None:
-        raise OutOfMemory(why, where="in_memory", fix="leave in_memory out of the plan, or give it a larger share")
+        raise OutOfMemory(why, where="in_memory", fix="remove in_memory from the plan, or give it a larger share")
 
 
 def bytes_of(columns: Columns) -> int:
@@ -75,12 +73,12 @@ def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress 
 
     Raises DataFailed, naming the sample, when it is not steady, or is not like the first one; and Unreadable.
     """
-    with undisturbed(), _or_left_out():
-        reader = SteadyReader(dataset, kept_as=lambda index, sample: each_of(_row(index, sample)))
+    with undisturbed(), _with_advice():
+        reader = SteadyReader(dataset, stored_as=lambda index, sample: each_of(_row(index, sample)))
         first = _row(0, reader.read(0))
         rows = each_of(first)
         check(sum(row.nbytes for row in rows) * len(dataset))
-        reader.prove_spread()
+        reader.check_spread()
         columns = [torch.empty((len(dataset), *row.shape[1:]), dtype=row.dtype) for row in rows]
         _fill(columns, reader, progress or (lambda done, samples: None))
     return formed(type(first), names_of(first), columns)
@@ -96,33 +94,23 @@ def _fill(columns: list[Tensor], reader: SteadyReader, progress: Progress) -> No
             )
         for column, part in zip(columns, row, strict=True):
             column[index] = part[0]
-        if index % TOLD_EVERY == TOLD_EVERY - 1 or index == count - 1:
+        if index % PROGRESS_EVERY == PROGRESS_EVERY - 1 or index == count - 1:
             progress(index + 1, count)
 
 
 @contextmanager
-def _or_left_out() -> Iterator[None]:
-    """Says of whatever keeps samples from becoming columns that they can be read without."""
+def _with_advice() -> Iterator[None]:
+    """An error says that the samples can be read without columns."""
     try:
         yield
     except DataFailed as error:
         fixes = [error.fix] if error.fix else []
         raise DataFailed(
-            error.what, where=error.where, fix="; or ".join([*fixes, "leave in_memory out of the plan"])
+            error.what, where=error.where, fix="; or ".join([*fixes, "remove in_memory from the plan"])
         ) from error.__cause__
 
 
-def as_collated(columns: Any) -> Columns:
-    """Read-only columns of samples (see Cached.columns) as collation gives them: tensors, and a list for a tuple.
-
-    Rows are only ever copied out of them, so that nothing writes to their memory.
-    """
-    if isinstance(columns, dict):
-        return {name: _tensor(column) for name, column in columns.items()}
-    return [_tensor(column) for column in columns] if isinstance(columns, tuple | list) else _tensor(columns)
-
-
-def moved(columns: Columns, device: torch.device) -> Columns:
+def columns_on(columns: Columns, device: torch.device) -> Columns:
     """The same columns on a device."""
     return formed(type(columns), names_of(columns), [column.to(device) for column in parts_of(columns)])
 
@@ -139,9 +127,3 @@ def _row(index: int, sample: Any) -> Any:
             "dictionary of a class of its own"
         )
     return row
-
-
-def _tensor(column: np.ndarray) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(column)

@@ -4,16 +4,15 @@ It reads no sample: that could be slow, and could change the data set. It takes 
 tensors, arrays and lists of numbers that the data set and its sampler hold, evenly spaced rows. A map-style data set
 that holds no numbers is known by its length, an iterable data set by its type.
 
-A data set may keep samples that it has read, and that must not make it other data. What an object held when it was
-first asked about counts as long as it lives: a notebook trains and resumes with the same one. Where it is built again,
-dictionaries that a data set holds do not count, and a list that it holds counts only where it has numbers, texts,
-paths, or lists and dictionaries of them, as labels and annotations are; not where it has tensors, arrays, pictures or
-empty places. Tensors, arrays and tuples that it holds always count. A list of numbers that grows by reading makes other
-data all the same.
+A data set may store samples that it has read, and that must not change its digest. So an object's digest is computed
+once: a notebook trains and resumes with the same object. Of a data set that is built again, dictionaries do not count,
+and a list counts only where it has numbers, texts, paths, or lists and dictionaries of them, as labels and annotations
+are; not where it has tensors, arrays, images or None. Tensors, arrays and tuples always count. A list of numbers that
+grows by reading changes the digest.
 
 Processors round differently, and a run may be resumed on another one. So of floating-point rows, and of few of them,
 only the mean absolute value to three digits counts: another random draw changes it by far more. Whole numbers count
-exactly. Text is left out, because paths may differ from machine to machine.
+exactly. Text does not count, because paths may differ from machine to machine.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _held_by(holder: object, depth: int, looks: Iterator[int]) -> Iterator[str]:
 
 
 def _is_plain(held: list[Any]) -> bool:
-    """Whether a list is none of samples that were kept, as far as its rows that count and their own entries tell."""
+    """Whether a list holds labels or annotations and not stored samples, as far as some of its rows show."""
     return all(
         isinstance(row, _PLAIN) and all(each is None or isinstance(each, _PLAIN) for each in _entries(row))
         for row in (held[place] for place in _evenly(range(len(held)), _ROWS))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
-    ConcatDataset,
     DataLoader,
     IterableDataset,
     RandomSampler,
@@ -40,12 +39,11 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from hasten.data.images.image_folder import ImageFolder
-from hasten.data.loading.data_errors import their_frame
+from hasten.data.loading.data_errors import users_frame
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.order.sample_order import SampleOrder
+from hasten.data.sources.augmented import parts_of_dataset, steady_reason, takes_draws
 from hasten.data.sources.column_gather import Columns, Rows, formed, parts_of
-from hasten.data.sources.counted import counted
-from hasten.data.sources.known_steady import steady_reason, takes_draws
 from hasten.data.sources.sample_indices import rows_of
 from hasten.errors import RAISED, JobError, UserCodeFailed
 from hasten.facts.job import describe
@@ -55,7 +53,7 @@ _WRITE = "give a data set, a tuple of tensors or arrays, a DataLoader, or a func
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One data set of a job, and everything that a DataLoader around it had already settled."""
+    """One data set of a job, with the settings of a DataLoader around it."""
 
     field: str  # "train" or "valid"
     dataset: Any
@@ -72,12 +70,14 @@ class Source:
     """(seed, shuffle) -> the data set's own order, where not every sample of it is as near as any other."""
     options: LoaderOptions | None = None  # how the DataLoader was set; None where none was given
     worker_init: Callable[[int], None] | None = None
-    notices: tuple[str, ...] = ()  # what of a DataLoader is not taken over, for the user to know
-    reads_model: str | None = None  # where it reaches the model that the job trains (model_reads.py); None: it does not
+    notices: tuple[str, ...] = ()  # which settings of a DataLoader are ignored, for the user to know
+    reads_model: str | None = (
+        None  # where it reaches the model that the job trains (model_in_data.py); None: it does not
+    )
 
     @property
     def gathers(self) -> bool:
-        """True when a batch is gathered from columns, so that no code of the user's runs."""
+        """True when a batch is gathered from columns: none of the user's code runs."""
         return self.columns is not None
 
     @property
@@ -89,7 +89,7 @@ class Source:
 
     @property
     def row_count(self) -> int | None:
-        """How many rows an index can choose from; None where the data set is asked for whatever index comes."""
+        """How many rows an index can choose from; None where the data set itself answers to an index."""
         if self.columns is None:
             return None
         return len(parts_of(self.columns)[0] if self.rows is None else self.rows)
@@ -100,12 +100,12 @@ class Source:
 
     @property
     def has_device_form(self) -> bool:
-        """Whether its batches can be prepared for a device of their own."""
-        # Both, and callable: a data set of the user's may have a field of one of these names.
+        """Whether its batches can be prepared for an accelerator."""
+        # Both, and callable: a user's data set may have a field of one of these names.
         return not self.gathers and all(callable(getattr(self.dataset, name, None)) for name in ("placed", "finished"))
 
     def prepared(self, where: Placement) -> Source:
-        """The same source, its batches in the form that suits where they go, where the data set has such forms."""
+        """The same source with batches in the form for their device, where the data set has such forms."""
         if not self.has_device_form:
             return self
         placed = self.dataset.placed(where)
@@ -115,10 +115,10 @@ class Source:
         """How many samples a batch holds that was made of `asked` of them: the weight of a plain mean over it."""
         if self.gathers or (self.collate is default_collate and not reads_batches(self.dataset)):
             return asked
-        return counted(batch, asked)
+        return samples_in(batch, asked)
 
     def finished(self, batch: Any) -> Any:
-        """What is left to do to a batch once it is on its device, where the data set has something of the kind."""
+        """A batch on its device, after the work that the data set left for the device."""
         return self.dataset.finished(batch) if self.has_device_form else batch
 
 
@@ -147,12 +147,27 @@ def source_of(
 
 def reads_batches(dataset: object) -> bool:
     """Whether a data set reads many samples at once, by a __getitems__ that is more than torch's loop over them."""
-    if type(dataset) is Subset:
-        return reads_batches(dataset.dataset)
-    if type(dataset) is StackDataset:
-        parts = dataset.datasets
-        return any(map(reads_batches, parts.values() if isinstance(parts, dict) else parts))
+    if type(dataset) in (Subset, StackDataset):
+        return any(map(reads_batches, parts_of_dataset(dataset)))
     return callable(getattr(dataset, "__getitems__", None))
+
+
+def samples_in(batch: Any, asked: int) -> int:
+    """How many samples a batch holds that a collate function of the job made of `asked` ones: it may have dropped some.
+
+    The first dimension of the batch, or of the tensors directly in it where they agree. It is `asked` where they do not
+    agree or there are none; where there are more, since a collate function may make several rows of a sample; where a
+    list may hold one tensor for each sample; and where the dimension is 0, as of a rank without a share of the batch. A
+    loss that returns hasten.Loss(total, count) says it exactly.
+    """
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else (batch,)
+    tensors = [part for part in parts if isinstance(part, Tensor) and part.dim()]
+    lengths = {len(tensor) for tensor in tensors}
+    one_for_each = len(tensors) == asked and len({(tensor.dtype, tensor.dim()) for tensor in tensors}) == 1
+    if len(lengths) != 1 or (one_for_each and isinstance(batch, list | tuple)):
+        return asked
+    found = lengths.pop()
+    return found if 0 < found <= asked else asked
 
 
 def why_not_in_threads(source: Source) -> str | None:
@@ -180,12 +195,12 @@ def _built(function: Callable[[], Any], field: str) -> object:
         write = f"give one without: {field}=lambda: MyData(…)"
         raise JobError(field, f"is a function that needs arguments: it takes {takes}", write) from None
     except ValueError:
-        pass  # built in: only calling it can tell
+        pass  # a built-in function has no signature
     try:
         data = function()
     except RAISED as error:
         what = f"the function given as Job.{field} raised {type(error).__name__}: {error}"
-        raise UserCodeFailed(what, where=their_frame(error), fix=f"call it alone: {field}()") from error
+        raise UserCodeFailed(what, where=users_frame(error), fix=f"call it alone: {field}()") from error
     if not _is_data(data):
         raise JobError(field, f"is a function that returned {describe(data)}", _WRITE)
     return data
@@ -201,7 +216,7 @@ def _of_loader(
             "collate", f"is given, and the DataLoader in {field} has a collate_fn of its own", "keep one of the two"
         )
     source = _of_dataset(loader.dataset, field, collate or own)
-    workers, notices = loader.num_workers, list(_lost(loader))
+    workers, notices = loader.num_workers, list(_ignored(loader))
     if source.iterable and workers > 1:
         workers = 1
         notices.append(
@@ -239,7 +254,7 @@ def _check_batching(loader: DataLoader[Any], field: str, batch_size: int | None)
         )
     if batch_size is not None and batch_size != loader.batch_size:
         was = f"is {batch_size}, and the DataLoader in {field} has {loader.batch_size}"
-        raise JobError("batch_size", was, "write the number once: leave the job's batch_size out")
+        raise JobError("batch_size", was, "write the number once: remove batch_size from the job")
 
 
 def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
@@ -257,13 +272,13 @@ def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
     return replace(source, sampler=sampler, count=len(sampler))
 
 
-def _lost(loader: DataLoader[Any]) -> Iterable[str]:
+def _ignored(loader: DataLoader[Any]) -> Iterable[str]:
     if loader.generator is not None and type(loader.sampler) is RandomSampler:
-        yield "the DataLoader's generator is not taken over: the order follows from Job.seed and the epoch"
+        yield "the DataLoader's generator is ignored: the order follows from Job.seed and the epoch"
     if loader.timeout:
-        yield f"the DataLoader's timeout of {loader.timeout} s is not taken over"
+        yield f"the DataLoader's timeout of {loader.timeout} s is ignored"
     if loader.multiprocessing_context is not None:
-        yield "the DataLoader's multiprocessing_context is not taken over: workers start as Python starts them here"
+        yield "the DataLoader's multiprocessing_context is ignored: workers start as multiprocessing starts them here"
 
 
 def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | None) -> Source:
@@ -273,13 +288,13 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
             return Source(field=field, dataset=data, count=len(parts_of(columns)[0]), columns=columns)
         data = Rows(columns)
     if isinstance(data, str | bytes | set | frozenset) or not _is_data(data):
-        raise JobError(field, f"is {describe(data)}, which is no data set", _WRITE)
-    data = _pictures_within(data)
+        raise JobError(field, f"is {describe(data)}, which is not a data set", _WRITE)
+    data = _with_image_folders(data)
     chosen = collate or default_collate
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         if iter_is_spent(data):
-            write = "give an object whose __iter__ starts anew, such as a torch IterableDataset"
-            raise JobError(field, f"is {describe(data)}, which is spent after one epoch", write)
+            write = "give an object whose __iter__ starts from the beginning, such as a torch IterableDataset"
+            raise JobError(field, f"is {describe(data)}, which can be read only once", write)
         return Source(field=field, dataset=data, count=_length_or_none(data), iterable=True, collate=chosen)
     count = _length_or_none(data)
     if count is None:
@@ -299,16 +314,10 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     )
 
 
-def _pictures_within(data: Any) -> Any:
-    """A part of a folder of pictures (Subset) and several of them (ConcatDataset) as one folder; anything else as it
-    is."""
-    if type(data) is Subset and isinstance(whole := _pictures_within(data.dataset), ImageFolder):
+def _with_image_folders(data: Any) -> Any:
+    """A Subset of an ImageFolder as one ImageFolder; any other data set unchanged."""
+    if type(data) is Subset and isinstance(whole := _with_image_folders(data.dataset), ImageFolder):
         return whole.subset(data.indices)
-    if type(data) is ConcatDataset:
-        first, *others = map(_pictures_within, data.datasets)
-        if all(isinstance(each, ImageFolder) for each in (first, *others)):
-            joined = first.joined(others)
-            return data if joined is None else joined
     return data
 
 

@@ -1,9 +1,8 @@
-"""Indices that come from outside, a Subset's or a sampler's, made whole numbers that fit.
+"""Indices of a Subset or a sampler, checked to be whole numbers of samples that exist.
 
-torch asks a data set for whatever index it was given, one sample at a time, and leaves the rest to the data set. Here
-many rows are gathered at once, by a call that would cut 2.9 to 2, counts no index from the end, and on an accelerator
-ends the process at one that is too large. So indices are looked at where they are taken over: once for a Subset, once
-an epoch for a sampler, never for a batch.
+torch hands any index to the data set, one sample at a time. Here many rows are gathered by one call, which would cut
+2.9 to 2, counts no index from the end, and on an accelerator ends the process at one that is too large. So indices are
+checked once for a Subset and once an epoch for a sampler, never for a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 from hasten.errors import DataFailed
 from hasten.facts.job import describe
 
-MOST_TOLD = 16
+MOST_LISTED = 16
 
 
 def whole_numbers(given: Iterable[Any], *, whose: str, first: int = 0) -> np.ndarray:
@@ -64,15 +63,15 @@ def rows_of(given: Iterable[Any], count: int, *, whose: str) -> np.ndarray:
     return found
 
 
-def told(indices: Sequence[int]) -> str:
-    """The samples of these indices, in words: "sample 5", "samples 8 to 15", "samples 5, 17, 2 and 61 more"."""
+def in_words(indices: Sequence[int]) -> str:
+    """The samples of these indices: "sample 5", "samples 8 to 15", "samples 5, 17, 2 and 61 more"."""
     first, last = indices[0], indices[-1]
     if len(indices) == 1:
         return f"sample {first}"
     if len(indices) > 2 and [*indices] == [*range(first, last + 1)]:
         return f"samples {first} to {last}"
-    shown = ", ".join(map(str, indices[:MOST_TOLD]))
-    more = len(indices) - MOST_TOLD
+    shown = ", ".join(map(str, indices[:MOST_LISTED]))
+    more = len(indices) - MOST_LISTED
     return f"samples {shown} and {more} more" if more > 0 else f"samples {shown}"
 
 

@@ -1,11 +1,8 @@
-"""What it takes to send a value to another process, found out without sending it.
+"""Whether a value can be sent to another process, how large it is on the way, and what of it cannot be sent.
 
-A value travels between processes as a pickle. Tensors do not lie in it: their memory is put into shared memory
-(/dev/shm) and only its address travels. So a trial pickle that leaves tensors out shows at little cost whether a value
-can be sent at all, and how much shared memory that would take.
-
-What cannot be sent is looked for inside the value, because the error of the pickle names only the last thing it met,
-not the way to it.
+A value is sent as a pickle. Tensors are not in it: their memory is put into shared memory (/dev/shm) and only its
+address is sent. So a trial pickle without tensors shows at little cost whether a value can be sent, and how much shared
+memory that takes. The error of a pickle names only the last object it met, so the part that cannot be sent is searched.
 
 Source: https://docs.python.org/3/library/pickle.html and https://docs.pytorch.org/docs/stable/multiprocessing.html
 """
@@ -20,7 +17,6 @@ from multiprocessing.reduction import ForkingPickler
 from types import MethodType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,16 +30,8 @@ _SHARED_MEMORY_IS_FULL = "unable to allocate shared memory"  # torch's words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parcel:
-    """The size of a value on its way: its tensors in shared memory, everything else in a pipe."""
-
-    shared_bytes: int
-    piped_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Unsendable:
-    """The smallest part of a value that cannot be sent: the way to it, what it is, and what the pickle says."""
+    """The smallest part of a value that cannot be sent: the way to it, what it is, and the error of the pickle."""
 
     path: str
     what: str
@@ -51,7 +39,7 @@ class Unsendable:
 
 
 class _TrialPickler(ForkingPickler):
-    """Pickles as a worker's queue does, but only weighs the tensors."""
+    """Pickles as a worker does, but only counts the bytes of tensors."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -62,19 +50,18 @@ class _TrialPickler(ForkingPickler):
             return None
         if obj.requires_grad and not obj.is_leaf:
             raise TypeError("it is a tensor with a gradient's history: detach() it")
-        if obj.is_conj() or obj.is_neg():
-            raise TypeError("it is a view marked as conjugate or negated, and the mark is lost: resolve_conj() it")
+        if obj.is_conj() or obj.is_neg():  # torch sends the memory, and the mark is lost
+            raise TypeError("it is a view marked as conjugate or negated: resolve_conj().resolve_neg() it")
         if obj.layout is torch.strided:
             self.shared_bytes += obj.untyped_storage().nbytes()
         return "tensor"
 
 
-def parcel(value: Any) -> Parcel:
-    """How large the value is when it is sent. Raises whatever pickling it raises."""
-    file = io.BytesIO()
-    pickler = _TrialPickler(file)
+def shared_bytes_of(value: Any) -> int:
+    """Bytes of shared memory that the tensors of a value take when it is sent. Raises what pickling it raises."""
+    pickler = _TrialPickler(io.BytesIO())
     pickler.dump(value)
-    return Parcel(shared_bytes=pickler.shared_bytes, piped_bytes=file.getbuffer().nbytes)
+    return pickler.shared_bytes
 
 
 def unsendable_part(value: Any, path: str) -> Unsendable | None:
@@ -95,81 +82,31 @@ def _innermost(value: Any, path: str, met: set[int]) -> Unsendable | None:
 
 def _refusal(value: Any) -> str | None:
     try:
-        parcel(value)
-    except Exception as error:  # whatever a class of the user's raises when it is taken apart
+        shared_bytes_of(value)
+    except Exception as error:  # whatever a class of the user's raises when it is pickled
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What a pickle of the value is made of, each part with the way to it."""
+    """The parts of a value that its pickle holds, each with the way to it."""
     if isinstance(value, list | tuple | set | frozenset):
         yield from ((f"{path}[{place}]", part) for place, part in enumerate(value))
     elif isinstance(value, dict):
         yield from ((f"{path}[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, partial):
-        yield from ((f"{path}.func", value.func), (f"{path}.args", value.args), (f"{path}.keywords", value.keywords))
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
     elif isinstance(value, MethodType):
         yield f"{path}.__self__", value.__self__
     elif not isinstance(value, type):
-        yield from _attributes(value, path)
+        yield from ((f"{path}.{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
-def _attributes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    try:
-        reduced = value.__reduce_ex__(4)
-    except Exception:  # it refuses by itself: no part of it is to blame
-        return
-    states = reduced[2:3] if isinstance(reduced, tuple) else ()
-    for state in states:
-        for part in state if isinstance(state, tuple) else (state,):  # slots make a second dictionary
-            if isinstance(part, dict):
-                yield from ((f"{path}.{name}", attribute) for name, attribute in part.items())
-
-
-def by_value(value: Any) -> Any:
-    """The value with its tensors in such a form that they travel in the pipe with everything else, and arrive as
-    tensors: of any size, whatever room there is in shared memory. Those inside objects that move themselves to a device
-    stay as they are."""
-    return map_tensors(value, _ByValue)
-
-
-class _ByValue:
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-
-    def __reduce__(self) -> Any:
-        tensor = _resolved(self._tensor)
-        if type(tensor) is not Tensor or not tensor.is_cpu or tensor.layout is not torch.strided:
-            return _as_it_is, (tensor,)
-        # As bytes: NumPy does not know every type that torch has. In steps of one: a single value may have any other.
-        content = tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
-        stride = torch.empty_like(tensor, device="meta").stride()  # its own, but where values overlap or have gaps
-        return _from_bytes, (content, tensor.dtype, tensor.shape, stride)
-
-
-def _resolved(tensor: Tensor) -> Tensor:
-    """The tensor itself, or one with its values in memory where it only marks those there as conjugate or negated."""
-    if tensor.is_conj() or tensor.is_neg():  # only then: classes of their own may lose their type by any call
-        return tensor.resolve_conj().resolve_neg()
-    return tensor
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def _from_bytes(content: np.ndarray, dtype: torch.dtype, shape: torch.Size, stride: tuple[int, ...]) -> Tensor:
-    found = torch.from_numpy(content).view(dtype).reshape(shape)
-    return found if found.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype).copy_(found)
-
-
-class Sending:
+class PickledReader:
     """A reader in a worker process, whose answers are pickled there: what cannot be sent is an error with a name.
 
-    made_of_it: what is sent instead of the batch itself. The mark of a conjugate or negated view does not travel with
-    its memory, so its values are written out before. Where it lies in an object that is only handed on, a trial with
-    the first batch refuses it.
+    made_of_it: computes what is sent in place of a batch. torch sends the memory of a tensor without its mark as a
+    conjugate or negated view, so the values of such views are written out. The first batch is tried before it is sent.
     """
 
     def __init__(self, reader: Any, field: str, made_of_it: Callable[[Any], Any] | None = None) -> None:
@@ -184,15 +121,15 @@ class Sending:
             if type(answer) is not Failed:
                 answer = map_tensors(answer, _resolved)
                 if not self._tried:
-                    parcel(answer)
+                    shared_bytes_of(answer)
                     self._tried = True
                 return self.pickled(series, answer)
-        except Exception as error:  # whatever a class of the user's raises when it is taken apart
+        except Exception as error:  # whatever a class of the user's raises when it is pickled
             answer = self._unsent(answer, error)
-        return self.pickled(series, _told(answer))
+        return self.pickled(series, _named_if_full(answer))
 
     def pickled(self, series: int, answer: Any) -> memoryview:
-        """series: which run of requests it answers."""
+        """series: the number of the epoch, or other run of requests, that it answers."""
         return ForkingPickler.dumps((series, answer))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
 
     def _unsent(self, answer: Any, error: Exception) -> Failed:
@@ -207,8 +144,14 @@ class Sending:
         )
 
 
-def _told(failed: Failed) -> Failed:
-    """The same failure, or that shared memory is full where torch says so."""
+def _resolved(tensor: Tensor) -> Tensor:
+    if tensor.is_conj() or tensor.is_neg():  # only then: classes of their own may lose their type by any call
+        return tensor.resolve_conj().resolve_neg()
+    return tensor
+
+
+def _named_if_full(failed: Failed) -> Failed:
+    """The same failure; that shared memory is full, where torch says so."""
     if _SHARED_MEMORY_IS_FULL not in failed.what:
         return failed
     return replace(

@@ -1,4 +1,4 @@
-"""How long a batch may take before what reads it counts as hung."""
+"""How long a batch may take before its reader counts as hung."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Requests come through a pipe of the worker's own, and answers go through another one, so no worker shares a lock with
 another: one that is killed harms none of the others. A thread sends the answers, so that the next one is read while the
-training process has no time to take the last one.
+last one waits in the pipe.
 
-A worker ends when it is told to, or when its training process is gone. Signals that a terminal or a scheduler sends to
+A worker ends when it is asked to, or when its training process is gone. Signals that a terminal or a scheduler sends to
 all processes of a run do not end it: the step that is running may still need its batches.
 """
 
@@ -28,7 +28,7 @@ import torch.multiprocessing  # teaches multiprocessing to send tensors
 from hasten.checkpoint.folders.shared_segments import note_this_process
 from hasten.data.loading.data_errors import Failed, failed_start
 from hasten.data.order.randomness import derived, reseed
-from hasten.data.workers.batch_pickling import Sending
+from hasten.data.workers.batch_pickling import PickledReader
 from hasten.data.workers.process_stacks import write_stacks_when_asked
 from hasten.data.workers.torch_worker_info import set_worker_info
 
@@ -40,14 +40,14 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1"
 class Work:
     """What one worker is given when it starts.
 
-    sending: reads a batch and pickles it. dataset: what get_worker_info() shows. users_init: the user's worker_init_fn.
+    reader: reads a batch and pickles it. dataset: what get_worker_info() shows. users_init: the user's worker_init_fn.
     seed: of all workers, for what a worker_init_fn draws; every sample has a seed of its own.
-    noted_in: the training process's folder for what it needs only while it lives; None where no worker is noted.
+    noted_in: the training process's folder of temporary files; None where no worker is noted.
     """
 
     number: int
     workers: int
-    sending: Sending
+    reader: PickledReader
     dataset: Any
     users_init: Callable[[int], None] | None
     seed: int
@@ -55,7 +55,7 @@ class Work:
 
 
 def run_worker(work: Work, requests: Connection, answers: Connection, stacks: Connection) -> None:
-    """The whole life of a worker process.
+    """All that a worker process runs.
 
     requests: gives (series, request), or None to end. answers: takes a pickled (series, answer). stacks: takes the
     text of this process's stacks when the training process asks for it.
@@ -65,7 +65,7 @@ def run_worker(work: Work, requests: Connection, answers: Connection, stacks: Co
     outgoing = SimpleQueue[Any]()
     Thread(target=send_all, args=(outgoing,), name="hasten-answers", daemon=True).start()
     for series, request in _asked(requests, parent):
-        answer = work.sending.read(series, request) if failed is None else work.sending.pickled(series, failed)
+        answer = work.reader.read(series, request) if failed is None else work.reader.pickled(series, failed)
         outgoing.put((answers, answer))
 
 
@@ -81,7 +81,7 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     """Make this process a worker; a Failed where the user's worker_init_fn raises."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in ENDING:
-        signal.signal(number, _pass)  # and not SIG_IGN, which what a worker starts would have too
+        signal.signal(number, _pass)  # and not SIG_IGN, which the children of a worker would inherit
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
@@ -97,7 +97,7 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
         if work.users_init is not None:
             work.users_init(work.number)
     except Exception as error:
-        return failed_start(error, field=work.sending.field, worker=work.number)
+        return failed_start(error, field=work.reader.field, worker=work.number)
     return None
 
 
@@ -106,7 +106,7 @@ def _pass(number: int, frame: object) -> None:
 
 
 def _asked(requests: Connection, parent: int) -> Iterator[tuple[int, Any]]:
-    """Each request of the latest series: what an epoch that was left early had still asked for is dropped.
+    """Each request of the latest series: those of an epoch that was left early are dropped.
 
     parent: the process to end with.
     """

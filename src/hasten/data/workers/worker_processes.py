@@ -1,4 +1,4 @@
-"""Loader worker processes: started, asked for batches, watched, and ended.
+"""Loader worker processes: started, asked for batches, supervised, and ended.
 
 A thread of the training process waits for the workers' answers and, beside them, for the sentinels that show their end.
 It takes what comes, pins it where that is wanted, and puts it into a queue. Who asks for a batch waits for this queue,
@@ -7,14 +7,12 @@ with a time limit, and that wait raises:
 * A worker ended: at the next batch that is asked for, with the signal and what is known of the cause.
 * No batch came for longer than `Patience` allows: every worker is asked for its stacks, and all are killed.
 
-No signal handler is involved, so nothing is raised in another line of the training process, and every handler stays as
-the user's process has it. torch's own worker processes cannot be used for that: for them its DataLoader puts a handler
-of SIGCHLD in place that raises wherever the main thread is.
+No signal handler is involved. torch's own worker processes cannot be used for that: its DataLoader installs a handler
+of SIGCHLD that raises in any line of the main thread.
 
-Taking an answer may block: torch asks the worker for the memory that it shares, and a worker that is stopped cannot
-give it. So it is done in the thread, and the wait for the queue still ends.
-
-What was given up: a worker that waits in the kernel for a dead disk cannot be ended by anybody.
+Taking an answer may block: torch asks the worker for the memory that it shares, and a stopped worker cannot give it. So
+it is done in the thread, and the wait for the queue still ends. A worker that waits in the kernel for a dead disk
+cannot be ended by any process.
 """
 
 from __future__ import annotations
@@ -40,13 +38,13 @@ import psutil
 import torch
 import torch.multiprocessing
 
-from hasten.checkpoint.folders.process_folder import keep_sockets_here, process_folder
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.checkpoint.folders.shared_segments import forget_processes, remove_segments
 from hasten.data.loading.data_errors import failed_arrival
 from hasten.data.loading.device_transfer import pinned
-from hasten.data.workers.batch_pickling import Sending
+from hasten.data.workers.batch_pickling import PickledReader
 from hasten.data.workers.hang_limit import Pace, Patience
-from hasten.data.workers.loader_threads import threads_resting
+from hasten.data.workers.loader_threads import threads_paused
 from hasten.data.workers.process_stacks import ask
 from hasten.data.workers.worker_faults import Worker, ended, hung
 from hasten.data.workers.worker_main import ENDING, Work, run_worker, send_all
@@ -76,7 +74,7 @@ class Workers:
 
     def __init__(
         self,
-        sending: Sending,
+        reader: PickledReader,
         *,
         workers: int,
         ahead: int,
@@ -86,7 +84,7 @@ class Workers:
         patience: Patience,
         pin: bool = False,
     ) -> None:
-        self._sending, self._count, self._ahead, self._patience, self._pin = sending, workers, ahead, patience, pin
+        self._reader, self._count, self._ahead, self._patience, self._pin = reader, workers, ahead, patience, pin
         self._dataset, self._users_init, self._seed = dataset, users_init, seed
         self._forks = multiprocessing.get_start_method() == "fork"
         self._processes = list[Any]()  # of multiprocessing.Process
@@ -100,7 +98,7 @@ class Workers:
         self._closed = False
         self._killed_before = killed_for_memory()
         self._noted_in: Path | None = None  # where workers are noted that may leave shared memory behind
-        # Before multiprocessing itself, which would send them SIGTERM, which does not end them, and wait without limit.
+        # Before multiprocessing itself, which would send them SIGTERM, which they pass by, and wait without limit.
         ending = (os.getpid(), self._processes, self._outgoing, self._stop_writer)
         Finalize(self, _end_from, ending, exitpriority=0)
 
@@ -154,10 +152,9 @@ class Workers:
     # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self) -> None:
-        keep_sockets_here()
         if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names last, and others use them
             self._noted_in = process_folder()
-        with threads_resting() if self._forks else nullcontext(), _signals_held():
+        with threads_paused() if self._forks else nullcontext(), _signals_blocked():
             for number in range(self._count):
                 self._start_one(number)
             # Not before: a process forks best with as few threads as can be.
@@ -176,7 +173,7 @@ class Workers:
         work = Work(
             number=number,
             workers=self._count,
-            sending=self._sending,
+            reader=self._reader,
             dataset=self._dataset,
             users_init=self._users_init,
             seed=self._seed,
@@ -225,7 +222,7 @@ class Workers:
                 if of_series == series:
                     self._ready[number].append(answer)
                 del answer
-            # Not the time in which this process was stopped, or its machine asleep: nothing counts as waiting then.
+            # The time in which this process was stopped, or its machine asleep, does not count as waiting.
             waited += min(time.monotonic() - since, 2 * looked)
             if waited > limit and not ready and not self._arrived.lost:
                 raise self._end_hung(waited)
@@ -239,7 +236,7 @@ class Workers:
                 process.join(END_SECONDS)  # its pipes close a moment before its exit code is there
                 return ended(worker, process.exitcode, self._killed_before, killed_for_memory(), free_shared_memory())
         assert self._arrived.error is not None
-        return failed_arrival(self._arrived.error, field=self._sending.field).error()
+        return failed_arrival(self._arrived.error, field=self._reader.field).error()
 
     def _end_hung(self, waited_seconds: float) -> HastenError:
         asked = zip(self._workers(), self._stacks, strict=True)
@@ -251,7 +248,7 @@ class Workers:
     def _workers(self) -> list[Worker]:
         return [
             Worker(
-                what=f"Job.{self._sending.field}",
+                what=f"Job.{self._reader.field}",
                 number=number,
                 workers=self._count,
                 ahead=self._ahead,
@@ -284,7 +281,7 @@ def _receive(
                     series, answer = pipe.recv()
                     arrived.answers.put((number, series, answer if pin is None else pin(answer)))
                     del answer
-        except Exception as error:  # whatever a class of the user's raises when it is put together
+        except Exception as error:  # whatever a class of the user's raises when it is unpickled
             arrived.error = error
         if arrived.error is not None or not set(ready).isdisjoint(sentinels):
             arrived.lost = True
@@ -330,8 +327,8 @@ def _end_from(parent: int, processes: Sequence[Any], outgoing: SimpleQueue[Any],
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """Around the start of workers: they begin with these signals blocked, and none ends before it can pass them by."""
+def _signals_blocked() -> Iterator[None]:
+    """Around the start of workers: they begin with these signals blocked until they have handlers for them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,18 +1,15 @@
-"""Mending what was found: only the places that are meant change, and comments, line ends and formatting stay.
-
-What is mended must still be Python and must no longer have the finding; else nothing of the file is written.
-"""
+"""Fixes of findings in source files. Comments, line ends and formatting stay, and what is written is Python."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from hasten.checkpoint.files import is_leftover, names_in, remove_file, write_atomically
+from hasten.doctor.edits import Splice, Unspliceable, is_python, spliced, splices_of
 from hasten.doctor.lint.linter import found_in
 from hasten.doctor.lint.source_files import Source, read
-from hasten.doctor.lint.splices import Splice, Unspliceable, is_python, splices_of
 from hasten.doctor.rule import Found, SourceRule
 
 _MOST_ROUNDS = 10  # one finding's fix may make room for another's
@@ -20,7 +17,7 @@ _MOST_ROUNDS = 10  # one finding's fix may make room for another's
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mended:
-    """before, after: the whole text of the file. count: of findings that are gone."""
+    """before, after: the whole text of the file. count: of fixed findings."""
 
     path: Path
     before: str
@@ -30,10 +27,7 @@ class Mended:
 
 
 def mend(path: Path, rules: Collection[SourceRule]) -> Mended | None:
-    """What the file would be, with the edits of these rules; None where nothing of it changes. Nothing is written.
-
-    Raises Unreadable.
-    """
+    """The file with the edits of these rules; None where nothing changes. Nothing is written. Raises Unreadable."""
     source = read(path)
     if source.left_alone:
         return None
@@ -51,14 +45,14 @@ def mend(path: Path, rules: Collection[SourceRule]) -> Mended | None:
 
 
 def why_left_alone(path: Path, rules: Collection[SourceRule]) -> str:
-    """Though these rules have edits for it; "" where they have none, or where they are made. Raises Unreadable."""
+    """Why --fix writes nothing, though these rules have edits for the file; "" otherwise. Raises Unreadable."""
     source = read(path)
     return source.left_alone if source.left_alone and any(each.edits for _, each in found_in(source, rules)) else ""
 
 
 def write(mended: Mended) -> None:
-    """Killed at any instant, it leaves the old content or the new one; what it leaves beside an old one goes when that
-    is mended again. Raises StorageFailed; the old content is whole then."""
+    """Killed at any instant, this leaves the old content or the new one; the next call removes temporary files that it
+    left. Raises StorageFailed; the old content is whole then."""
     path = mended.path
     for name in names_in(path.parent):
         if is_leftover(name) and name.startswith(f".{path.name}."):
@@ -67,28 +61,16 @@ def write(mended: Mended) -> None:
 
 
 def _mended_once(text: str, path: str, rules: Collection[SourceRule]) -> tuple[str, int]:
-    """All edits that do not touch each other."""
-    source = Source(path, text)
-    found = [each for _, each in found_in(source, rules) if each.edits]
-    chosen, count = list[Splice](), 0
-    for each in found:
-        splices = _splices(each, text)
-        if splices and not any(splice.touches(other) for splice in splices for other in chosen):
-            chosen += splices
-            count += 1
-    mended = _spliced(text, chosen)
-    return (mended, count) if is_python(mended) else _one_by_one(text, found)
-
-
-def _one_by_one(text: str, found: Sequence[Found]) -> tuple[str, int]:
-    """All that leave the file Python."""
-    chosen, count = list[Splice](), 0
-    for each in found:
-        splices = _splices(each, text)
-        apart = not any(splice.touches(other) for splice in splices for other in chosen)
-        if splices and apart and is_python(_spliced(text, [*chosen, *splices])):
-            chosen, count = [*chosen, *splices], count + 1
-    return _spliced(text, chosen), count
+    """With all edits that do not touch each other and leave the file Python; and of how many findings they are."""
+    mended, chosen, count = text, list[Splice](), 0
+    for _, found in found_in(Source(path, text), rules):
+        splices = _splices(found, text)
+        if not splices or any(splice.touches(other) for splice in splices for other in chosen):
+            continue
+        again = spliced(text, [*chosen, *splices])
+        if is_python(again):
+            mended, chosen, count = again, [*chosen, *splices], count + 1
+    return mended, count
 
 
 def _splices(found: Found, text: str) -> list[Splice]:
@@ -96,9 +78,3 @@ def _splices(found: Found, text: str) -> list[Splice]:
         return [splice for edit in found.edits for splice in splices_of(edit, text)]
     except Unspliceable:
         return []
-
-
-def _spliced(text: str, splices: Sequence[Splice]) -> str:
-    for each in sorted(splices, key=lambda splice: splice.begin, reverse=True):
-        text = text[: each.begin] + each.text + text[each.end :]
-    return text

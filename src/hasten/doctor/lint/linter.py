@@ -1,4 +1,4 @@
-"""Source files, looked at by rules. Nothing of them is executed."""
+"""Checks source files by rules. Nothing of them is executed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _IN_A_PIECE = 16  # files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
-    """At one file. notes: on comments that silence nothing. unreadable: why no rule could look at it."""
+class Checked:
+    """Of one file. notes: on comments that silence nothing. unreadable: why no rule could check it."""
 
     path: str
     findings: tuple[Finding, ...] = ()
@@ -39,29 +39,29 @@ class Looked:
     unreadable: Unreadable | None = None
 
 
-def lint(paths: Iterable[Path], rules: Collection[SourceRule] = ALL) -> Iterator[Looked]:
-    """Every file, in order; on all cores where there is much to read. What cannot be read stops nothing."""
+def lint(paths: Iterable[Path], rules: Collection[SourceRule] = ALL) -> Iterator[Checked]:
+    """Every file, in order; on all cores where there is much to read. An unreadable one stops nothing."""
     files, unreadable = files_in(paths)
-    yield from (Looked(path=each.where, unreadable=each) for each in unreadable)
-    look = partial(look_at, codes=frozenset(rule.code for rule in rules))
+    yield from (Checked(path=each.where, unreadable=each) for each in unreadable)
+    check = partial(check_file, codes=frozenset(rule.code for rule in rules))
     workers = min(usable_cores(), len(files))
     # A process that has threads must not be forked, and a spawned one would run the program's own main file again.
     alone = threading.active_count() > 1 or sys.platform != "linux"
     if alone or workers < 2 or sum(map(_bytes_of, files)) < _WORTH_PROCESSES:
-        yield from map(look, files)
+        yield from map(check, files)
         return
     with ProcessPoolExecutor(workers, get_context("fork"), _leave_interrupts) as pool:
-        yield from pool.map(look, files, chunksize=min(_IN_A_PIECE, len(files) // workers + 1))
+        yield from pool.map(check, files, chunksize=min(_IN_A_PIECE, len(files) // workers + 1))
 
 
-def look_at(path: Path, codes: Collection[str]) -> Looked:
+def check_file(path: Path, codes: Collection[str]) -> Checked:
     """With the rules of these codes."""
     try:
         source = read(path)
         found = tuple(lint_source(source, [rule for rule in ALL if rule.code in codes]))
-        return Looked(path=str(path), findings=found, notes=tuple(not_understood(source)))
+        return Checked(path=str(path), findings=found, notes=tuple(not_understood(source)))
     except Unreadable as error:
-        return Looked(path=str(path), unreadable=error)
+        return Checked(path=str(path), unreadable=error)
 
 
 def lint_text(text: str, path: str, rules: Collection[SourceRule] = ALL) -> list[Finding]:
@@ -94,12 +94,12 @@ def found_in(source: Source, rules: Collection[SourceRule]) -> list[tuple[Source
 
 
 def _checked(rule: SourceRule, code: Code, source: Source) -> list[Found]:
-    """One rule that fails on one file must not end the look at all others."""
+    """A rule that fails on one file must not stop the others."""
     try:
         return [*rule.check(code)]
     except Exception as error:
         what = f"{rule.code} fails on it with {type(error).__name__}: {error}"
-        raise Unreadable(what, where=source.path, fix=f"please report it; --ignore {rule.code} goes on") from error
+        raise Unreadable(what, where=source.path, fix=f"please report it; --ignore {rule.code} skips it") from error
 
 
 def checked_syntax(source: Source) -> None:
@@ -150,10 +150,10 @@ def _placed(finding: Finding, source: Source) -> Finding:
 def _bytes_of(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # it is told when it is read
+    except OSError:  # reported when it is read
         return 0
 
 
 def _leave_interrupts() -> None:
-    """To the process that waits for this one, which tells of them once."""
+    """To the process that waits for this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

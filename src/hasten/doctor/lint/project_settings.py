@@ -42,7 +42,7 @@ def settings_for(path: Path) -> Settings:
     cannot be read or that asks for what there is not."""
     try:
         return _settings_in(path.resolve() if path.is_dir() else path.resolve().parent)
-    except (OSError, RuntimeError):  # it is told when it is read
+    except (OSError, RuntimeError):  # reported when it is read
         return Settings()
 
 

@@ -1,28 +1,27 @@
-"""Source files and notebooks: which of them are looked at, and what they say."""
+"""Source files and notebooks: which are read, and their text."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import tokenize
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hasten.doctor.edits import LINE_END
 from hasten.doctor.lint.notebooks import Cell, cells_of, text_of_cells
 from hasten.errors import Unreadable
 
 SUFFIXES = (".py", ".ipynb")
 _LARGEST_BYTES = {".py": 10 << 20, ".ipynb": 100 << 20}  # of more was not written by a person; notebooks hold pictures
-_NOT_LOOKED_INTO = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
-LINE_END = re.compile(r"\r\n|\r|\n")
+_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a file says in Python. cells: of a notebook, whose code cells the text joins; none of a plain file.
-    left_alone: why --fix writes nothing into it; "" where it does."""
+    """A file's text in Python. cells: of a notebook, joined in the text; () of a plain file. left_alone: why --fix
+    writes nothing into it; "" where it does."""
 
     path: str
     text: str
@@ -43,7 +42,7 @@ class Source:
         return None, line
 
     def where(self, line: int) -> str:
-        """To be told."""
+        """For a message."""
         cell, inside = self.place(line)
         return f"{self.path}:{inside}" if cell is None else f"{self.path}:cell {cell}:{inside}"
 
@@ -62,21 +61,20 @@ def read(path: Path) -> Source:
 def _why_left_alone(path: Path) -> str:
     try:
         found = path.stat()
-        may_be_written = found.st_mode & 0o222 and os.access(path, os.W_OK)  # root may write all
-        is_link = path.is_symlink()
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     if path.suffix != ".py":
         return "its name does not end in .py"
-    if is_link:
+    if path.is_symlink():
         return "it is a link"
     if found.st_nlink > 1:
         return "it has other names, by hard links"
+    may_be_written = found.st_mode & 0o222 and os.access(path, os.W_OK)  # root may write all
     return "" if may_be_written else "it is read-only"
 
 
 def _comes_back(text: str, encoding: str, content: bytes) -> bool:
-    """Whether its codec only encodes characters: there are some that do more."""
+    """Whether its codec only encodes characters, and does no more."""
     try:
         return text.encode(encoding) == content
     except UnicodeError:
@@ -105,8 +103,8 @@ def _decoded(content: bytes, where: str) -> tuple[str, str]:
 
 
 def files_in(paths: Iterable[Path]) -> tuple[list[Path], list[Unreadable]]:
-    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages, each
-    once. And what of it could not be looked into."""
+    """The files named, and those in named folders that are not hidden and not of installed packages, each once; and
+    what could not be read."""
     files, unreadable = list[Path](), list[Unreadable]()
     for path in paths:
         try:
@@ -115,9 +113,8 @@ def files_in(paths: Iterable[Path]) -> tuple[list[Path], list[Unreadable]]:
             elif path.exists():
                 files.append(path)
             else:
-                unreadable.append(
-                    Unreadable("is not there", where=str(path), fix="name a file or a folder that exists")
-                )
+                fix = "name a file or a folder that exists"
+                unreadable.append(Unreadable("is not there", where=str(path), fix=fix))
         except (OSError, RuntimeError) as error:  # a name that is too long, a link to itself
             unreadable.append(Unreadable(f"cannot be read: {error}", where=str(path)))
     first: dict[str, Path] = {}
@@ -131,12 +128,12 @@ def _add_files_below(folder: Path, files: list[Path], unreadable: list[Unreadabl
         inside = sorted(folder.iterdir())
         kinds = [(path, path.is_symlink(), path.is_dir(), path.is_file()) for path in inside]
     except OSError as error:
-        unreadable.append(Unreadable(f"cannot be looked into: {error.strerror or error}", where=str(folder)))
+        unreadable.append(Unreadable(f"cannot be read: {error.strerror or error}", where=str(folder)))
         return
     for path, is_link, is_folder, is_file in kinds:
         if path.name.startswith(".") or is_link:
             continue
-        if is_folder and path.name not in _NOT_LOOKED_INTO:
+        if is_folder and path.name not in _SKIPPED:
             _add_files_below(path, files, unreadable)
         elif is_file and path.suffix in SUFFIXES:
             files.append(path)

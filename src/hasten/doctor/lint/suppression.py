@@ -1,8 +1,7 @@
 """Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
 
-One counts for the whole of a statement that it stands on the first or on the last line of, as linters have it. In a
-text it says nothing. Codes may also stand without brackets, or between others: a comment that names one never silences
-all. One whose codes cannot be told silences nothing, and is told.
+One on the first or last line of a statement counts for all of it. Codes may also be written without brackets: a comment
+that names one never silences all. One whose codes are not understood silences nothing, and is reported.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hasten.doctor.reading.source_code import Code
 from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 
-_SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)([^#]*)")
+_COMMENT = re.compile(r"#\s*hasten:\s*ignore(?!\w)([^#]*)")
 _IN_BRACKETS = re.compile(r"[\s:]*\[([^\]]*)\](?!\w)")
 _PLAIN = re.compile(r"(?:[^\w\[]*[A-Za-z]+\d\w*)+")  # words with digits, as codes are
 _CODE = re.compile(r"H\d*", re.IGNORECASE)
@@ -39,16 +38,16 @@ class Suppressed:
         self._source, self._code = source, code
 
     def __call__(self, code: str, node: ast.AST) -> bool:
-        return any(code.startswith(self._lines.get(number, ())) for number in self._places(node))
+        return any(code.startswith(self._lines.get(number, ())) for number in self._lines_about(node))
 
     def on_line(self, code: str, line: int) -> bool:
-        """The same of what a line was found to do when it ran."""
+        """Of a finding about a line of a running job."""
         around = [node for node in ast.walk(self._code.tree) if isinstance(node, ast.stmt) and _spans(node, line)]
-        places = {line}.union(*(self._places(node) for node in around if not isinstance(node, _COMPOUND)))
+        places = {line}.union(*(self._lines_about(node) for node in around if not isinstance(node, _COMPOUND)))
         return any(code.startswith(self._lines.get(number, ())) for number in places)
 
-    def _places(self, node: ast.AST) -> set[int]:
-        """The lines on which a comment about it may stand."""
+    def _lines_about(self, node: ast.AST) -> set[int]:
+        """The lines on which a comment about it may be."""
         statement = node if isinstance(node, ast.stmt) else self._code.names.enclosing(node, ast.stmt)
         found = {begin(node)[0], end(node)[0]}
         if statement is not None and not isinstance(statement, _COMPOUND):
@@ -58,31 +57,31 @@ class Suppressed:
     @cached_property
     def _lines(self) -> dict[int, tuple[str, ...]]:
         """Beginnings of codes, by line."""
-        return {line: _codes(said) or () for line, said in _comments(self._source.text)}
+        return {line: _codes(text) or () for line, text in _comments(self._source.text)}
 
 
 def not_understood(source: Source) -> list[str]:
-    """What to tell of comments that were to silence something and do not."""
+    """A message for each comment that was meant to silence something and does not."""
     return [
-        f"{source.where(line)}: a comment silences nothing, its codes cannot be told; write # hasten: ignore[H205, H3]"
-        for line, said in _comments(source.text)
-        if _codes(said) is None
+        f"{source.where(line)}: this comment silences nothing: write # hasten: ignore[H205, H3]"
+        for line, text in _comments(source.text)
+        if _codes(text) is None
     ]
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Line, and what is said behind `ignore`."""
+    """Line, and what follows `ignore`."""
     if "hasten:" not in text:
         return
     with suppress(tokenize.TokenError, SyntaxError):  # Python has parsed it, its own tokenizer gives up sooner
         for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
-            said = _SAID.search(token.string) if token.type == tokenize.COMMENT else None
-            if said is not None:
-                yield token.start[0], said.group(1)
+            found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
+            if found is not None:
+                yield token.start[0], found.group(1)
 
 
 def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
-    """Of a job that was looked at. A file that cannot be read silences nothing."""
+    """Of a job's profile. A file that cannot be read silences nothing."""
     files: dict[str, Suppressed | None] = {"": None}
     for each in findings:
         if each.path not in files:
@@ -103,12 +102,12 @@ def _spans(node: ast.stmt, line: int) -> bool:
     return begin(node)[0] <= line <= end(node)[0]
 
 
-def _codes(said: str) -> tuple[str, ...] | None:
-    """("",) for all of them, None where they cannot be told."""
-    if brackets := _IN_BRACKETS.match(said):
+def _codes(text: str) -> tuple[str, ...] | None:
+    """("",) for all of them, None where they are not understood."""
+    if brackets := _IN_BRACKETS.match(text):
         words = brackets.group(1).replace(",", " ").split()
-    elif plain := _PLAIN.match(said):
+    elif plain := _PLAIN.match(text):
         words = re.findall(r"\w+", plain.group())
     else:
-        return None if _NAMES_A_CODE.search(said) else ("",)
+        return None if _NAMES_A_CODE.search(text) else ("",)
     return tuple(map(str.upper, words)) if words and all(map(_CODE.fullmatch, words)) else None

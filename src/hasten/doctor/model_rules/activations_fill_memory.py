@@ -18,25 +18,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
 from hasten.facts.formatting import byte_size
-from hasten.facts.profiles import ModelProfile
 
 MUCH = 0.5  # of the peak, and of the device
 
 
-def check(look: ModelProfile) -> Iterator[FoundInModel]:
-    if look.activation_bytes > MUCH * look.peak_bytes and look.peak_bytes > MUCH * look.memory_bytes:
-        largest = max(look.layers, key=lambda layer: layer.activation_bytes)
-        share = 100 * look.activation_bytes / look.peak_bytes
-        peak = byte_size(look.peak_bytes)
+def check(profile: ModelProfile) -> Iterator[FoundInModel]:
+    if profile.activation_bytes > MUCH * profile.peak_bytes and profile.peak_bytes > MUCH * profile.memory_bytes:
+        largest = max(profile.layers, key=lambda layer: layer.activation_bytes)
+        share = 100 * profile.activation_bytes / profile.peak_bytes
+        peak = byte_size(profile.peak_bytes)
         yield FoundInModel(None, f"activations are {share:.0f} % of the peak of {peak}; most in {largest.name}")
 
 
 RULE = ModelRule(
     code="H605",
-    name="activations_fill_memory",
     severity=Severity.SLOW,
     fix="plan precision, or activation_checkpointing",
     technique="activation_checkpointing",

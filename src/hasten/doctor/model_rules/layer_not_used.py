@@ -4,8 +4,8 @@ What it finds: Modules with parameters whose forward did not run in a few real t
 no gradient in any other way.
 
 Why it costs: Their parameters take memory, in the model, in every checkpoint and often in the optimizer. Data
-parallelism over several processes stops at them unless it is told to look for unused parameters, which costs a pass
-over the graph in every step. Often one was meant to be called.
+parallelism over several processes stops at them unless it searches for unused parameters, which costs a pass over the
+graph in every step. Often one was meant to be called.
 
 When to ignore it: Where it is only called now and then, as a stochastic depth or an expert is, or in evaluation alone.
 
@@ -18,20 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import ModelProfile
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
 
 
-def check(look: ModelProfile) -> Iterator[FoundInModel]:
-    for layer in look.layers:
+def check(profile: ModelProfile) -> Iterator[FoundInModel]:
+    for layer in profile.layers:
         if not layer.is_called and layer.parameters:
             yield FoundInModel(layer, f"{layer.name} ({layer.kind}, {layer.parameters:,} parameters) was never called")
 
 
 RULE = ModelRule(
     code="H602",
-    name="layer_not_used",
     severity=Severity.WRONG,
     fix="call it, or take it out of the model",
     check=check,

@@ -18,21 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import ModelProfile
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
 
 
-def check(look: ModelProfile) -> Iterator[FoundInModel]:
-    for layer in look.layers:
+def check(profile: ModelProfile) -> Iterator[FoundInModel]:
+    for layer in profile.layers:
         if layer.without_gradient:
             names = ", ".join(f"{layer.name}.{each}".lstrip(".") for each in layer.without_gradient)
-            yield FoundInModel(layer, f"no gradient reached {names} in {look.steps} steps")
+            yield FoundInModel(layer, f"no gradient reached {names} in {profile.steps} steps")
 
 
 RULE = ModelRule(
     code="H603",
-    name="parameter_not_trained",
     severity=Severity.WRONG,
     fix="find what cuts it off from the loss, or freeze it: requires_grad_(False)",
     check=check,

@@ -3,7 +3,7 @@
 What it finds: Layers with at least a twentieth of the step's counted arithmetic, one of whose sizes is no multiple of
 what the device multiplies at a time: 8 numbers of 16 bits or 4 of TF32 for tensor cores
 (https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication), and the 16 float32 numbers of a
-512-bit vector, or 32 of 16 bits, on a CPU. Sizes that the data gives, such as three colours, are left out.
+512-bit vector, or 32 of 16 bits, on a CPU. Sizes that the data gives, such as three colours, are skipped.
 
 Why it costs: What is left over at the edge is computed by slower kernels, or with units that idle.
 
@@ -20,24 +20,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import Layer, ModelProfile
+from hasten.doctor.rule import FoundInModel, Layer, ModelProfile, ModelRule, Severity
 
 MUCH = 0.05  # of the step's counted arithmetic
 _FEWEST = 32  # a smaller size is given by the data, or too small for its edge to be the trouble
 _ROWS_OF_TABLES = frozenset({"num_embeddings"})  # are looked up, not multiplied
 
 
-def check(look: ModelProfile) -> Iterator[FoundInModel]:
-    grid = grid_of(look.device, look.precision)
-    for layer in look.layers:
+def check(profile: ModelProfile) -> Iterator[FoundInModel]:
+    grid = grid_of(profile.device, profile.precision)
+    for layer in profile.layers:
         odd = list(_odd_sizes(layer, grid)) if layer.flops_share >= MUCH else []
         if odd:
-            told = " and ".join(f"{name} {size}" for name, size in odd)
+            sizes = " and ".join(f"{name} {size}" for name, size in odd)
             pad = ", ".join(f"{name} to {grid * math.ceil(size / grid)}" for name, size in odd)
             share = f"{100 * layer.flops_share:.0f} % of the arithmetic"
-            message = f"{layer.name} ({layer.kind}, {share}) has {told}: no multiple of {grid}"
+            message = f"{layer.name} ({layer.kind}, {share}) has {sizes}: no multiple of {grid}"
             yield FoundInModel(layer, message, f"pad {pad}")
 
 
@@ -57,7 +55,6 @@ def _odd_sizes(layer: Layer, grid: int) -> Iterator[tuple[str, int]]:
 
 RULE = ModelRule(
     code="H604",
-    name="sizes_off_the_grid",
     severity=Severity.SLOW,
     fix="pad it to the next multiple",
     check=check,

@@ -1,4 +1,4 @@
-"""A bias that the batch norm behind it takes away again.
+"""A bias that the batch norm after it subtracts again.
 
 What it finds: Convolutions with a bias whose output is read by one batch norm in training mode and by nothing else, as
 torch.fx traces the model: by what flows where, not by the order of the layers or their names.
@@ -17,22 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import ModelProfile
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
 
 
-def check(look: ModelProfile) -> Iterator[FoundInModel]:
-    if look.useless_biases:
-        first, *others = look.useless_biases
-        layer = next((layer for layer in look.layers if layer.name == first), None)
+def check(profile: ModelProfile) -> Iterator[FoundInModel]:
+    if profile.useless_biases:
+        first, *others = profile.useless_biases
+        layer = next((layer for layer in profile.layers if layer.name == first), None)
         more = f" and of {len(others)} more" if others else ""
-        yield FoundInModel(layer, f"the bias of {first}{more} is subtracted again by the batch norm behind it")
+        yield FoundInModel(layer, f"the bias of {first}{more} is subtracted again by the batch norm after it")
 
 
 RULE = ModelRule(
     code="H601",
-    name="useless_bias",
     severity=Severity.SLOW,
     fix="plan conv_bn_bias, or write bias=False",
     technique="conv_bn_bias",

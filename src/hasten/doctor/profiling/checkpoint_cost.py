@@ -22,7 +22,6 @@ from hasten.facts.profiles import CheckpointCost
 from hasten.facts.saving import Saving, seconds_between
 from hasten.training.run import Run
 from hasten.training.saving.saver import Saver, State
-from hasten.training.state.train_state import state_of
 
 _SAVES = 2
 _SPARE = 4  # times the size of a checkpoint that must be free on the disk
@@ -60,12 +59,12 @@ def checkpoint_cost(run: Run, *, keeps_best: bool) -> CheckpointCost:
 
 
 def _state(run: Run, best: dict[str, Tensor], since: float) -> State:
-    trees = {**state_of(run), "best": best}
+    trees = {**run.state_dict(), "best": best}
     return State(step=run.steps, epoch=run.epoch, reason="", best=False, trees=trees, since=since)
 
 
 def _check_room(run: Run, folder: Path, copies: int) -> None:
-    size = copies * sum(tensor.nbytes for tensor in flattened(state_of(run))[1].values())
+    size = copies * sum(tensor.nbytes for tensor in flattened(run.state_dict())[1].values())
     free = shutil.disk_usage(folder.parent).free
     if _SPARE * size > free:
         what = f"a checkpoint may have {byte_size(size)}, and {byte_size(free)} are free"

@@ -19,7 +19,6 @@ from hasten.facts.formatting import byte_size
 from hasten.facts.machine import free_memory
 from hasten.facts.profiles import LARGER, LITTLE, LargerBatch
 from hasten.training.run import Run
-from hasten.training.run_loaders import train_loader
 
 _TIMES_TAKEN = 3
 _CHEAPER = 0.9  # times what a sample took between the sizes before; what is closer may be noise
@@ -76,14 +75,14 @@ def may_be_cheaper(taken: Sequence[tuple[int, float]]) -> bool:
 
 def _tried(run: Run, timed: TimedSteps, windows: dict[int, list[Any]], steps: int) -> list[LargerBatch]:
     """Each size in turn. loading: the least of a few readings, as other reading only makes one longer."""
-    size, found = run.microbatch_size, list[LargerBatch]()
+    size, found = run.loader.microbatch_size, list[LargerBatch]()
     taken = {times: list[float]() for times in windows}
     for _ in range(_TIMES_TAKEN):
         for times, window in windows.items():
             with timed.free(window):
                 taken[times].append(timed.take(steps).seconds)
     for times, seconds in taken.items():
-        with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
+        with closing(run.built.batches.loader_of(run.built.batch_size * times, size and size * times)) as loader:
             loading = min(timed.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
         found.append(LargerBatch(times=times, step=seconds_of(seconds), loading=loading))
     return found

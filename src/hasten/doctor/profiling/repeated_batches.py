@@ -34,7 +34,7 @@ class RepeatedBatches:
         """An epoch without an end."""
         return map(self._copied, cycle(self._kept)) if self._on_host else cycle(self._kept)
 
-    def samples_told(self, number: int, step: int) -> str:
+    def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a batch holds, for messages."""
         return "samples that were read before"
 

@@ -47,9 +47,8 @@ from hasten.measure.processor_load import LoadClock
 from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
 from hasten.training.probes.brief_run import brief_run
+from hasten.training.probes.observed_run import observing
 from hasten.training.run import Run
-from hasten.training.step_parts.phases import phases_told
-from hasten.training.weights import evaluated_weights
 
 ROUNDS = 6
 WINDOW_SECONDS = 0.4  # of a window, where steps are short enough
@@ -172,8 +171,6 @@ class _Profiler:
             not_counted=not_counted,
         )
 
-    # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _compiler_notes(self) -> AbstractContextManager[CompilerNotes | None]:
         """Where the plan compiles the model."""
         return compiler_notes() if self._run.compiling is not None else nullcontext()
@@ -240,7 +237,7 @@ class _Profiler:
         """Seconds of a step, by the boundaries inside it."""
         clock = PartsClock(self._timed.settle)
         first = self._run.steps
-        with phases_told(self._run, clock):
+        with observing(self._run, clock):
             taken = self._timed.take(steps)
         count = self._run.steps - first
         seconds = {name: value / count for name, value in clock.seconds.items()}
@@ -307,7 +304,7 @@ class _Profiler:
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
         part = Part(seconds=seconds, samples=valid.count, ahead=self._timed.ahead)
         try:
-            with evaluated_weights.in_place(run), run.built.declared.preserved():
+            with run.built.result.in_model(), run.built.declared.preserved():
                 timed = evaluator.timed(part, time.perf_counter, self._timed.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
             return _not_measured(error)
@@ -331,8 +328,6 @@ class _Profiler:
             return None
         self._report("memory that is released")
         return retained_memory(self._run, self._timed, steps, len(self._found.plain))
-
-    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _evaluations_per_epoch(self) -> float:
         if self._job.valid is None:

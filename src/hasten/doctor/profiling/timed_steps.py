@@ -64,14 +64,14 @@ class TimedSteps:
                 taken = run.steps - first - (1 + ahead)
                 if taken == 0:
                     self.settle()
-                    waited, pages, begin = run.wait_seconds, page_faults(), self._now()
+                    waited, pages, begin = run.built.batches.wait_seconds, page_faults(), self._now()
                 if taken >= 0:
                     ends.append(self._now())
                 if taken == steps:
                     break
             self.settle()
             seconds = self._now() - begin
-            waited, pages = run.wait_seconds - waited, page_faults() - pages
+            waited, pages = run.built.batches.wait_seconds - waited, page_faults() - pages
         single = tuple(after - before for before, after in pairwise(ends))
         return StepTimes(seconds / steps, waited / steps, pages / steps, single)
 
@@ -98,11 +98,11 @@ class TimedSteps:
     def free(self, kept: list[Any]) -> Iterator[None]:
         """Inside, steps get these batches, which are there already."""
         self._free = RepeatedBatches(self._loader, kept, on_host=self._run.device.type == "cpu")
-        self._run.loader = self._free  # pyright: ignore[reportAttributeAccessIssue]
+        self._run.built.batches.loader = self._free  # pyright: ignore[reportAttributeAccessIssue]
         try:
             yield
         finally:
-            self._run.loader, self._free = self._loader, None
+            self._run.built.batches.loader, self._free = self._loader, None
             self._run.skip_to_next_epoch()  # this epoch has passed its end
 
     def _now(self) -> float:
@@ -154,7 +154,7 @@ def retained_memory(run: Run, timed: TimedSteps, steps: int, times: int) -> Reta
     epoch = run.epoch + 1
 
     def taken() -> float:
-        run.epoch = epoch - 1  # the same one each time
+        run.built.batches.position.epoch = epoch - 1  # the same one each time
         run.skip_to_next_epoch()
         return timed.take(steps).seconds
 

@@ -20,12 +20,10 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Edit, Replace
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.accumulation_windows import Window
 from hasten.doctor.reading.steps.loss_weights import Weights, loss_of
 from hasten.doctor.reading.steps.optimizer_events import Action
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -53,7 +51,7 @@ def _rate_allows_for_it(code: Code, window: Window) -> bool:
 
 
 def _edits(code: Code, window: Window, loss: ast.expr) -> tuple[Edit, ...]:
-    """Where the condition stands in the same function, and counts with a name or number that holds there."""
+    """Where the condition is in the same function, and counts with a name or number that is valid there."""
     near = code.scopes.of(loss) is code.scopes.of(window.every) and isinstance(window.every, ast.Name | ast.Constant)
     if not near or not isinstance(loss, ast.Name):
         return ()
@@ -64,7 +62,6 @@ def _edits(code: Code, window: Window, loss: ast.expr) -> tuple[Edit, ...]:
 
 RULE = SourceRule(
     code="H409",
-    name="accumulation_not_divided",
     severity=Severity.WRONG,
     fix="divide the loss by it before backward()",
     safety=Safety.UNSAFE,

@@ -11,7 +11,7 @@ batch of the window.
 
 Fix: Run forward and backward of all batches but the last of a window inside `with model.no_sync():`.
 
-Safety: Nothing is changed by itself: the batches of a window must be told apart first.
+Safety: Nothing is changed by itself: the last batch of a window must be known first.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.accumulation_windows import Window
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 
@@ -31,13 +29,13 @@ def check(code: Code) -> Iterator[Found]:
     wrapped = [*code.calls_to(_WRAPPER)]
     if not wrapped:
         return
-    told = set[ast.AST]()
+    seen = set[ast.AST]()
     for window in code.windows.all:
         if _syncs_by_choice(window) or not _is_wrapped(code, window, wrapped):
             continue
         for each in window.backwards:
-            if each.node not in told:
-                told.add(each.node)
+            if each.node not in seen:
+                seen.add(each.node)
                 every = ast.unparse(window.every)
                 yield Found(each.node, f"gradients are averaged between processes after each of {every} batches")
 
@@ -68,7 +66,6 @@ def _may_be(code: Code, model: ast.expr, wrapped: list[ast.Call]) -> bool:
 
 RULE = SourceRule(
     code="H411",
-    name="accumulation_syncs",
     severity=Severity.SLOW,
     fix="compute all batches but the last of a window inside model.no_sync()",
     technique="accumulation",

@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -34,7 +32,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H304",
-    name="anomaly_detection",
     severity=Severity.SLOW,
     fix="leave it out, or let an option switch it on",
     check=check,

@@ -19,10 +19,8 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.scopes import Function
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.autocast_use import entered_by, is_on
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -66,7 +64,6 @@ def _through_calls(code: Code) -> dict[ast.AST, ast.Call]:
 
 RULE = SourceRule(
     code="H406",
-    name="autocast_around_backward",
     severity=Severity.WRONG,
     fix="end the block of autocast behind the loss, before backward()",
     check=check,

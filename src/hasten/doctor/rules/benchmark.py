@@ -19,11 +19,9 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_unconditional
 from hasten.doctor.reading.steps.training_steps import Step
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = ("torch.backends.cudnn.deterministic",)
@@ -90,7 +88,6 @@ def _is_drawn(code: Code, resize: ast.Call, step: Step) -> bool:
 
 RULE = SourceRule(
     code="H301",
-    name="benchmark",
     severity=Severity.SLOW,
     fix="set it to True where sizes stay the same, and leave it off where they change",
     safety=Safety.UNSAFE,

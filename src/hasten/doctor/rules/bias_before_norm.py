@@ -1,4 +1,4 @@
-"""A bias that batch norm takes away.
+"""A bias that batch norm subtracts again.
 
 What it finds: A convolution or linear layer with a bias whose output goes straight into a batch norm: side by side in
 an `nn.Sequential`, or as `self.bn(self.conv(x))`.
@@ -23,9 +23,7 @@ from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.objects.layer_calls import Layers, is_init_of_super
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _PLACE_OF_BIAS = {"torch.nn.Linear": 2} | {
     f"torch.nn.{kind}{n}d": 7 for kind in ("Conv", "ConvTranspose") for n in (1, 2, 3)
@@ -41,7 +39,9 @@ def check(code: Code) -> Iterator[Found]:
         bias = code.values.constant_argument(layer, "bias", place)
         if bias is ABSENT or bias is True:
             edits = (AddArgument(layer, "bias=False"),) if bias is ABSENT else ()
-            yield Found(layer, f"{ast.unparse(norm.func)} takes the bias away again", edits=edits)
+            yield Found(
+                layer, f"{ast.unparse(norm.func)} subtracts the bias of {ast.unparse(layer.func)} again", edits=edits
+            )
 
 
 def _fit(code: Code, layer: ast.Call, norm: ast.Call) -> bool:
@@ -127,7 +127,6 @@ def _only_use(code: Code, node: ast.expr) -> ast.expr | None:
 
 RULE = SourceRule(
     code="H417",
-    name="bias_before_norm",
     severity=Severity.SLOW,
     fix="give bias=False to the layer before the batch norm",
     safety=Safety.UNSAFE,

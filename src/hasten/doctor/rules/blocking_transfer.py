@@ -4,7 +4,7 @@ What it finds: `.to(device)` or `.cuda()` of a batch in training, without `non_b
 memory.
 
 Why it costs: The host waits until the batch is on the device. From pinned memory it need not: the copy takes its place
-in the device's queue, and Python goes on to the forward pass.
+in the device's queue, and Python continues with the forward pass.
 
 When to ignore it: Where the host changes the batch right after the copy began.
 
@@ -22,9 +22,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import MOVING, Loader
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -77,7 +75,6 @@ def _feeds(code: Code, move: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H204",
-    name="blocking_transfer",
     severity=Severity.SLOW,
     fix="give non_blocking=True",
     safety=Safety.UNSAFE,

@@ -18,9 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _EMPTY = frozenset({"torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xpu.empty_cache"})
 
@@ -35,7 +33,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H302",
-    name="cache_emptied",
     severity=Severity.SLOW,
     fix="leave it out; where memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     safety=Safety.UNSAFE,

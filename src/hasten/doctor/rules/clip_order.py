@@ -19,21 +19,19 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.objects.optimizer_roles import Role
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.optimizer_events import Action, Event
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _OF_GRADIENTS = (Action.BACKWARD, Action.UPDATE, Action.CLEAR, Action.REWRITE, Action.UNSCALE, Action.TOUCH)
 
 
 def check(code: Code) -> Iterator[Found]:
-    told = set[ast.AST]()
+    seen = set[ast.AST]()
     for turn in code.updates.turns:
         for clip in turn.of(Action.CLIP):
-            if clip.node in told or not turn.of(Action.BACKWARD):
+            if clip.node in seen or not turn.of(Action.BACKWARD):
                 continue
-            told.add(clip.node)
+            seen.add(clip.node)
             before = [each for each in turn.before(clip, *_OF_GRADIENTS) if each.may_meet(clip)]
             behind = [each for each in turn.after(clip, *_OF_GRADIENTS) if each.may_meet(clip)]
             if any(each.action in {Action.TOUCH, Action.REWRITE} for each in before + behind):
@@ -94,7 +92,6 @@ def _is_off(code: Code, scaler: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H405",
-    name="clip_order",
     severity=Severity.WRONG,
     fix="clip between backward() and step(), and after unscale_() where a scaler is in use",
     technique="clipping",

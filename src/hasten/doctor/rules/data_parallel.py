@@ -18,9 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -33,7 +31,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H501",
-    name="data_parallel",
     severity=Severity.SLOW,
     fix="use DistributedDataParallel, with a process for each device: torchrun --nproc-per-node …",
     check=check,

@@ -19,16 +19,14 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument, Edit, Replace
-from hasten.doctor.reading.names.scopes import Function, Kind
-from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.source_code import is_main
 from hasten.doctor.reading.steps.autocast_use import outdated
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "device_type", "custom_bwd": "device_type"}
 _PLACES = {"autocast": ("enabled", "dtype", "cache_enabled"),
            "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")}  # fmt: skip
-_BRANCHES = ("test", "body", "orelse", "handlers")
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -47,31 +45,15 @@ def check(code: Code) -> Iterator[Found]:
 
 
 def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
-    """Whether a condition chooses between the old and the new: what is right for either version of torch."""
+    """Whether the function or condition around it names the new one too: it chooses by the version of torch."""
     news = {f"torch.amp.{name}"} | ({"torch.autocast"} if name == "autocast" else set())
-    return any(
-        isinstance(each, ast.Name | ast.Attribute) and code.names.qualified(each) in news
-        for other in _other_branches(code, use)
-        for each in ast.walk(other)
-    )
-
-
-def _other_branches(code: Code, use: ast.expr) -> Iterator[ast.AST]:
-    """What runs where this does not: of each condition and `try` around it, and of those before it that return."""
-    inside: ast.AST = use
-    for around in code.names.around(use):
-        if isinstance(around, ast.If | ast.IfExp | ast.Try):
-            fields = [getattr(around, field) for field in _BRANCHES if hasattr(around, field)]
-            branches = [each if isinstance(each, list) else [each] for each in fields]
-            yield from (each for branch in branches if inside not in branch for each in branch)
-        elif isinstance(around, Function) and inside in around.body:
-            before = around.body[: around.body.index(inside)]  # pyright: ignore[reportArgumentType]
-            yield from (each for each in before if isinstance(each, ast.If) and isinstance(each.body[-1], ast.Return))
-        inside = around
+    kinds = (ast.If, ast.IfExp, ast.Try, ast.FunctionDef)
+    around = [each for each in code.names.around(use) if isinstance(each, kinds) and not is_main(each)]
+    return any(code.names.qualified(each) in news for each in (ast.walk(around[-1]) if around else ()))
 
 
 def _edits(code: Code, use: ast.expr, name: str, device: str) -> tuple[Edit, ...]:
-    """None where a star hides what is given, or where `torch` is no name of the file."""
+    """None where a star hides what is given, or where the file does not import torch by its name."""
     if not _has_torch(code, use) or (name == "GradScaler" and any(code.calls_to("builtins.isinstance"))):
         return ()  # the old scaler is one of the new kind, and not the other way round
     if not isinstance(use, ast.Call):
@@ -100,7 +82,6 @@ def _has_torch(code: Code, use: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H408",
-    name="deprecated_amp",
     severity=Severity.STYLE,
     fix="use torch.amp, and name the device",
     safety=Safety.SAFE,

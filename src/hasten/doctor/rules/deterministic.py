@@ -19,10 +19,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _SETTING = "torch.backends.cudnn.deterministic"
 _FUNCTIONS = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
@@ -42,7 +40,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H305",
-    name="deterministic",
     severity=Severity.SLOW,
     fix="put it under an option, so that a long run can do without",
     check=check,

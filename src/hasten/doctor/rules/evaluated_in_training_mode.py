@@ -9,7 +9,7 @@ the evaluation's data into its running statistics.
 
 When to ignore it: Where dropout is meant to sample (Monte Carlo dropout), or batch norm to see the data once more.
 
-Fix: Call `model.eval()` before the loop, and `model.train()` before training goes on.
+Fix: Call `model.eval()` before the loop, and `model.train()` before training continues.
 
 Safety: Nothing is changed by itself: what was measured before would not be comparable.
 """
@@ -21,10 +21,8 @@ import re
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.model_modes import Mode
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _LAYERS = re.compile(r"^torch\.nn\.((?:Alpha|FeatureAlpha)?Dropout(?:1d|2d|3d)?|(?:Lazy|Sync)?BatchNorm(?:1d|2d|3d)?)$")
 _WITH_OPTION = re.compile(r"^torch\.nn\.(LSTM|GRU|RNN|MultiheadAttention|Transformer\w*)$")
@@ -84,8 +82,7 @@ def _name(code: Code, call: ast.Call) -> str | None:
 
 RULE = SourceRule(
     code="H414",
-    name="evaluated_in_training_mode",
     severity=Severity.WRONG,
-    fix="call its eval() before the loop, and its train() before training goes on",
+    fix="call its eval() before the loop, and its train() before training continues",
     check=check,
 )

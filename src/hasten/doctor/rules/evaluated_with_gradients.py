@@ -19,9 +19,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -34,7 +32,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H413",
-    name="evaluated_with_gradients",
     severity=Severity.SLOW,
     fix="put the evaluation under torch.no_grad() or torch.inference_mode()",
     check=check,

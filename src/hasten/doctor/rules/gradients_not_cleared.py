@@ -20,14 +20,12 @@ from collections.abc import Iterator
 
 from hasten.doctor.reading.names.scopes import Function
 from hasten.doctor.reading.objects.optimizer_roles import Role, name_of
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    told = set[tuple[ast.AST, str]]()
+    seen = set[tuple[ast.AST, str]]()
     for turn, update in code.updates.updating:
         if update.target is None or not code.updates.optimizers.is_in_sight(update.target):
             continue
@@ -35,8 +33,8 @@ def check(code: Code) -> Iterator[Found]:
         lost = _cleared_too_early(code, turn, update)
         if lost is not None:
             yield Found(lost.node, f"the gradients are gone before {optimizer} steps", fix=_LATER)
-        elif (turn.node, optimizer) not in told and _is_never_cleared(code, turn, update):
-            told.add((turn.node, optimizer))
+        elif (turn.node, optimizer) not in seen and _is_never_cleared(code, turn, update):
+            seen.add((turn.node, optimizer))
             yield Found(update.node, f"nothing clears the gradients of {optimizer}: each step adds to those before")
 
 
@@ -120,7 +118,6 @@ def _has_closure(code: Code, update: Event) -> bool:
 
 RULE = SourceRule(
     code="H401",
-    name="gradients_not_cleared",
     severity=Severity.WRONG,
     fix="call its zero_grad() once for each step()",
     check=check,

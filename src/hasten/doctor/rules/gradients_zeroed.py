@@ -1,9 +1,9 @@
-"""Zeroing gradients instead of forgetting them.
+"""Gradients filled with zeros instead of set to None.
 
 What it finds: `zero_grad(set_to_none=False)`.
 
 Why it costs: Every gradient is filled with zeros, and the backward pass then adds to them: two more passes over as many
-bytes as the model has, in each step. Forgotten ones (the default since torch 2.0) are written once.
+bytes as the model has, in each step. With None (the default since torch 2.0) they are written once.
 
 When to ignore it: Where something keeps a reference to `.grad`, or reads it before the next backward pass.
 
@@ -15,12 +15,11 @@ gradient.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import RemoveArgument
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -28,12 +27,13 @@ def check(code: Code) -> Iterator[Found]:
         if code.values.constant_argument(call, "set_to_none", 0) is False:
             named = any(each.arg == "set_to_none" for each in call.keywords)
             edits = (RemoveArgument(call, "set_to_none"),) if named else ()
-            yield Found(call, "gradients are filled with zeros instead of forgotten", edits=edits)
+            yield Found(
+                call, f"{ast.unparse(call.func)}(set_to_none=False) fills every gradient with zeros", edits=edits
+            )
 
 
 RULE = SourceRule(
     code="H303",
-    name="gradients_zeroed",
     severity=Severity.SLOW,
     fix="leave set_to_none=False out",
     safety=Safety.UNSAFE,

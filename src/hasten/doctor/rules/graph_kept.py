@@ -21,9 +21,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -57,7 +55,6 @@ def _stays_here(code: Code, total: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H205",
-    name="graph_kept",
     severity=Severity.SLOW,
     fix="add its .detach(): the number stays on the device, and the graph can go",
     safety=Safety.SAFE,

@@ -24,9 +24,7 @@ from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import Loader
 from hasten.doctor.reading.objects.tensor_kinds import Tensor
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -64,7 +62,6 @@ def _is_certain(code: Code, move: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H102",
-    name="loader_not_pinned",
     severity=Severity.SLOW,
     fix="give pin_memory=True",
     safety=Safety.UNSAFE,

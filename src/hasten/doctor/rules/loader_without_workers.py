@@ -20,9 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -36,7 +34,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H101",
-    name="loader_without_workers",
     severity=Severity.SLOW,
     fix="give num_workers: processes that load the next batches during the step",
     technique="loader_workers",

@@ -22,9 +22,7 @@ from collections.abc import Iterator
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.names.scopes import Function
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -119,7 +117,6 @@ def _adds_up(statement: ast.stmt) -> bool:
 
 RULE = SourceRule(
     code="H207",
-    name="loop_over_elements",
     severity=Severity.SLOW,
     fix="write it for the whole tensor: by broadcasting, a mask or an index, or by torch.vmap",
     check=check,

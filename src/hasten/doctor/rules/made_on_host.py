@@ -19,11 +19,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.edits import AddArgument, CutBehind
+from hasten.doctor.edits import AddArgument, CutAfter
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm"})
 _ROUNDED = frozenset({"torch.linspace", "torch.arange"})  # of floats, perhaps otherwise on another device
@@ -47,7 +45,7 @@ def check(code: Code) -> Iterator[Found]:
             call.args
         )  # .cuda(None) is the present one
         exact = plain and not asks_for_present and name not in _RANDOM and name not in _ROUNDED
-        edits = (AddArgument(made, f"device={device}"), CutBehind(call, made)) if exact else ()
+        edits = (AddArgument(made, f"device={device}"), CutAfter(call, made)) if exact else ()
         yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits)
 
 
@@ -74,7 +72,6 @@ def _device(code: Code, call: ast.Call) -> str:
 
 RULE = SourceRule(
     code="H203",
-    name="made_on_host",
     severity=Severity.SLOW,
     fix="give device= to the function that makes it",
     safety=Safety.SAFE,

@@ -22,9 +22,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import MOVING, Loader
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _NOT_GIVEN = (ABSENT, None)
 
@@ -38,7 +36,7 @@ def check(code: Code) -> Iterator[Found]:
 
 
 def _is_surely_trained_on(loader: Loader) -> bool:
-    """Not by a loop that trains or evaluates as it is told: that may only evaluate on this one."""
+    """Not by a loop that trains or evaluates by an argument: that may only evaluate on this one."""
     if loader.is_fitted:
         return True
     backwards = [each for step in loader.steps for each in step.methods("backward", "manual_backward", "training_step")]
@@ -62,7 +60,6 @@ def _is_one_batch(size: object) -> bool:
 
 RULE = SourceRule(
     code="H104",
-    name="not_shuffled",
     severity=Severity.WRONG,
     fix="give shuffle=True, or shuffle=False where the order is meant",
     safety=Safety.UNSAFE,

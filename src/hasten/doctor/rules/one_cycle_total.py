@@ -20,10 +20,8 @@ from collections.abc import Iterator
 
 from hasten.doctor.reading.names.amounts import Amount
 from hasten.doctor.reading.names.argument_values import Unknown
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.scheduler_steps import Schedule
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _POSITIONS = {"total_steps": 2, "epochs": 3, "steps_per_epoch": 4}
 
@@ -65,7 +63,6 @@ def _differs(total: Amount, taken: Amount) -> bool:
 
 RULE = SourceRule(
     code="H404",
-    name="one_cycle_total",
     severity=Severity.WRONG,
     fix="give it as many steps as the loop takes",
     technique="schedule",

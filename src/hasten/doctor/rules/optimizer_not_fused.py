@@ -21,9 +21,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _FUSED = tuple(f"torch.optim.{name}" for name in ("SGD", "Adam", "AdamW", "Adagrad"))
 _CHOICES = ("fused", "foreach", "capturable", "differentiable")
@@ -61,7 +59,6 @@ def _has_sparse_gradients(code: Code) -> bool:
 
 RULE = SourceRule(
     code="H307",
-    name="optimizer_not_fused",
     severity=Severity.SLOW,
     fix="add fused=True",
     safety=Safety.UNSAFE,

@@ -20,9 +20,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -40,7 +38,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H206",
-    name="outputs_kept",
     severity=Severity.SLOW,
     fix="append its .detach()",
     safety=Safety.UNSAFE,

@@ -18,9 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _READS = frozenset({"item", "cpu", "numpy", "tolist"})
 _FUNCTIONS = frozenset({"builtins.float", "builtins.int", "builtins.print", "builtins.str"})
@@ -77,7 +75,6 @@ _LONGEST_SHOWN = 60  # characters
 
 RULE = SourceRule(
     code="H201",
-    name="read_every_step",
     severity=Severity.SLOW,
     fix="keep it on the device, and read it every so many steps",
     technique="device_metrics",

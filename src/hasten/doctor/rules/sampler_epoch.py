@@ -1,10 +1,10 @@
-"""A DistributedSampler that is not told the epoch.
+"""A DistributedSampler without set_epoch().
 
 What it finds: A DistributedSampler that shuffles, of a loader that is trained on in a loop of epochs, on which the file
 never calls `set_epoch`.
 
-Why it costs: The sampler shuffles by its seed and its epoch. Where nobody tells it the epoch, every epoch has the order
-of the first, and each process sees the same part of the data every time.
+Why it costs: The sampler shuffles by its seed and its epoch. Without set_epoch(), every epoch has the order of the
+first, and each process sees the same part of the data every time.
 
 When to ignore it: Where something outside the file calls `set_epoch`.
 
@@ -19,23 +19,21 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
 
 
 def check(code: Code) -> Iterator[Found]:
-    told = _told(code)
-    if told is None:
+    informed = _with_epoch(code)
+    if informed is None:
         return
     for loader in code.loaders:
         if not loader.steps or not loader.epochs or loader.given_to:
             continue
         for sampler in _samplers(code, loader.call):
-            if sampler not in told and code.values.constant_argument(sampler, "shuffle", 3) in {ABSENT, True}:
-                told.add(sampler)  # two loaders may have the same
+            if sampler not in informed and code.values.constant_argument(sampler, "shuffle", 3) in {ABSENT, True}:
+                informed.add(sampler)  # two loaders may have the same
                 yield Found(sampler, "without set_epoch(), every epoch has the order of the first")
 
 
@@ -53,7 +51,7 @@ def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
     return found
 
 
-def _told(code: Code) -> set[ast.Call] | None:
+def _with_epoch(code: Code) -> set[ast.Call] | None:
     """The samplers on which set_epoch is called; None where it may be called on any."""
     found = set[ast.Call]()
     for call in code.methods("set_epoch"):
@@ -76,7 +74,6 @@ def _told(code: Code) -> set[ast.Call] | None:
 
 RULE = SourceRule(
     code="H105",
-    name="sampler_epoch",
     severity=Severity.WRONG,
     fix="call its set_epoch(epoch) at the beginning of every epoch",
     check=check,

@@ -19,7 +19,6 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import ABSENT, Unknown
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.autocast_use import (
     all_autocasts,
     argument,
@@ -28,8 +27,7 @@ from hasten.doctor.reading.steps.autocast_use import (
     scalers,
     steps_of,
 )
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -55,7 +53,6 @@ def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H407",
-    name="scaler_with_bf16",
     severity=Severity.SLOW,
     fix="leave the scaler out: loss.backward(), optimizer.step()",
     check=check,

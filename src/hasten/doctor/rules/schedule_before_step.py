@@ -19,10 +19,8 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.objects.optimizer_roles import name_of
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -75,7 +73,6 @@ def _first_update_behind(code: Code, turn: Turn, event: Event) -> Event | None:
 
 RULE = SourceRule(
     code="H402",
-    name="schedule_before_step",
     severity=Severity.WRONG,
     fix="move it behind the optimizer's step()",
     technique="schedule",

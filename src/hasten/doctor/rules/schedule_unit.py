@@ -20,11 +20,9 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.scopes import Loop, iterated
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.optimizer_events import Action
 from hasten.doctor.reading.steps.scheduler_steps import Schedule
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _OF_EPOCHS = ("StepLR", "MultiStepLR", "ExponentialLR")
 _LEAST_DECAY = 0.95  # of a rate multiplied by it for each of a thousand batches, 5e-23 is left
@@ -106,7 +104,6 @@ def _epochs(schedule: Schedule) -> ast.expr | None:
 
 RULE = SourceRule(
     code="H403",
-    name="schedule_unit",
     severity=Severity.WRONG,
     fix="step it in the unit that it counts in",
     technique="schedule",

@@ -19,9 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.objects.layer_calls import Layers
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _MUST_NOT = {
     "cross_entropy": ("softmax", "log_softmax"),
@@ -54,7 +52,7 @@ def check(code: Code) -> Iterator[Found]:
         place = call if inside else made[1]
         if place not in seen:
             seen.add(place)
-            yield Found(place, _told(loss, made[0]), _FIXES[loss])
+            yield Found(place, _message(loss, made[0]), _FIXES[loss])
 
 
 def _loss(code: Code, call: ast.Call) -> str:
@@ -118,7 +116,7 @@ def _is_own(code: Code, method: ast.Attribute) -> bool:
     return code.names.class_of(method.value) is not None
 
 
-def _told(loss: str, activation: str) -> str:
+def _message(loss: str, activation: str) -> str:
     if loss == "nll_loss":
         return "nll_loss expects log-probabilities, and gets those of a softmax without the logarithm"
     return (
@@ -136,7 +134,6 @@ _FIXES = {
 
 RULE = SourceRule(
     code="H412",
-    name="softmax_before_cross_entropy",
     severity=Severity.WRONG,
     fix="give the loss the scores",
     check=check,

@@ -18,9 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _WAITS = frozenset(f"torch.{name}.synchronize" for name in ("cuda", "mps", "xpu", "accelerator"))
 
@@ -36,7 +34,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H306",
-    name="synchronized",
     severity=Severity.SLOW,
     fix="leave it out; time steps by torch.cuda.Event(enable_timing=True), or many of them together",
     safety=Safety.UNSAFE,

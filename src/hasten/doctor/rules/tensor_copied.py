@@ -20,9 +20,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.objects.numpy_arrays import Arrays
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _OF_NUMPY = {"float": "float32", "float32": "float32", "double": "float64", "float64": "float64", "long": "int64",
              "int64": "int64", "int": "int32", "int32": "int32", "uint8": "uint8", "bool": "bool"}  # fmt: skip
@@ -68,7 +66,6 @@ def _needs_copy(code: Code, call: ast.Call, given: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H202",
-    name="tensor_copied",
     severity=Severity.SLOW,
     fix="use torch.as_tensor, which shares the memory of the array",
     safety=Safety.UNSAFE,

@@ -20,10 +20,8 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _SETTINGS = {
     "torch.backends.cuda.matmul.allow_tf32": "float32 matrix products cannot use the tensor cores",
@@ -51,7 +49,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H308",
-    name="tf32_off",
     severity=Severity.SLOW,
     fix="allow TF32 where eleven bits in each factor are enough",
     safety=Safety.UNSAFE,

@@ -1,4 +1,4 @@
-"""Training that goes on in evaluation mode.
+"""Training in evaluation mode after an evaluation.
 
 What it finds: `model.eval()` in an epoch loop, or in a function that is called there, where no `model.train()` comes
 again before the next training step. Not parts of a model that stay in that mode on purpose: what is in it straight
@@ -19,11 +19,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.model_modes import Mode, Modes, may_be
 from hasten.doctor.reading.steps.timelines import Identity
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -33,11 +31,11 @@ def check(code: Code) -> Iterator[Found]:
     found = dict.fromkeys(call for modes in code.evaluations.modes for call in _lost(modes, optimized))
     for call in found:
         model = ast.unparse(call.func.value if isinstance(call.func, ast.Attribute) else call)
-        yield Found(call, f"{model} stays in evaluation mode when training goes on")
+        yield Found(call, f"{model}.eval() stays on when training continues")
 
 
 def _lost(modes: Modes, optimized: frozenset[Identity]) -> Iterator[ast.Call]:
-    """optimized: what training may change; all else stays as it is on purpose."""
+    """optimized: what training may change; all else stays in its mode on purpose."""
     evaluated = [
         each for each in modes.switches.values() if each.mode is Mode.EVAL and modes.moments[each.index].loops()
     ]
@@ -56,7 +54,6 @@ def _lost(modes: Modes, optimized: frozenset[Identity]) -> Iterator[ast.Call]:
 
 RULE = SourceRule(
     code="H415",
-    name="training_mode_lost",
     severity=Severity.WRONG,
     fix="call train() of it again before the next epoch trains",
     check=check,

@@ -21,9 +21,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _CHOICES = {"weights_only": None, "pickle_module": 2}  # by name, with the place where it may be given without
 
@@ -53,7 +51,6 @@ def _is_used_as_module(code: Code, call: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H416",
-    name="unsafe_load",
     severity=Severity.WRONG,
     fix="give weights_only=True",
     safety=Safety.UNSAFE,

@@ -1,4 +1,4 @@
-"""Workers that are started anew in every epoch.
+"""Workers that are started again in every epoch.
 
 What it finds: A DataLoader with `num_workers` and without `persistent_workers`, that is gone through again and again in
 a loop of epochs.
@@ -13,7 +13,7 @@ memory than there is: persistent workers stay.
 Fix: Give `persistent_workers=True`.
 
 Safety: Unsafe: workers keep their copy of the data set, so what the training process changes in it between epochs is
-not seen, and their random numbers go on where they stopped instead of beginning anew.
+not seen, and their random numbers continue from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import Loader
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -50,7 +48,6 @@ def _edits(loader: Loader) -> tuple[AddArgument, ...]:
 
 RULE = SourceRule(
     code="H103",
-    name="workers_not_persistent",
     severity=Severity.SLOW,
     fix="give persistent_workers=True",
     safety=Safety.UNSAFE,

@@ -1,9 +1,9 @@
 """An allocator that runs out of memory and tries again.
 
-What it finds: Jobs on an accelerator whose allocator found no free block in some of the steps, gave back all that it
-kept for later, and asked again. How much of what it holds lies in pieces that nothing fits into is told as well.
+What it finds: Jobs on an accelerator whose allocator found no free block in some of the steps, released its
+cached blocks, and asked again; and how much of what it holds is fragmented.
 
-Why it costs: Each time the device has to be done with everything first, and blocks are asked of the driver anew. The
+Why it costs: Each time the device has to be done with everything first, and blocks are asked of the driver again. The
 next such step may not find any, and end the run.
 
 When to ignore it: Never: it is the last sign before the memory is full.
@@ -18,14 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.facts.formatting import byte_size
-from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    use = look.device_use
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    use = profile.device_use
     if use is not None and use.retries:
         message = (
             f"memory was not enough {use.retries:,} times in {use.steps:,} steps; of {byte_size(use.reserved_bytes)} "
@@ -36,7 +34,6 @@ def check(look: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H714",
-    name="allocator_retries",
     severity=Severity.SLOW,
     fix="plan allocator, a smaller microbatch, or activation_checkpointing",
     technique="allocator",

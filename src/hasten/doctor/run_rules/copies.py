@@ -20,24 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops
-from hasten.facts.finding import Severity
 from hasten.facts.formatting import byte_size
-from hasten.facts.profiles import RunProfile
 
 _SMALL = 1 << 16  # bytes of a copy, whose price is that of an operation
 _WITH_CACHES = 2.0  # times what copies take themselves
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    in_loops = [line for line in loops(look) if line.copied_bytes < _SMALL * line.copies]
-    lines = [line for line in look.lines if line.copies and not line.in_loading and line not in in_loops]
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    in_loops = [line for line in loops(profile) if line.copied_bytes < _SMALL * line.copies]
+    lines = [line for line in profile.lines if line.copies and not line.in_loading and line not in in_loops]
     copied = sum(line.copying_seconds for line in lines)
     for function in by_function(lines):
         own = sum(line.copying_seconds for line in function)
-        backward = look.backward_copying * own / copied if copied else 0.0
-        if own + backward > MUCH * look.together.value:
+        backward = profile.backward_copying * own / copied if copied else 0.0
+        if own + backward > MUCH * profile.together.value:
             count, bytes_ = sum(line.copies for line in function), sum(line.copied_bytes for line in function)
             first = max(function, key=lambda line: line.copying_seconds)
             message = (
@@ -45,12 +43,11 @@ def check(look: RunProfile) -> Iterator[FoundInRun]:
             )
             # What it computes on copies of another type may be slower as well, so all of its lines are the bound.
             forward = sum(max(line.high, _WITH_CACHES * line.copying_seconds) for line in function)
-            yield FoundInRun(message, min(forward + _WITH_CACHES * backward, look.together.value), first)
+            yield FoundInRun(message, min(forward + _WITH_CACHES * backward, profile.together.value), first)
 
 
 RULE = RunRule(
     code="H706",
-    name="copies",
     severity=Severity.SLOW,
     fix="keep one type, and use views; as_tensor copies only where it must",
     check=check,

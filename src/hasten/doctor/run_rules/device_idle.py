@@ -17,25 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 
 _MUCH = 0.2  # of a step
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    use = look.device_use
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    use = profile.device_use
     if use is not None and use.busy_seconds is not None:
-        idle = look.computing.value - use.busy_seconds
-        if idle > _MUCH * look.computing.value:
-            share = idle / look.computing.value
+        idle = profile.computing.value - use.busy_seconds
+        if idle > _MUCH * profile.computing.value:
+            share = idle / profile.computing.value
             yield FoundInRun(f"the device is idle for {100 * share:.0f} % of a step whose batch is there already", idle)
 
 
 RULE = RunRule(
     code="H713",
-    name="device_idle",
     severity=Severity.SLOW,
     fix="plan compile, or try a larger batch",
     technique="compile",

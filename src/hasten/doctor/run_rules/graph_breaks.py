@@ -16,19 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    for each in look.graph_breaks:
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    for each in profile.graph_breaks:
         yield FoundInRun(f"the compiled model falls back to Python here: {each.why}", None, each)
 
 
 RULE = RunRule(
     code="H710",
-    name="graph_breaks",
     severity=Severity.SLOW,
     fix="keep numbers in tensors, and printing out of forward",
     technique="compile",

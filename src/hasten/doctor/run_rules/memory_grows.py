@@ -17,25 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.facts.formatting import byte_size
-from hasten.facts.profiles import RunProfile
 
 _BESIDE = 2  # what is kept is read and written as well, and pushes other things out of the processor's caches
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    if look.growth is not None:
-        steps = look.free_bytes // look.growth
-        message = f"memory grows by {byte_size(look.growth)} in every step, and is full after {steps:,} more"
-        seconds = _BESIDE * look.growth / look.page_bytes * look.page_seconds
-        yield FoundInRun(message, min(seconds, look.together.value))
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    if profile.growth is not None:
+        steps = profile.free_bytes // profile.growth
+        message = f"memory grows by {byte_size(profile.growth)} in every step, and is full after {steps:,} more"
+        seconds = _BESIDE * profile.growth / profile.page_bytes * profile.page_seconds
+        yield FoundInRun(message, min(seconds, profile.together.value))
 
 
 RULE = RunRule(
     code="H707",
-    name="memory_grows",
     severity=Severity.FAILS,
     fix="let go what is kept of each step: losses.append(loss.detach()), lists that are emptied, caches with a bound",
     check=check,

@@ -20,29 +20,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, Line, RunProfile, RunRule, Severity
 from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops, turns_of
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import Line, RunProfile
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
 _ABOUT = 0.7  # of the longest line's seconds
 _NOISE = 1.25  # the operations of a backward pass were timed in few steps
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    lines = [line for line in loops(look) if not line.reads or line.reads < _READS * line.operations]
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    lines = [line for line in loops(profile) if not line.reads or line.reads < _READS * line.operations]
     for function in by_function(lines):
         turns = [turns_of(line) for line in function]
         operations = sum(each.operations for each in turns)
         share = sum(each.backward for each in turns)
-        backward = look.parts.get("backward", 0.0)
+        backward = profile.parts.get("backward", 0.0)
         # Not the high end: that of a line which no sample has met is three percent already.
-        if sum(max(each.seconds, each.timed) for each in turns) + share * backward > MUCH * look.together.value:
+        if sum(max(each.seconds, each.timed) for each in turns) + share * backward > MUCH * profile.together.value:
             seconds = sum(each.high for each in turns) + min(1.0, _NOISE * share) * backward
             first = _first_of_the_longest(function)
             message = f"a loop in Python, in {first.function}, begins {operations:,} operations on tensors in a step"
-            yield FoundInRun(message, min(seconds, look.together.value), first)
+            yield FoundInRun(message, min(seconds, profile.together.value), first)
 
 
 def _first_of_the_longest(lines: list[Line]) -> Line:
@@ -53,7 +51,6 @@ def _first_of_the_longest(lines: list[Line]) -> Line:
 
 RULE = RunRule(
     code="H704",
-    name="python_loop",
     severity=Severity.SLOW,
     fix="compute on whole tensors, or plan compile",
     technique="compile",

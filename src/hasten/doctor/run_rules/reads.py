@@ -18,26 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.doctor.run_rules.step_costs import MUCH
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
 
 _BESIDE = 1.25  # what is computed behind them begins with cold caches, and threads that have gone to sleep
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    for line in look.lines:
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    for line in profile.lines:
         mostly_reads = line.reads and not line.in_loading and 4 * line.reads >= line.operations
-        if mostly_reads and line.seconds > MUCH * look.together.value:
+        if mostly_reads and line.seconds > MUCH * profile.together.value:
             times = f"{line.reads:,} numbers are" if line.reads > 1 else "a number is"
-            seconds = min(_BESIDE * line.high, look.together.value)
+            seconds = min(_BESIDE * line.high, profile.together.value)
             yield FoundInRun(f"{times} read from tensors in every step", seconds, line)
 
 
 RULE = RunRule(
     code="H705",
-    name="reads",
     severity=Severity.SLOW,
     fix="keep it in tensors, and read it every so many steps",
     technique="device_metrics",

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 
 _USUAL = 1  # a function is compiled a second time with symbolic sizes
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    places = dict.fromkeys((each.path, each.line) for each in look.recompiled)
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    places = dict.fromkeys((each.path, each.line) for each in profile.recompiled)
     for path, line in places:
-        here = [each for each in look.recompiled if (each.path, each.line) == (path, line)]
+        here = [each for each in profile.recompiled if (each.path, each.line) == (path, line)]
         times = sum(each.times for each in here)
         if times > _USUAL:
             yield FoundInRun(f"it was compiled {times} times again, most often as {here[0].why}", None, here[0])
@@ -34,7 +32,6 @@ def check(look: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H711",
-    name="recompilations",
     severity=Severity.SLOW,
     fix="pad to few sizes, or plan compile with dynamic",
     technique="compile",

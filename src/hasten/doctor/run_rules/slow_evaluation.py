@@ -15,25 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import NotMeasured, RunProfile
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.facts.profiles import NotMeasured
 
 _MUCH = 0.2  # of an epoch
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    if isinstance(look.evaluation_seconds, NotMeasured):
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    if isinstance(profile.evaluation_seconds, NotMeasured):
         return
-    seconds = look.evaluations_per_epoch * look.evaluation_seconds
-    if seconds > _MUCH * look.epoch_seconds:
-        message = f"evaluations take {100 * seconds / look.epoch_seconds:.0f} % of an epoch"
+    seconds = profile.evaluations_per_epoch * profile.evaluation_seconds
+    if seconds > _MUCH * profile.epoch_seconds:
+        message = f"evaluations take {100 * seconds / profile.epoch_seconds:.0f} % of an epoch"
         yield FoundInRun(message, 0.0, epoch_seconds=seconds)
 
 
 RULE = RunRule(
     code="H709",
-    name="slow_evaluation",
     severity=Severity.SLOW,
     fix="plan evaluation_batch, or evaluate less often",
     technique="evaluation_batch",

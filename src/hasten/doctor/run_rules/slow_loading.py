@@ -17,23 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    if is_waiting(look) and not is_computing(look):
-        cores = look.reading_cores
-        busy = look.loading_cpu / look.loading.value / cores
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    if is_waiting(profile) and not is_computing(profile):
+        cores = profile.reading_cores
+        busy = profile.loading_cpu / profile.loading.value / cores
         of_them = f"{cores} cores" if cores > 1 else "a core"
-        yield waiting(look, f"reading waits itself, and uses {100 * busy:.0f} % of {of_them}")
+        yield waiting(profile, f"reading waits itself, and uses {100 * busy:.0f} % of {of_them}")
 
 
 RULE = RunRule(
     code="H701",
-    name="slow_loading",
     severity=Severity.SLOW,
     fix="read ahead in workers, or keep what was read: plan loader_workers, cache or in_memory",
     technique="loader_workers",

@@ -2,8 +2,8 @@
 
 What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
 reading keeps its cores busy: decoding, augmentation, or Python that runs for every sample. Where the training process
-reads itself, the line in which most of that time goes is named; workers are not looked into, so a look with a plan of
-`loader_workers = 0` names it for them.
+reads itself, the line in which most of that time goes is named; workers are not looked into, so profile with a plan
+of `loader_workers = 0` to see it.
 
 Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once
 with batches that were read before.
@@ -19,20 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    if is_waiting(look) and is_computing(look):
-        yield waiting(look, f"reading a batch keeps a core busy for {look.loading_cpu * 1e3:.3g} ms")
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    if is_waiting(profile) and is_computing(profile):
+        yield waiting(profile, f"reading a batch keeps a core busy for {profile.loading_cpu * 1e3:.3g} ms")
 
 
 RULE = RunRule(
     code="H702",
-    name="slow_transform",
     severity=Severity.SLOW,
     fix="share it among workers, or do it once or for whole batches: plan loader_workers, cache or device_transform",
     technique="loader_workers",

@@ -17,22 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 
 _MUCH = 0.1  # of a step
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    seconds = look.parts.get("optimizer", 0.0)
-    if seconds > _MUCH * look.together.value:
-        yield FoundInRun(f"the update takes {100 * seconds / look.together.value:.0f} % of a step", seconds)
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    seconds = profile.parts.get("optimizer", 0.0)
+    if seconds > _MUCH * profile.together.value:
+        yield FoundInRun(f"the update takes {100 * seconds / profile.together.value:.0f} % of a step", seconds)
 
 
 RULE = RunRule(
     code="H708",
-    name="slow_update",
     severity=Severity.SLOW,
     fix="plan fused_optimizer",
     technique="fused_optimizer",

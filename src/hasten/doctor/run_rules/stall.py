@@ -18,23 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
 from hasten.doctor.run_rules.step_costs import is_in_some_steps, stalls
-from hasten.facts.finding import Severity
-from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunProfile) -> Iterator[FoundInRun]:
-    for line in stalls(look):
-        share = line.seconds / look.together.value
-        what = "in some steps only" if is_in_some_steps(look, line) else "and no operation on tensors begins"
+def check(profile: RunProfile) -> Iterator[FoundInRun]:
+    for line in stalls(profile):
+        share = line.seconds / profile.together.value
+        what = "in some steps only" if is_in_some_steps(profile, line) else "and no operation on tensors begins"
         message = f"{100 * share:.0f} % of a step go here, in {line.function}, {what}"
         yield FoundInRun(message, line.high, line)
 
 
 RULE = RunRule(
     code="H712",
-    name="stall",
     severity=Severity.SLOW,
     fix="do it every so many steps, beside the training, or on tensors",
     check=check,

@@ -15,29 +15,29 @@ _RARELY = 0.25  # of what samples say
 LONG = 0.2  # of a step, on a line without any
 
 
-def fixed_seconds(look: RunProfile) -> float:
+def fixed_seconds(profile: RunProfile) -> float:
     """Seconds of a step that do not depend on its samples, at most; 0 where no larger batch was tried."""
-    if not look.larger:
+    if not profile.larger:
         return 0.0
     # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
-    smaller, larger = look.larger[-2:]
+    smaller, larger = profile.larger[-2:]
     least = max(larger.step.low - smaller.step.high, _LEAST * (larger.step.value - smaller.step.value), 0.0)
     per_batch = least / (larger.times - smaller.times)
-    return max(0.0, look.larger[0].step.value - per_batch)
+    return max(0.0, profile.larger[0].step.value - per_batch)
 
 
-def fixed_loading_seconds(look: RunProfile) -> float:
+def fixed_loading_seconds(profile: RunProfile) -> float:
     """Of what a step waits for its data: seconds that do not depend on its samples."""
-    if not look.larger:
+    if not profile.larger:
         return 0.0
-    largest = look.larger[-1]
-    per_batch = max(0.0, largest.loading - look.loading.value) / (largest.times - 1)
-    return min(look.waited.value, max(0.0, look.loading.value - per_batch))
+    largest = profile.larger[-1]
+    per_batch = max(0.0, largest.loading - profile.loading.value) / (largest.times - 1)
+    return min(profile.waited.value, max(0.0, profile.loading.value - per_batch))
 
 
-def loops(look: RunProfile) -> list[Line]:
+def loops(profile: RunProfile) -> list[Line]:
     """Lines in loops of the user's code that begin the same operations many times."""
-    return [line for line in look.lines if line.in_a_loop and not line.in_loading and _begins_often(line)]
+    return [line for line in profile.lines if line.in_a_loop and not line.in_loading and _begins_often(line)]
 
 
 def turns_of(line: Line) -> LoopCost:
@@ -53,21 +53,21 @@ def turns_of(line: Line) -> LoopCost:
     )
 
 
-def stalls(look: RunProfile) -> list[Line]:
+def stalls(profile: RunProfile) -> list[Line]:
     """Lines that are long and begin no operation, and those that are long in some steps only, whatever they do."""
-    lines = [line for line in look.lines if not line.in_loading and line.seconds > LONG * look.together.value]
-    return [line for line in lines if is_in_some_steps(look, line) or _is_stalled(look, line)]
+    lines = [line for line in profile.lines if not line.in_loading and line.seconds > LONG * profile.together.value]
+    return [line for line in lines if is_in_some_steps(profile, line) or _is_stalled(profile, line)]
 
 
-def is_in_some_steps(look: RunProfile, line: Line) -> bool:
+def is_in_some_steps(profile: RunProfile, line: Line) -> bool:
     """Long by samples of many steps, and short in one of the few whose lines were traced."""
-    traced = any(each.timed > 0 for each in look.lines)
+    traced = any(each.timed > 0 for each in profile.lines)
     return traced and not line.operations and line.timed < _RARELY * line.seconds
 
 
-def stalled_seconds(look: RunProfile) -> float:
+def stalled_seconds(profile: RunProfile) -> float:
     """Of a step."""
-    return sum(line.seconds for line in stalls(look))
+    return sum(line.seconds for line in stalls(profile))
 
 
 def _begins_often(line: Line) -> bool:
@@ -77,15 +77,15 @@ def _begins_often(line: Line) -> bool:
     return many and turned and turns.again >= _MOSTLY * turns.operations
 
 
-def _is_stalled(look: RunProfile, line: Line) -> bool:
+def _is_stalled(profile: RunProfile, line: Line) -> bool:
     """In every step, and without an operation that was counted; those of a compiled model are not."""
-    return look.operations > 0 and not line.operations and line.timed > LONG * look.together.value
+    return profile.operations > 0 and not line.operations and line.timed > LONG * profile.together.value
 
 
-def share_of_loops(look: RunProfile) -> float:
+def share_of_loops(profile: RunProfile) -> float:
     """Of the operations that the user's lines begin, 0 to 1."""
-    begun = sum(line.operations for line in look.lines if not line.in_loading)
-    in_loops = sum(turns_of(line).operations for line in loops(look))
+    begun = sum(line.operations for line in profile.lines if not line.in_loading)
+    in_loops = sum(turns_of(line).operations for line in loops(profile))
     return min(1.0, in_loops / begun) if begun else 0.0  # those of a loop in a loop are in both
 
 
@@ -97,9 +97,9 @@ def by_function(lines: list[Line]) -> list[list[Line]]:
     return [sorted(each, key=lambda line: -line.high) for each in groups.values()]
 
 
-def price_of(look: RunProfile, found: FoundInRun) -> Price | None:
+def price_of(profile: RunProfile, found: FoundInRun) -> Price | None:
     """At most all of an epoch."""
     if found.step_seconds is None:
         return None
-    seconds = found.step_seconds * look.epoch_steps + found.epoch_seconds
-    return Price(seconds=min(seconds, look.epoch_seconds), epoch_seconds=look.epoch_seconds)
+    seconds = found.step_seconds * profile.epoch_steps + found.epoch_seconds
+    return Price(seconds=min(seconds, profile.epoch_seconds), epoch_seconds=profile.epoch_seconds)

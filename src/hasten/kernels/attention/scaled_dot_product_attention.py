@@ -17,7 +17,6 @@ Source: Dao et al. 2022, arXiv:2205.14135, for what backward recomputes, and its
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,33 +75,27 @@ def _wide(*tensors: Tensor) -> list[Tensor]:
     return [each if each.dtype == torch.float64 else each.float() for each in tensors]
 
 
-def _weights(query: Tensor, key: Tensor, causal: bool, scale: float, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The weight of each key for each query, and the sums, which are computed where they are None."""
-    scores = query @ key.mT
-    unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    if sums is None:
-        seen = scores.masked_fill(unseen, -math.copysign(math.inf, scale)) if causal else scores
-        most = seen.amin(-1, keepdim=True) if scale < 0 else seen.amax(-1, keepdim=True)
-    else:
-        most = sums[..., :1]
-    weights = ((scores - most) * scale).exp()
-    weights = weights.masked_fill(unseen, 0) if causal else weights
-    if sums is None:
-        sums = torch.cat([most, 1 / weights.sum(-1, keepdim=True)], dim=-1)
-    return weights * sums[..., 1:], sums
+def _weights(query: Tensor, key: Tensor, causal: bool, scale: float) -> Tensor:
+    """The weight of each key for each query."""
+    scores = query @ key.mT * scale
+    if causal:
+        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(unseen, -torch.inf)
+    return scores.softmax(-1)
 
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """Its second result is zeros, since _plain_backward recomputes the weights by itself."""
     wide_query, wide_key, wide_value = _wide(query, key, value)
-    weights, sums = _weights(wide_query, wide_key, causal, scale, None)
-    return _by_rows(query).copy_(weights @ wide_value), sums
+    y, sums = _empty(query, key, value, causal, scale)
+    return y.copy_(_weights(wide_query, wide_key, causal, scale) @ wide_value), sums.zero_()
 
 
 def _plain_backward(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, sums: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, ...]:
     of_y, wide_query, wide_key, wide_value, wide_y = _wide(gradient, query, key, value, y)
-    weights, _ = _weights(wide_query, wide_key, causal, scale, sums)
+    weights = _weights(wide_query, wide_key, causal, scale)
     of_weights = of_y @ wide_value.mT
     of_scores = weights * (of_weights - (of_y * wide_y).sum(-1, keepdim=True)) * scale
     found = of_scores @ wide_key, of_scores.mT @ wide_query, weights.mT @ of_y

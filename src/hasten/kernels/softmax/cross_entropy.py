@@ -92,15 +92,11 @@ def _plain(scores: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, T
 
 
 def _plain_backward(gradient: Tensor, scores: Tensor, target: Tensor, lse: Tensor, ignore_index: int) -> Tensor:
-    wide, ignored = _wide(scores), target == ignore_index
-    near = lse.to(wide.dtype)  # as two numbers: one would lose the last digits of scores far from 0
-    rest = (lse - near).to(wide.dtype)
-    shares = (wide - near[:, None]).sub_(rest[:, None]).exp_()
+    ignored, exponents = target == ignore_index, scores.double() - lse[:, None]
     at = target.masked_fill(ignored, 0)[:, None]
-    less_one = (scores.gather(-1, at) - lse[:, None]).expm1()  # the target's, without cancellation
-    shares.scatter_(-1, at, less_one.to(wide.dtype))
-    shares.mul_(gradient[:, None]).masked_fill_(ignored[:, None], 0)
-    return shares.to(scores.dtype).contiguous()
+    less_one = exponents.gather(-1, at).expm1()  # at the target, without cancellation
+    shares = exponents.exp_().scatter_(-1, at, less_one) * gradient[:, None]
+    return shares.masked_fill(ignored[:, None], 0).to(scores.dtype).contiguous()
 
 
 def _checked_plain(scores: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:

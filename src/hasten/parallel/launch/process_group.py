@@ -23,9 +23,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from hasten.errors import Hang, HastenError
 from hasten.facts.ranks import WAIT, as_torchrun, launched, wait_seconds
+from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.failure_store import Cause, LastWords, last_words, named
 from hasten.parallel.launch.rendezvous_round import round_of
-from hasten.parallel.replicate.replicated import present_ranks
 
 Value = TypeVar("Value")
 

@@ -1,9 +1,9 @@
-"""A model whose forward pass computes some of its blocks, and passes over the others.
+"""The user's loss with some of the model's blocks computed, and the others skipped.
 
-The loss and the model are the user's own Python, and what lies between them and the blocks is not known: positions,
-masks, norms, a head. So every stage calls all of it. Blocks before a stage's own give back what they are given; its
-first one is given what came from the stage before; and where the first block behind its own is called, a private
-exception carries out of the loss what that was given.
+What the model does around its blocks (embedding, positions, masks, a head) and what the loss does with it is the user's
+own Python. torch's tracer for pipelines needs a model that torch.export can capture whole, so every stage calls all of
+that code instead: a block before the stage returns its input, the stage's first block gets the tensor that the stage
+before has sent, and at the first block after the stage an exception carries that block's input out of the loss.
 
 Source: the stages of GPipe, Huang et al. 2019, arXiv:1811.06965.
 """
@@ -19,66 +19,62 @@ from torch import Tensor, nn
 from hasten.errors import JobError
 
 
-class _Reached(BaseException):  # no Exception, as a user's code may catch those
-    def __init__(self, given: Tensor) -> None:
-        self.given = given
+class _EndOfStage(BaseException):  # no Exception, because the user's code may catch those
+    def __init__(self, activation: Tensor) -> None:
+        self.activation = activation
 
 
-class Passing:
-    """blocks: of the model, in the order of their calls; each is called once, with a tensor in first. It wraps their
-    forward methods in place."""
+class PartialForward:
+    """Wraps the forward methods of the blocks, in place.
+
+    blocks: in the order of their calls; each is called once, with a tensor as its first argument, and returns a tensor.
+    before: called with the number of a block that is about to compute. after: with that of one that has computed or was
+        skipped.
+    """
 
     def __init__(
-        self, blocks: Sequence[nn.Module], before: Callable[[int], None], behind: Callable[[int], None]
+        self, blocks: Sequence[nn.Module], before: Callable[[int], None], after: Callable[[int], None]
     ) -> None:
-        """before: called with the number of a block that is about to compute. behind: with that of one that has
-        computed, or was passed over."""
-        self.blocks, self._before, self._behind = blocks, before, behind
+        self.blocks, self._before, self._after = blocks, before, after
         self._span, self._received, self._begun = range(0), None, False
-        self._at_block: Callable[[int], None] | None = None
         for number, block in enumerate(blocks):
             block.forward = partial(self._forward, number, block.forward)
 
-    def through(
-        self, span: range, received: Tensor | None, call: Callable[[], Any], at_block: Callable[[int], None] | None
-    ) -> Any:
-        """Call the loss on the blocks of the span alone. What the block behind it is given; what the call returned,
+    def run(self, span: range, received: Tensor | None, call: Callable[[], Any]) -> Any:
+        """Call the loss with the blocks of the span. The input of the block after the span; what the call returned
         where there is none.
 
-        received: what the first of them is given in place of its first argument; None leaves that as it is. at_block:
-        called with the number of each block where it is called, up to the first of the span; None for nothing.
+        received: what the span's first block gets in place of its first argument; None leaves that as it is.
         """
-        self._span, self._received, self._begun, self._at_block = span, received, False, at_block
+        self._span, self._received, self._begun = span, received, False
         try:
-            found = call()
-        except _Reached as reached:
-            return reached.given
+            returned = call()
+        except _EndOfStage as end:
+            return end.activation
         finally:
-            self._span, self._received, self._at_block = range(0), None, None
+            self._span, self._received = range(0), None
         if span.stop < len(self.blocks) or not self._begun:
             raise JobError("loss", "did not call every block of its model", "leave `pipeline` out of the plan")
-        return found
+        return returned
 
     def _forward(self, number: int, forward: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
         span = self._span
         if not span:
             raise JobError(
                 "model",
-                "is called outside of its loss, or recomputes a block by itself, and this process has a part of it",
+                "is called outside of its loss, or recomputes a block by itself, and this process has some blocks only",
                 "let activation_checkpointing in the plan recompute, or leave `pipeline` out of it",
             )
-        if self._at_block is not None and number <= span.start:
-            self._at_block(number)
         if number < span.start:
-            self._behind(number)
+            self._after(number)
             return given[0]
         if number == span.stop:
-            raise _Reached(given[0])
+            raise _EndOfStage(given[0])
         if number == span.start:
             self._begun = True
             if self._received is not None:
-                given = (self._received.clone(), *given[1:])  # a block may write to what it is given
+                given = (self._received.clone(), *given[1:])  # a block may write to its input
         self._before(number)
         found = forward(*given, **named)
-        self._behind(number)
+        self._after(number)
         return found

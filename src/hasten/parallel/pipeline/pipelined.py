@@ -1,13 +1,12 @@
-"""Ranks that hold a model one behind the other: each its own blocks, and all of them what lies around the blocks.
+"""Ranks hold one model as a pipeline: each the blocks of its stages, and all of them what lies around the blocks.
 
-Built on torch's pipelining, which says who computes what when, and sends activations on and their gradients back. What
-a stage computes is the user's own loss on the microbatch, cut by Passing. What lies around the blocks has gradients on
-each stage that used it, an embedding that is the head as well on the first and the last; their sum is what one process
-would have.
+Built on torch.distributed.pipelining, whose schedules say which rank computes what when, and send activations and
+their gradients. A stage computes the user's own loss on a microbatch, with its own blocks only (partial_forward.py).
+What lies around the blocks has gradients on each stage that used it, as a tied embedding on the first and the last;
+their sum is what one process would have.
 
-Over replicas of a pipeline gradients are summed once, behind the last microbatch. torch's DistributedDataParallel would
-begin while backward passes still run, but looks for what they reach behind a forward pass that returns a loss, and here
-an exception ends most of them.
+Over data ranks, gradients are averaged once, after the last microbatch: DistributedDataParallel would search for unused
+parameters behind a forward pass that most stages leave by an exception.
 
 Source: https://docs.pytorch.org/docs/stable/distributed.pipelining.html; 1F1B: PipeDream-Flush, Narayanan et al. 2021,
 arXiv:2006.09503; interleaved: arXiv:2104.04473.
@@ -15,382 +14,292 @@ arXiv:2006.09503; interleaved: arXiv:2104.04473.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import (
-    PipelineStage,
-    Schedule1F1B,
-    ScheduleGPipe,
-    ScheduleInterleaved1F1B,
-    ScheduleLoopedBFS,
+
+from hasten.errors import HastenError, Misconfigured, PlanError
+from hasten.parallel.collectives import copy_from_first, gather_over_ranks, sum_gradients
+from hasten.parallel.grid import DATA, Grid
+from hasten.parallel.options import PipelineOptions, ShardOptions
+from hasten.parallel.parity import Outcome, check_parity, gradients_of, noisy_weights
+from hasten.parallel.pipeline.block_order import FIX, block_order, costs_by_kind
+from hasten.parallel.pipeline.partial_forward import PartialForward
+from hasten.parallel.pipeline.schedules import Schedules
+from hasten.parallel.pipeline.stage_balance import least_largest
+from hasten.parallel.pipeline.stages import Stages, owned_parameters
+from hasten.parallel.sharding import Sharding
+from hasten.parallel.strategy import (
+    LossFunction,
+    Strategy,
+    Value,
+    Window,
+    Workload,
+    first_of_all,
+    refuse_sparse,
 )
-from torch.utils._pytree import tree_leaves
 
-from hasten.errors import HastenError, JobError
-from hasten.facts.ranks import Ranks
-from hasten.parallel.left_early import LeftEarly
-from hasten.parallel.pipeline.partial_forward import Passing
-from hasten.parallel.pipeline.sharded_stages import StagesInParts
-from hasten.parallel.pipeline.stage_sharding import Owners
-from hasten.parallel.replicate.replicated import gather_over_ranks
-from hasten.parallel.sums import add_up
-
-_WRITTEN = "modified by an inplace operation"  # torch's words
-_KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
-
-
-class Activation(NamedTuple):
-    """What passes between two stages."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def empty(self, device: torch.device) -> Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device=device)
-
-
-class Parts(NamedTuple):
-    """Of a model, one behind the other.
-
-    spans: of blocks, for each stage. begins: the names of their first blocks, but for the first stage. ranks: that hold
-    them; stage s is on rank s modulo their number.
-    """
-
-    passing: Passing
-    spans: Sequence[range]
-    begins: Sequence[str]
-    ranks: Ranks
-
-    @property
-    def own(self) -> list[int]:
-        return [stage for stage in range(len(self.spans)) if self.owner(stage) == self.ranks.rank]
-
-    def owner(self, stage: int) -> int:
-        return stage % self.ranks.size
-
-    @property
-    def has_last(self) -> bool:
-        return self.owner(len(self.spans) - 1) == self.ranks.rank
-
-
-def spans_of(before: Sequence[int], blocks: int) -> list[range]:
-    """before: positions of the blocks that begin a stage, but for the first."""
-    return [range(start, stop) for start, stop in pairwise([0, *before, blocks])]
+Microbatches = list[tuple[Any, int]]
 
 
 class Streams(Protocol):
-    """What each microbatch of a step draws at random, alike on every stage."""
+    """Random numbers that every stage draws alike: of a step, a microbatch, and each block."""
 
     def of_step(self) -> AbstractContextManager[None]: ...
 
     def of_microbatch(self, number: int) -> AbstractContextManager[None]: ...
 
 
-class Pipeline:
-    """add() for each microbatch of a window, run() once; forward_only() for an evaluation's batch. All ranks that hold
-    the model call them alike, on the same samples.
+class Pipelined:
+    """layers: the tensor parallelism of each stage; None without. shard: over data ranks; None replicates stages.
 
-    call: (microbatch) -> what the loss returned, under the run's autocast. weighed: (that, samples) -> its total and
-    count. untouched: inside, nothing that is drawn or counted stays. left_early: what is put back where a stage ends.
-    streams: what each microbatch draws.
+    streams: see Streams; before_block and after_block of the same are called around each block.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        parts: Parts,
-        owners: Owners,
-        data: Ranks,
         device: torch.device,
+        grid: Grid,
+        options: PipelineOptions,
+        workload: Workload,
+        streams: Any,
         *,
-        runs_through: bool,
-        call: Callable[[Any], Any],
-        weighed: Callable[[Any, int], tuple[Tensor, Any]],
-        untouched: Callable[[], AbstractContextManager[None]],
-        left_early: LeftEarly,
-        streams: Streams,
+        layers: Strategy | None = None,
+        shard: ShardOptions | None = None,
     ) -> None:
-        """runs_through: all forward passes of a window come before its backward passes."""
-        self.owners, self.parts, self._data, self._device = owners, parts, data, device
-        self._streams = streams
-        self._call, self._weighed, self._runs_through = call, weighed, runs_through
-        self._untouched, self.left_early = untouched, left_early
-        self._model = model
-        self.in_parts: StagesInParts | None = None
-        in_blocks = {module for block in parts.passing.blocks for module in block.modules()}
-        self._around = [each for each in model.modules() if each not in in_blocks]
-        self._find_parameters()
-        self._schedules: dict[Any, Any] = {}
-        self._activations: dict[Any, list[Activation]] = {}
-        self.forget()
+        self.grid, self.sharding = grid, Sharding(grid=grid)
+        self.notices = list[str]() if layers is None else layers.notices
+        self._device, self._options, self._workload, self._layers = device, options, workload, layers
+        self._streams, self._shard_options = streams, shard if grid.data.many else None
 
-    def hold_in_parts(self, held: StagesInParts) -> None:
-        """From now on: replicas of this rank each hold a part of what it holds, and sum its gradients."""
-        self.in_parts = held
-        self._find_parameters()
+    # ── set-up ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _find_parameters(self) -> None:
-        owners = self.owners
-        named = [
-            (name, each) for name, each in self._model.named_parameters() if each.requires_grad and owners.has(name)
-        ]
-        self._shared = [each for name, each in named if name not in owners.owners]
-        self._trained = [each for _, each in named]
+    def prepare(self, model: nn.Module, loss: LossFunction) -> tuple[nn.Module, LossFunction]:
+        refuse_sparse(model, "pipeline")
+        if self._layers is None:
+            model.to(self._device)
+            copy_from_first([*model.parameters(), *model.buffers()], self.grid.all)
+        else:
+            model, loss = self._layers.prepare(model, loss)
+        self._model, self._loss = model, loss
+        names = self._cut(model)
+        with noisy_weights(model, self._held_by_stage):
+            whole, whole_loss = self._whole_outcome(), self._whole_evaluation()
+            self._free_other_stages()
+            self._check(whole, whole_loss)
+        if self._shard_options is not None:
+            self._shard(self._shard_options)
+        self._find_trained()
+        cuts = ", ".join(self._stages.first_blocks)
+        self.notices.append(f"pipeline: {len(names)} blocks in {self._options.chunks} stages, cut before {cuts}")
+        return model, loss
 
-    def forget(self) -> None:
-        """The next microbatch is the first of a window."""
-        self._microbatches = list[tuple[Any, int]]()
+    def _cut(self, model: nn.Module) -> list[str]:
+        """Decide the stages; the blocks' names in their order."""
+        options, workload = self._options, self._workload
+        with workload.untouched(model):
+            batch = workload.batch()
+            names, seconds = block_order(model, options.blocks, lambda: self._call(batch), self._device)
+        modules = [model.get_submodule(name) for name in names]
+        costs = costs_by_kind(gather_over_ranks([seconds], self.grid.all, self._device)[0], modules)
+        before = [names.index(name) for name in options.before] or [*least_largest(costs, options.chunks)]
+        if sorted({0, *before}) != [0, *before]:
+            raise PlanError(
+                f"before names {', '.join(options.before)}, which are not called in this order, after another block",
+                where="pipeline",
+                fix=f"the order is {', '.join(names)}",
+            )
+        self._stages = Stages(names, before, self.grid.stages)
+        self._forward = PartialForward(modules, self._streams.before_block, self._streams.after_block)
+        splits = Sharding(grid=self.grid) if self._layers is None else self._layers.sharding
+        owners, shapes, buffers = owned_parameters(model, self._stages, splits)
+        self.sharding = Sharding(
+            grid=self.grid,
+            in_parts=self._shard_options is not None,
+            splits=splits.splits,
+            partial=splits.partial,
+            owners=owners,
+            shapes=shapes,
+            buffer_owners=buffers,
+        )
+        inside = {module for block in modules for module in block.modules()}
+        self._around = [each for each in model.modules() if each not in inside]
+        self._sharded_stages: Any = None
+        self._schedules = Schedules(self._stages, self._options.schedule, self._objective, self._device)
+        self._find_trained()
+        return names
 
-    def add(self, batch: Any, samples: int) -> None:
-        self._microbatches.append((batch, samples))
+    def _held_by_stage(self, name: str, held: Tensor) -> Tensor:
+        return held if self.sharding.has(name) or not held.dim() else held.new_empty((0, *held.shape[1:]))
 
-    def run(self, scaled: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, int]:
-        """Forward and backward of all microbatches. Their total, float64, their count, float64, and their samples; what
-        a rank holds has the gradients of the scaled total then, averaged over the replicas.
+    def _free_other_stages(self) -> None:
+        """Parameters stay the same objects, because optimizers and checkpoints number them."""
+        for name, parameter in self._model.named_parameters():
+            if not self.sharding.has(name) and parameter.dim():
+                parameter.data = parameter.data.new_empty((0, *parameter.shape[1:]))
 
-        Raises JobError where microbatches of a window differ in their shapes, and what the loss raises.
-        """
-        microbatches, number = self._microbatches, torch.arange(len(self._microbatches))
-        self._sums, self._scaled = torch.zeros(2, dtype=torch.float64, device=self._device), scaled
-        schedule, stages = self._schedule(microbatches)
-        first: tuple[Any, ...] = (number,) if 0 in self.parts.own else ()
-        raised: Exception | None = None
+    def _shard(self, options: ShardOptions) -> None:
+        from hasten.parallel.pipeline.sharded_stages import ShardedStages  # it takes a second to load
+
+        own = [self._forward.blocks[number] for stage in self._stages.own for number in self._stages.spans[stage]]
+        others = [each for name, each in self._model.named_parameters() if not self.sharding.has(name)]
+        self._sharded_stages = ShardedStages(self._model, own, others, self.grid.mesh[DATA], options)
+
+    def _find_trained(self) -> None:
+        named = [(name, each) for name, each in self._model.named_parameters() if self.sharding.has(name)]
+        self._common = [each for name, each in named if each.requires_grad and name not in self.sharding.owners]
+        self._trained = [each for _, each in named if each.requires_grad]
+
+    # ── parity with the undivided model ─────────────────────────────────────────────────────────────────────────────
+
+    def _first_microbatches(self) -> Microbatches:
+        """The first one twice, because state that one leaves to the next must be seen."""
+        return [(self._workload.batch(), self._workload.samples())] * 2
+
+    def _whole_outcome(self) -> Outcome:
+        workload, total_loss = self._workload, 0.0
+        with workload.untouched(self._model), self._streams.of_step():
+            for number, (batch, samples) in enumerate(self._first_microbatches()):
+                with self._streams.of_microbatch(number):
+                    returned = self._forward.run(self._stages.all_blocks, None, lambda each=batch: self._call(each))
+                total, _ = workload.weighed(returned, samples)
+                total.backward()
+                total_loss += float(total.detach())
+            self.sharding.complete(self._model.named_parameters())
+            return Outcome(loss=total_loss, gradients=gradients_of(self._model))
+
+    def _whole_evaluation(self) -> float:
+        batch, samples = self._first_microbatches()[0]
+        with self._workload.untouched(self._model), torch.no_grad(), self._streams.of_step():
+            self._model.eval()
+            with self._streams.of_microbatch(0):
+                returned = self._forward.run(self._stages.all_blocks, None, lambda: self._call(batch))
+            return float(self._workload.weighed(returned, samples)[0])
+
+    def _check(self, whole: Outcome, whole_evaluation: float) -> None:
+        by_stage = Sharding(grid=self.grid, owners=self.sharding.owners)  # shares of layers are those of before
         try:
-            # A stage is told which microbatch it computes by its number, as a batch may be any object.
-            with self._streams.of_step():
-                schedule.step(*first, target=number, number=number)
-        except RuntimeError as error:
-            by_loss = (stage.raised for stage in stages if stage.raised is not None)
-            raised = next(by_loss, None) or _cause(error, len(microbatches))
-            if raised is None:
-                raise
-        finally:
-            self.forget()
-        if raised is not None:  # torch wraps it into one of its own
-            raise raised
-        total, count = self._reduced()
-        return total, count, sum(samples for _, samples in microbatches)
+            with self._workload.untouched(self._model):
+                total, _, _ = self._run(self._first_microbatches(), lambda total: total)
+                total = self._sum_over_stages(total.reshape(1))
+                self.sharding.complete(self._model.named_parameters())
+                divided = Outcome(loss=float(total), gradients=gradients_of(self._model))
+            check_parity(whole, divided, by_stage, self._device, technique="pipeline", fix=FIX)
+            batch, samples = self._first_microbatches()[0]
+            with self._workload.untouched(self._model):
+                self._model.eval()
+                returned = self.forward(self._call, batch)
+                found = float(self._workload.weighed(returned, samples)[0]) if self._stages.has_last else 0.0
+        except HastenError:
+            raise
+        except Exception as error:
+            what = f"a stage fails on the first batch: {' '.join(f'{type(error).__name__}: {error}'.split())}"
+            raise Misconfigured(what, where="pipeline", fix=FIX) from error
+        wanted = whole_evaluation if self._stages.has_last else 0.0
+        evaluated, undivided = (Outcome(loss=each, gradients={}) for each in (found, wanted))
+        check_parity(undivided, evaluated, by_stage, self._device, technique="pipeline", fix=FIX)
 
-    def forward_only(self, batch: Any) -> Any:
-        """What the loss returned, on the rank of the last stage; None on others."""
-        parts, ranks, device = self.parts, self.parts.ranks, self._device
-        activations = self._activations_of(batch)
+    # ── training ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forward_backward(self, window: Window, batch: Any, samples: int, last: bool) -> Tensor:
+        """NaN until the window's last microbatch is here: stages begin when all are."""
+        window.microbatches.append((batch, samples))
+        if not last:
+            return torch.full((), torch.nan, device=self._device)
+        total, count, samples = self._run(window.microbatches, window.objective)
+        sums = self._sum_over_stages(torch.stack((total, count)))
+        if self.grid.data.many and self._sharded_stages is None:
+            self._average_over_data()
+        return window.add(sums[0], sums[1], samples)
+
+    def _run(self, microbatches: Microbatches, objective: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, int]:
+        """Forward and backward of all microbatches: this rank's total and count, float64, and the samples.
+
+        objective: what the backward pass begins at, of a total. Raises JobError where microbatches of a window differ
+        in their shapes, and what the loss raises.
+        """
+        self._microbatches, self._scaled = microbatches, objective
+        self._sums = torch.zeros(2, dtype=torch.float64, device=self._device)
+        activations = self._schedules.activations_of(microbatches[0][0], self._find_activation)
         with self._streams.of_step():
-            for stage in parts.own:
-                received = None
-                if stage:
-                    received = activations[stage - 1].empty(device)
-                    dist.recv(received, group=ranks.group, group_src=parts.owner(stage - 1))
-                with self._streams.of_microbatch(0):
-                    found = self.compute(stage, received, batch)
-                if stage == len(parts.spans) - 1:
-                    return found
-                self._check(found, activations[stage])
-                dist.send(found.contiguous(), group=ranks.group, group_dst=parts.owner(stage + 1))
-        return None
+            self._schedules.run(microbatches, activations)
+        return self._sums[0], self._sums[1], sum(samples for _, samples in microbatches)
 
-    def unreached(self, names: Sequence[str]) -> list[str]:
-        """Parameters that no stage has a gradient of. names: those that this rank has none of."""
-        own = [name for name in names if self.owners.has(name)]
-        return [*dict.fromkeys(gather_over_ranks(own, self.parts.ranks, self._device))]
+    def _objective(self, stage: int, received: Tensor | None, number: int) -> Tensor:
+        """What a stage's backward pass begins at: its activation, or the loss, of shape [1]."""
+        batch, samples = self._microbatches[number]
+        with self._streams.of_microbatch(number):
+            found = self._compute(stage, received, lambda: self._call(batch))
+        if stage < self._stages.last:
+            return found
+        total, count = self._workload.weighed(found, samples)
+        self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])
+        return torch.stack([self._scaled(total)]).float()  # as the schedule was told
 
-    def from_last(self, sums: Tensor) -> Tensor:
-        """The tensor that the rank of the last stage has, on all of them, in place."""
-        dist.broadcast(sums, group=self.parts.ranks.group, group_src=self.parts.ranks.size - 1)
-        return sums
-
-    def settle(self) -> None:
-        """Behind passes that nothing is learned of. Raises JobError, on all ranks of this pipeline, where a stage was
-        not as the whole."""
-        self.left_early.settle(self.parts.ranks, self._device)
-
-    def told_by_last(self, compute: Callable[[], Any]) -> Any:
-        """What the rank of the last stage computes, on all of them; of anything that can be pickled."""
-        mine = [compute()] if self.parts.has_last else []
-        return gather_over_ranks(mine, self.parts.ranks, self._device)[0]
-
-    def compute(self, stage: int, received: Tensor | None, batch: Any) -> Any:
-        """What the stage hands on; of the last, what the loss returned."""
-        passing, span = self.parts.passing, self.parts.spans[stage]
-        with self._leaving(stage) as at_block:
+    def _compute(self, stage: int, received: Tensor | None, call: Callable[[], Any]) -> Any:
+        """What the stage sends on; of the last stage, what the loss returned."""
+        with nullcontext() if stage == self._stages.own[-1] else self._unchanged_buffers():
 
             def through() -> Any:
-                return passing.through(span, received, lambda: self._call(batch), at_block)
+                return self._forward.run(self._stages.spans[stage], received, call)
 
-            return through() if self.in_parts is None else self.in_parts(through)
-
-    @contextmanager
-    def _leaving(self, stage: int) -> Iterator[Callable[[int], None] | None]:
-        """Inside, the stage is computed. Gives what is to be called at each block."""
-        if stage == len(self.parts.spans) - 1:
-            with self.left_early.last_stage() as at_block:
-                yield at_block
-        elif stage == self.parts.own[-1]:
-            with self.left_early.stage():
-                yield None
-        else:
-            with self.left_early.stage_in_turns(), self._buffers_around_stand():
-                yield None
+            if self._sharded_stages is None:
+                return through()
+            return (
+                self._sharded_stages(through) if torch.is_grad_enabled() else self._sharded_stages.forward_only(through)
+            )
 
     @contextmanager
-    def _buffers_around_stand(self) -> Iterator[None]:
-        """Inside, none of those moves that lie around the blocks: a later stage of this rank counts it as well."""
-        held = [(each._buffers, dict(each._buffers)) for each in self._around]
-        values = [(each, each.clone()) for _, buffers in held for each in buffers.values() if each is not None]
+    def _unchanged_buffers(self) -> Iterator[None]:
+        """Inside, buffers around the blocks do not change: a later stage of this rank updates them as well."""
+        buffers = [each for module in self._around for each in module._buffers.values() if each is not None]
+        before = [each.clone() for each in buffers]
         try:
             yield
         finally:
-            for buffers, before in held:
-                buffers.clear()  # a model may have put others into their places, or have made some
-                buffers.update(before)
-            for buffer, before in values:
-                buffer.data.copy_(before)  # as graphs have kept it, which count what is written to it otherwise
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.data.copy_(value)  # through .data: the backward pass may have saved the buffer
 
-    def objective(self, stage: int, received: Tensor | None, number: int, activation: Activation | None) -> Tensor:
-        """What a stage's backward pass begins at: what it hands on, or the total, of shape [1]."""
-        batch, samples = self._microbatches[number]
-        with self._streams.of_microbatch(number):
-            found = self.compute(stage, received, batch)
-        if activation is None:
-            total, count = self._weighed(found, samples)
-            self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])
-            return torch.stack([self._scaled(total)]).float()  # as torch was told; a gradient of 1 is one in any format
-        self._check(found, activation)
-        found = found.contiguous()
-        # Where nothing before it is trained: torch still sends a gradient back.
-        return found if found.requires_grad else found.detach().requires_grad_()
+    def _sum_over_stages(self, numbers: Tensor) -> Tensor:
+        """Sum the gradients of parameters that all stages hold, in place; and numbers, float64."""
+        return sum_gradients(self._common, self.grid.stages, numbers)
 
-    def _check(self, found: Tensor, expected: Activation) -> None:
-        if (tuple(found.shape), found.dtype) != expected:
-            raise JobError(
-                "model",
-                f"gives {found.dtype} {[*found.shape]} to a block for one microbatch, and "
-                f"{expected.dtype} {[*expected.shape]} for another of the same shapes",
-                "leave `pipeline` out of the plan",
-            )
+    def _average_over_data(self) -> None:
+        sum_gradients(self._trained, self.grid.data, torch.zeros(0, dtype=torch.float64, device=self._device))
+        for parameter in self._trained:
+            if parameter.grad is not None:
+                parameter.grad.div_(self.grid.data.size)
 
-    def _schedule(self, microbatches: Sequence[tuple[Any, int]]) -> tuple[Any, list[_Stage]]:
-        shapes = [_shapes(batch) for batch, _ in microbatches]
-        if any(each != shapes[0] for each in shapes):
-            raise JobError(
-                "train",
-                "gives microbatches of one step that differ in their shapes, and a pipeline's buffers do not",
-                "pad all samples to one length",
-            )
-        key = (len(microbatches), shapes[0])
-        if key not in self._schedules:
-            activations = self._activations_of(microbatches[0][0])
-            while len(self._schedules) >= _KEPT_SCHEDULES:
-                del self._schedules[next(iter(self._schedules))]
-            self._schedules[key] = self._new_schedule(len(microbatches), activations)
-        return self._schedules[key]
+    def _call(self, batch: Any) -> Any:
+        return self._workload.call(self._loss, self._model, batch)
 
-    def _new_schedule(self, number: int, activations: list[Activation]) -> tuple[Any, list[_Stage]]:
-        parts, device, last = self.parts, self._device, len(self.parts.spans) - 1
-        modules, stages = list[_Stage](), list[PipelineStage]()
-        for stage in parts.own:
-            module = _Stage(self, stage, activations[stage] if stage < last else None)
-            given = (
-                activations[stage - 1].empty(device).requires_grad_() if stage else torch.zeros(1, dtype=torch.int64)
-            )
-            gives = torch.empty(1, device=device) if stage == last else activations[stage].empty(device)
-            modules.append(module)
-            # Its examples spare torch a forward pass of its own to find shapes, which would draw and count.
-            stages.append(
-                PipelineStage(
-                    module,
-                    stage,
-                    last + 1,
-                    device,
-                    input_args=given,
-                    output_args=gives.requires_grad_(),
-                    group=parts.ranks.group,
-                )
-            )
-        kind: Any
-        if len(stages) > 1:
-            rounds = max(1, number // parts.ranks.size)  # torch's interleaved one asks for equally many in each
-            kind, given = (ScheduleLoopedBFS if number % rounds else ScheduleInterleaved1F1B), stages
-        else:
-            runs_through = self._runs_through or number < parts.ranks.size  # torch's 1F1B asks for as many
-            kind, given = (ScheduleGPipe if runs_through else Schedule1F1B), stages[0]
-        return kind(given, number, loss_fn=_total, scale_grads=False), modules
+    # ── evaluation ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _activations_of(self, batch: Any) -> list[Activation]:
-        """What each stage but the last hands on, of a batch of these shapes: found by a forward pass on zeros."""
-        key = _shapes(batch)
-        if key not in self._activations:
-            found = list[Activation]()
-            forward_only = torch.no_grad if self.in_parts is None else self.in_parts.forward_only
-            with self._untouched(), self.left_early.unheard(), forward_only():
-                for stage in range(len(self.parts.spans) - 1):
-                    mine = list[Activation]()
-                    if stage in self.parts.own:
-                        received = found[-1].empty(self._device).zero_() if stage else None
-                        given = self.compute(stage, received, batch)
-                        mine.append(Activation(tuple(given.shape), given.dtype))
-                    found += gather_over_ranks(mine, self.parts.ranks, self._device)
-            self._activations[key] = found
-        return self._activations[key]
+    def forward(self, call: Callable[[Any], Any], batch: Any) -> Any:
+        stages, group = self._stages, self.grid.stages.group
+        activations = self._schedules.activations_of(batch, self._find_activation)
+        with self._streams.of_step(), torch.no_grad():
+            for stage in stages.own:
+                received = None
+                if stage:
+                    received = activations[stage - 1].empty(self._device)
+                    dist.recv(received, group=group, group_src=stages.rank_of(stage - 1))
+                with self._streams.of_microbatch(0):
+                    found = self._compute(stage, received, lambda: call(batch))
+                if stage == stages.last:
+                    return found
+                activations[stage].check(found)
+                dist.send(found.contiguous(), group=group, group_dst=stages.rank_of(stage + 1))
+        return None
 
-    def _reduced(self) -> tuple[Tensor, Tensor]:
-        """The window's total and count. Sums the gradients of what all stages hold, and averages all over replicas."""
-        ranks, device = self.parts.ranks, self._device
-        sums = add_up(self._shared, ranks, torch.cat([self._sums, self.left_early.doubts(device)]))
-        if sums[2]:
-            self.left_early.settle(ranks, device)
-        if self._data.many and self.in_parts is None:
-            add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
-            for parameter in self._trained:
-                if parameter.grad is not None:
-                    parameter.grad.div_(self._data.size)
-        return sums[0], sums[1]
+    def agree(self, compute: Callable[[], Value]) -> Value:
+        return first_of_all(compute, self.grid, self._device, here=self._stages.has_last)
 
-
-class _Stage(nn.Module):
-    """What torch calls. raised: by the loss, in the present window."""
-
-    def __init__(self, pipeline: Pipeline, stage: int, activation: Activation | None) -> None:
-        super().__init__()
-        self._pipeline, self._stage, self._activation = pipeline, stage, activation
-        self.raised: Exception | None = None
-
-    def forward(self, given: Tensor, *, number: Tensor) -> Tensor:
-        self.raised = None
-        try:
-            received = given if self._stage else None
-            return self._pipeline.objective(self._stage, received, int(number), self._activation)
-        except Exception as error:
-            self.raised = error
-            raise
-
-
-def _total(objective: Tensor, number: Tensor) -> Tensor:
-    return objective.sum()
-
-
-def _cause(error: BaseException, microbatches: int) -> HastenError | None:
-    """What one of torch's errors came from, where that is one of ours, or one that a pipeline meets before others."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, HastenError):
-        if microbatches > 1 and _WRITTEN in str(cause):
-            told = " ".join(str(cause).split())
-            return JobError(
-                "model",
-                "writes to a tensor that the gradients of this or an earlier microbatch need, and a pipeline begins "
-                f"several before it differentiates one: {told}",
-                "let it make a new tensor in place of writing to one; or, if one process trains it, leave `pipeline` "
-                "out of the plan",
-            )
-        cause = cause.__cause__ or cause.__context__
-    return cause
-
-
-def _shapes(batch: Any) -> Any:
-    return tuple((tuple(each.shape), each.dtype) if isinstance(each, Tensor) else None for each in tree_leaves(batch))
+    def _find_activation(self, stage: int, received: Tensor | None, batch: Any) -> Tensor:
+        """What the stage sends on for zeros of the right shape; nothing else changes."""
+        with self._workload.untouched(self._model), torch.no_grad():
+            return self._compute(stage, received, lambda: self._call(batch))

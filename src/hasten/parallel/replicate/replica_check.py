@@ -1,73 +1,65 @@
-"""Replicas begin with the same weights and make the same updates, so what they hold is the same; or it is refused.
+"""Replicas start with the same weights and make the same updates, so they hold the same weights; or they are refused.
 
-A loss may move parameters by itself, and an optimizer may draw noise. What follows from the weights alone, such as a
-teacher's average, is the same on each rank. What is drawn, or taken from a rank's own samples, such as a row that is
-begun anew, is not: from there on each replica trains another model, and one of them is saved.
+An optimizer that draws noise, or a loss that writes to parameters by its own rank's samples, makes each replica train
+another model, and only one of them is saved. So a checksum of each parameter is compared before an evaluation and a
+checkpoint.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
 from collections.abc import Iterable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hasten.errors import JobError
-from hasten.facts.ranks import Ranks
-from hasten.parallel.replicate.fingerprint import fingerprint
-from hasten.parallel.replicate.replicated import gather_over_ranks
+from hasten.parallel.collectives import copy_from_first, gather_over_ranks
+from hasten.parallel.grid import Grid
 
-# Of a parameter's size. Replicas make the same updates; processors that round otherwise drift apart by far less.
-_ROUNDING = 1e-4
+_TOLERANCE = 1e-4  # relative; updates that processors round differently drift apart by far less
 _SHOWN = 3
 
 
-def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> None:
-    """Raises JobError, on everyone, where some of these ranks hold other values. parameters: by name. device: of the
-    run, through which ranks talk."""
-    if names := _names_apart(parameters, ranks, everyone, device):
+def check_same_weights(parameters: Iterable[tuple[str, Tensor]], grid: Grid, device: torch.device) -> None:
+    """Raises JobError, on all ranks, where the data ranks hold other values. parameters: by name. device: the one that
+    this rank trains on."""
+    names = _different(parameters, grid, device)
+    if names:
         raise JobError(
             "",
-            f"its loss or its optimizer has moved {names} otherwise on each process, and so they hold other weights",
-            "let the loss move them by what is the same on all, or keep in buffers what it draws or takes from its "
-            "samples; noise of an optimizer needs a generator of its own, under one seed; max_norm of an Embedding "
-            "moves weights as well",
+            f"its loss or its optimizer changed {names} differently on each process, so replicas hold other weights",
+            "let the loss write to parameters by values that are the same on all processes, or use buffers; give an "
+            "optimizer's noise a generator with one seed; leave max_norm of an Embedding out",
         )
 
 
-def check_made_alike(
-    parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device
-) -> None:
-    """As check_same, of what the loss holds, before the first step."""
-    if names := _names_apart(parameters, ranks, everyone, device):
-        what = f"holds {names}, which each process has made otherwise"
-        fix = "call torch.manual_seed(…) before the loss is made; what may differ can be a plain tensor"
-        raise JobError("loss", what, fix)
+def check_same_declared(parameters: Iterable[tuple[str, Tensor]], grid: Grid, device: torch.device) -> None:
+    """As check_same_weights, of declared modules before the first step."""
+    names = _different(parameters, grid, device)
+    if names:
+        what = f"declares {names}, which each process initialised differently"
+        raise JobError("state", what, "call torch.manual_seed(…) before the module is made")
 
 
-def _names_apart(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> str:
-    """Those that are known to anyone, in short; empty where all hold the same."""
-    if not ranks.many:
+def _different(parameters: Iterable[tuple[str, Tensor]], grid: Grid, device: torch.device) -> str:
+    if not grid.data.many:
         return ""
-    named = [(name, each) for name, each in parameters if not each.is_meta and each.layout == torch.strided]
-    told = gather_over_ranks(_apart(named, ranks, device), everyone, device)
-    return ", ".join([*dict.fromkeys(told)][:_SHOWN])
+    dense = [(name, each) for name, each in parameters if not each.is_meta and each.layout == torch.strided]
+    own = torch.stack([_checksum(each).to(device) for _, each in dense]) if dense else torch.zeros(0, 2, device=device)
+    first = own.clone()
+    copy_from_first([first], grid.data)
+    same = ((own - first).abs() <= _TOLERANCE * first[:, 1:]).all(1) | (own.isnan() & first.isnan()).all(1)
+    here = [name for (name, _), is_same in zip(dense, same.tolist(), strict=True) if not is_same]
+    return ", ".join([*dict.fromkeys(gather_over_ranks(here, grid.all, device))][:_SHOWN])
 
 
-def _apart(named: list[tuple[str, Tensor]], ranks: Ranks, device: torch.device) -> list[str]:
-    """Names of those that are not the first rank's, or that one of the ranks does not have."""
-    listed = zlib.crc32("\n".join(name for name, _ in named).encode())
-    if len({*gather_over_ranks([listed], ranks, device)}) > 1:
-        count = Counter(gather_over_ranks([name for name, _ in named], ranks, device))
-        return [name for name, times in count.items() if times < ranks.size]
-    if not named:
-        return []
-    own = torch.stack([fingerprint(each).to(device) for _, each in named])
-    leaders = own.clone()
-    dist.broadcast(leaders, group=ranks.group, group_src=0)
-    far = (own - leaders).abs().amax(1) > _ROUNDING * leaders[:, 1]
-    apart = far | (own[:, 2] != leaders[:, 2]) | (own.isfinite() != leaders.isfinite()).any(1)
-    return [name for (name, _), differs in zip(named, apart.tolist(), strict=True) if differs]
+def _checksum(tensor: Tensor) -> Tensor:
+    """[2], float64: a sum with fixed weights that differ from element to element, and the sum of magnitudes."""
+    values = tensor.detach().resolve_conj()
+    values = torch.view_as_real(values) if values.is_complex() else values
+    found = torch.zeros(2, dtype=torch.float64, device=tensor.device)
+    for piece in values.flatten().split(2**20):
+        piece = piece.double()
+        weights = torch.arange(piece.numel(), device=piece.device).mul(0.618034).cos()  # of either sign
+        found += torch.stack((torch.dot(piece, weights.double()), piece.abs().sum()))
+    return found

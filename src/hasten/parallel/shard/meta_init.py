@@ -1,5 +1,4 @@
-"""A model that one rank alone makes. The others make it without memory, on the device meta: they know what there is,
-and of which shape, until its values come from the first.
+"""A model that the first rank alone initialises. The others build it on the meta device and receive its values.
 
 Source: https://docs.pytorch.org/docs/stable/meta.html
 """
@@ -14,54 +13,55 @@ from torch import Tensor, nn
 
 from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
-from hasten.parallel.replicate.replicated import follow_the_leader, gather_over_ranks
+from hasten.parallel.collectives import copy_from_first, gather_over_ranks
 
 
-def made_by_the_first(make: Callable[[], Any], ranks: Ranks, device: torch.device) -> Any:
-    """What `make` gives; without memory on other ranks than the first.
+def built_by_first(make: Callable[[], Any], ranks: Ranks, device: torch.device) -> Any:
+    """What `make` returns; on the meta device on all ranks but the first.
 
-    device: the one that this rank trains on. Raises JobError, on all ranks, where it cannot be made so.
+    device: the one that this rank trains on. Raises JobError, on all ranks, for a model that cannot be built so.
     """
-    made, reason = _without_memory(make) if not ranks.leads else (make(), "")
+    made, reason = (make(), "") if ranks.leads else _on_meta(make)
     reasons = gather_over_ranks([reason] if reason else [], ranks, device)
     if reasons:
         raise JobError("model", reasons[0], "leave `meta` out of the plan")
     return made
 
 
-def _without_memory(make: Callable[[], Any]) -> tuple[Any, str]:
-    """With the reason why it cannot be made so; empty where it can."""
+def _on_meta(make: Callable[[], Any]) -> tuple[Any, str]:
+    """With the reason why it cannot be built so; empty where it can."""
     try:
         with torch.device("meta"):
             made = make()
     except (NotImplementedError, RuntimeError) as error:
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        return None, f"cannot be made without memory: {told}"
+        return None, f"cannot be built on the meta device: {' '.join(f'{type(error).__name__}: {error}'.split())}"
     for each in made.modules() if isinstance(made, nn.Module) else ():
-        for name, kept in vars(each).items():
-            if isinstance(kept, Tensor) and kept.is_meta:
-                return made, f"keeps {name} in a {type(each).__name__}: a tensor that is no buffer cannot be sent on"
+        for name, value in vars(each).items():
+            if isinstance(value, Tensor) and value.is_meta:
+                return (
+                    made,
+                    f"holds the tensor {name} in a {type(each).__name__}, which is no buffer, so no rank gets it",
+                )
     return made, ""
 
 
-def bring(module: nn.Module, device: torch.device, ranks: Ranks) -> None:
-    """Let what the module holds be on the device, in place, with the values that it has on the first rank. What is in
-    parts already stays."""
+def materialize(module: nn.Module, device: torch.device, ranks: Ranks) -> None:
+    """Move the module's parameters and buffers to the device, in place, with the first rank's values. Tied tensors stay
+    tied. DTensors stay as they are."""
     made, found = dict[int, tuple[Tensor, Tensor]](), dict[int, Tensor]()
-    for holder, name, tensor in _held(module):
+    for holder, name, tensor in _plain_tensors(module):
         if tensor.is_meta:
-            if id(tensor) not in made:  # one that several modules hold stays one
-                made[id(tensor)] = tensor, _with_memory(tensor, device)
+            if id(tensor) not in made:
+                made[id(tensor)] = tensor, _allocated(tensor, device)
             holder[name] = made[id(tensor)][1]
         elif tensor.device != device:
             tensor.data = tensor.data.to(device)
         found[id(holder[name])] = holder[name]
-    with torch.no_grad():
-        follow_the_leader(found.values(), ranks)
+    copy_from_first(found.values(), ranks)
 
 
-def _held(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-    """Each parameter and buffer that is no part, and where it is."""
+def _plain_tensors(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
+    """Each parameter and buffer that is no DTensor, with the dictionary and the key that it is registered under."""
     for each in module.modules():
         for holder in (each._parameters, each._buffers):
             for name, tensor in [*holder.items()]:
@@ -69,7 +69,7 @@ def _held(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
                     yield holder, name, tensor
 
 
-def _with_memory(tensor: Tensor, device: torch.device) -> Tensor:
+def _allocated(tensor: Tensor, device: torch.device) -> Tensor:
     found = torch.empty_like(tensor, device=device, requires_grad=False)
     if not isinstance(tensor, nn.Parameter):
         return found

@@ -1,8 +1,8 @@
-"""What ranks that hold layers together tell each other, forward, and the reverse of it, backward.
+"""The collectives at both ends of divided layers, with the reverse collectives in the backward pass.
 
-A layer that is divided takes what every rank has and gives each a share of a sum, or the other way round. What every
-rank has is either the whole, or its part of a sequence: then the whole is gathered where a divided layer begins, and
-its sum is shared out where it ends, which sends as much as summing the whole does.
+Between divided layers every rank has either the whole activation, or its part of the sequence. In the second case the
+sequence is gathered where a divided layer begins, and reduce-scattered where it ends; that sends as much as the
+all-reduce of the first case.
 
 Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053; of sequences, Korthikanti et al. 2022, arXiv:2205.05198.
 """
@@ -22,33 +22,32 @@ from hasten.facts.ranks import Ranks
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Where divided layers begin and end, of what every rank has whole."""
+    """Every rank has whole activations between divided layers."""
 
     ranks: Ranks
 
     def begin(self, rows: Tensor) -> Tensor:
-        """The whole, for a layer of which this rank has a share."""
+        """At the input of a divided layer: the same tensor; gradients are summed over ranks."""
         return _apply(_Copied, rows, self.ranks)
 
     def end(self, rows: Tensor) -> Tensor:
-        """The sum of what the shares of such a layer have computed."""
+        """At its output: the sum over ranks."""
         return _apply(_Summed, rows, self.ranks)
 
 
 @dataclass(slots=True)
 class SequenceExchange:
-    """As Exchange, where each rank has its part of a sequence, along dimension `dim`, between the layers.
+    """Every rank has its part of the sequence, along dimension `dim`, between divided layers.
 
-    Parts are of equal size: those of the last ranks repeat its last item where the length asks for it, and nothing is
-    made of what is repeated.
+    Parts have equal size: the last ranks' parts are padded with the last item, whose results are discarded.
     """
 
     ranks: Ranks
     dim: int
-    length: int = 0  # of the sequence that is on its way
+    length: int = 0  # of the present sequence
 
     def enter(self, rows: Tensor) -> Tensor:
-        """This rank's part of a sequence that each has whole."""
+        """This rank's part of a whole sequence."""
         self.length = rows.shape[self.dim]
         return _apply(_Taken, rows, self)
 
@@ -59,11 +58,11 @@ class SequenceExchange:
         return _apply(_SharedOut, rows, self)
 
     def leave(self, rows: Tensor) -> Tensor:
-        """The sequence, whole again."""
+        """The whole sequence, from the parts."""
         return _apply(_Given, rows, self)
 
 
-Between = Exchange | SequenceExchange
+LayerExchange = Exchange | SequenceExchange
 
 
 def total(rows: Tensor, ranks: Ranks) -> Tensor:
@@ -74,7 +73,7 @@ def total(rows: Tensor, ranks: Ranks) -> Tensor:
 
 
 class _Copied(torch.autograd.Function):
-    """What every rank has, given to shares: their gradients are summed."""
+    """Identity; the backward pass sums over ranks."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
@@ -87,7 +86,7 @@ class _Copied(torch.autograd.Function):
 
 
 class _Summed(torch.autograd.Function):
-    """Of what shares have computed; every rank has it, and its gradient, whole."""
+    """Sum over ranks; the backward pass is the identity."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
@@ -99,50 +98,50 @@ class _Summed(torch.autograd.Function):
 
 
 class _Taken(torch.autograd.Function):
-    """A part of what every rank has: their gradients are put behind each other."""
+    """This rank's part; the backward pass gathers."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, way: SequenceExchange) -> Tensor:
-        ctx.way, ctx.length = way, rows.shape[way.dim]
-        ranks, each = way.ranks, _part(ctx.length, way.ranks)
+    def forward(ctx: Any, rows: Tensor, exchange: SequenceExchange) -> Tensor:
+        ctx.exchange, ctx.length = exchange, rows.shape[exchange.dim]
+        ranks, each = exchange.ranks, _part(ctx.length, exchange.ranks)
         positions = torch.arange(ranks.rank * each, (ranks.rank + 1) * each, device=rows.device)
-        return rows.index_select(way.dim, positions.clamp_(max=ctx.length - 1))
+        return rows.index_select(exchange.dim, positions.clamp_(max=ctx.length - 1))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _gathered(gradients[0], ctx.way.dim, ctx.length, ctx.way.ranks), None
+        return _gathered(gradients[0], ctx.exchange.dim, ctx.length, ctx.exchange.ranks), None
 
 
 class _Given(torch.autograd.Function):
-    """Parts put behind each other, which every rank has, and whose gradient each has whole."""
+    """Gather; the backward pass takes this rank's part."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, way: SequenceExchange) -> Tensor:
-        ctx.way = way
-        return _gathered(rows, way.dim, way.length, way.ranks)
+    def forward(ctx: Any, rows: Tensor, exchange: SequenceExchange) -> Tensor:
+        ctx.exchange = exchange
+        return _gathered(rows, exchange.dim, exchange.length, exchange.ranks)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        way: SequenceExchange = ctx.way
-        filled, each = _filled(gradients[0], way.dim, way.ranks)
-        return filled.narrow(way.dim, way.ranks.rank * each, each).clone(), None
+        exchange: SequenceExchange = ctx.exchange
+        filled, each = _filled(gradients[0], exchange.dim, exchange.ranks)
+        return filled.narrow(exchange.dim, exchange.ranks.rank * each, each).clone(), None
 
 
 class _Gathered(_Given):
-    """Parts put behind each other, given to shares: their gradients are summed, and each rank has its part of that."""
+    """Gather; the backward pass reduce-scatters."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _shared_out(gradients[0], ctx.way.dim, ctx.way.ranks), None
+        return _shared_out(gradients[0], ctx.exchange.dim, ctx.exchange.ranks), None
 
 
 class _SharedOut(_Taken):
-    """Of the sum of what shares have computed, each rank its part: their gradients are put behind each other."""
+    """Reduce-scatter; the backward pass gathers."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, way: SequenceExchange) -> Tensor:
-        ctx.way, ctx.length = way, rows.shape[way.dim]
-        return _shared_out(rows, way.dim, way.ranks)
+    def forward(ctx: Any, rows: Tensor, exchange: SequenceExchange) -> Tensor:
+        ctx.exchange, ctx.length = exchange, rows.shape[exchange.dim]
+        return _shared_out(rows, exchange.dim, exchange.ranks)
 
 
 def _part(length: int, ranks: Ranks) -> int:
@@ -165,12 +164,12 @@ def _shared_out(rows: Tensor, dim: int, ranks: Ranks) -> Tensor:
 
 
 def _filled(rows: Tensor, dim: int, ranks: Ranks) -> tuple[Tensor, int]:
-    """The sequence with zeros behind it, so that it has equal parts; the length of one."""
+    """The sequence padded with zeros to equal parts, and the length of one part."""
     each = _part(rows.shape[dim], ranks)
     missing = ranks.size * each - rows.shape[dim]
     behind = rows.dim() - 1 - dim % rows.dim()
     return functional.pad(rows, (*(0, 0) * behind, 0, missing)) if missing else rows, each
 
 
-def _apply(function: type[torch.autograd.Function], rows: Tensor, way: Any) -> Tensor:
-    return function.apply(rows, way)  # pyright: ignore[reportReturnType]
+def _apply(function: type[torch.autograd.Function], rows: Tensor, exchange: Any) -> Tensor:
+    return function.apply(rows, exchange)  # pyright: ignore[reportReturnType]

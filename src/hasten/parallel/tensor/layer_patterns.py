@@ -1,7 +1,6 @@
-"""Which layers of a model several ranks can hold together, and in which way: a table of kinds of modules.
+"""Which layers of a model can be divided without being named in the plan: a table of kinds of modules.
 
-A kind is known by its class, or by what it has: a module of the user's own, such as an attention with one matrix for
-queries, keys and values. Whoever names layers in a plan needs none of it.
+A kind is recognised by its class, or by its attributes, as an attention with one matrix for queries, keys and values.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 
 from torch import nn
 
-from hasten.parallel.ways import Columns, Heads, Rows, Way, below
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows, qualified
 
-_BETWEEN = (  # of two linear layers: what works on each element by itself
+_ELEMENTWISE = (  # may lie between two linear layers
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Hardswish, nn.Softplus),
     *(nn.Dropout, nn.Identity),
 )
@@ -23,10 +22,10 @@ _BETWEEN = (  # of two linear layers: what works on each element by itself
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """ways: path below the module -> how what is there is divided; "" is the module itself."""
+    """divisions: path in the module -> how the layer there is divided; "" is the module itself."""
 
     knows: Callable[[nn.Module], bool]
-    ways: Mapping[str, Way]
+    divisions: Mapping[str, Division]
 
 
 def _is_attention_by_one_matrix(module: Any) -> bool:
@@ -38,8 +37,7 @@ def _is_attention_by_one_matrix(module: Any) -> bool:
 
 
 def is_linear(module: Any) -> bool:
-    """Whether it is a linear layer of torch's own, and neither of a class that adds to it, nor one whose weight is
-    computed from others."""
+    """Whether it is torch's linear layer, not a subclass, and not parametrized."""
     return type(module) is nn.Linear and "forward" not in vars(module) and {"weight", "bias"} <= {*module._parameters}
 
 
@@ -48,7 +46,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_packed(module: Any) -> bool:
-    """Whether one matrix of an attention makes queries, keys and values, and nothing is added to them."""
+    """Whether an attention has one packed projection for queries, keys and values, and appends nothing to sequences."""
     return (
         type(module) is nn.MultiheadAttention
         and module._parameters.get("in_proj_weight") is not None
@@ -68,35 +66,35 @@ def _is_encoder_layer(module: Any) -> bool:
 TABLE = (
     Kind(
         knows=_is_encoder_layer,
-        ways={"self_attn": Heads(), "linear1": Columns(), "linear2": Rows()},
+        divisions={"self_attn": Heads(), "linear1": Columns(), "linear2": Rows()},
     ),
     Kind(
         knows=_is_attention_by_one_matrix,
-        ways={"query_key_value": Columns(parts=3), "mix": Rows(), "": Heads("heads")},
+        divisions={"query_key_value": Columns(parts=3), "mix": Rows(), "": Heads("heads")},
     ),
 )
 
 
-def divisible(model: nn.Module) -> dict[str, Way]:
-    """The layers that the table knows, and pairs of linear layers in a Sequential, by name."""
-    found = dict[str, Way]()
+def divisible(model: nn.Module) -> dict[str, Division]:
+    """The layers of the table, and pairs of linear layers in a Sequential, by name."""
+    found = dict[str, Division]()
     for name, module in model.named_modules():
-        for path, way in _ways_of(module):
-            found.setdefault(below(name, path) if path else name, way)
+        for path, division in _divisions_of(module):
+            found.setdefault(qualified(name, path) if path else name, division)
     return found
 
 
-def _ways_of(module: nn.Module) -> Iterator[tuple[str, Way]]:
+def _divisions_of(module: nn.Module) -> Iterator[tuple[str, Division]]:
     for kind in TABLE:
         if kind.knows(module):
-            yield from kind.ways.items()
+            yield from kind.divisions.items()
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         yield from _pairs(module)
 
 
-def _pairs(module: nn.Sequential) -> Iterator[tuple[str, Way]]:
-    """Two linear layers, the first of which widens, with nothing between them but what works on each element."""
-    layers = [(name, each) for name, each in module._modules.items() if type(each) not in _BETWEEN]
+def _pairs(module: nn.Sequential) -> Iterator[tuple[str, Division]]:
+    """Two linear layers, the first of which has more outputs than inputs, with element-wise layers between them."""
+    layers = [(name, each) for name, each in module._modules.items() if type(each) not in _ELEMENTWISE]
     taken = set[str]()
     for (first, wide), (second, narrow) in pairwise(layers):
         if not (is_linear(wide) and is_linear(narrow) and isinstance(wide, nn.Linear)):

@@ -26,7 +26,7 @@ _FIX = "leave `sequence` out, or name the blocks that are called one behind the 
 class Region:
     """blocks: by name. partial: parameters in them that each rank has whole."""
 
-    between: SequenceExchange
+    exchange: SequenceExchange
     blocks: tuple[str, ...]
     partial: frozenset[str]
 
@@ -46,10 +46,10 @@ def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[
             if isinstance(each, nn.modules.batchnorm._BatchNorm):
                 what = f"{name}.{below} norms over a batch, and each rank would have its part of the sequences alone"
                 raise Misconfigured(what, where="tensor", fix="leave `sequence` out")
-    between = SequenceExchange(ranks, _dimension(modules))
-    found = Region(between=between, blocks=tuple(blocks), partial=_partial(model, blocks, divided))
-    modules[0].register_forward_pre_hook(lambda _, given: (between.enter(_stream(given)), *given[1:]))
-    modules[-1].register_forward_hook(lambda _, given, gives: between.leave(_stream((gives,))))
+    exchange = SequenceExchange(ranks, _dimension(modules))
+    found = Region(exchange=exchange, blocks=tuple(blocks), partial=_partial(model, blocks, divided))
+    modules[0].register_forward_pre_hook(lambda _, given: (exchange.enter(_stream(given)), *given[1:]))
+    modules[-1].register_forward_hook(lambda _, given, gives: exchange.leave(_stream((gives,))))
     return found
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import Misconfigured
-from hasten.parallel.tensor.layer_exchange import Between, Exchange
+from hasten.parallel.tensor.layer_exchange import Exchange, LayerExchange
 
 
-def attention_of_shares(between: Between) -> Callable[..., tuple[Tensor, None]]:
+def attention_of_shares(exchange: LayerExchange) -> Callable[..., tuple[Tensor, None]]:
     """Its forward pass on this rank's heads, as torch computes it on all of them. torch's own asks for a width that is
     that of all heads."""
 
@@ -33,7 +33,7 @@ def attention_of_shares(between: Between) -> Callable[..., tuple[Tensor, None]]:
                 where="tensor",
                 fix="call the layer with need_weights=False",
             )
-        copied = {id(each): between.begin(each) for each in (query, key, value)}  # once where they are the same
+        copied = {id(each): exchange.begin(each) for each in (query, key, value)}  # once where they are the same
         asked = [copied[id(each)] for each in (query, key, value)]
         weight, bias = module.in_proj_weight, module.in_proj_bias
         batch_behind = not module.batch_first and query.dim() == 3
@@ -45,14 +45,14 @@ def attention_of_shares(between: Between) -> Callable[..., tuple[Tensor, None]]:
             for each, part, extra in zip(asked, weights, biases, strict=True)
         )
         if attn_mask is not None and attn_mask.requires_grad:  # learned: each rank has the gradient of its heads
-            attn_mask = Exchange(between.ranks).begin(attn_mask)
+            attn_mask = Exchange(exchange.ranks).begin(attn_mask)
         mask = _mask(
             query.dtype, key_padding_mask, None if is_causal and key_padding_mask is None else attn_mask, module
         )
         causal, dropout = is_causal and mask is None, module.dropout if module.training else 0.0
         found = functional.scaled_dot_product_attention(own, keys, values, mask, dropout, causal)
         share = functional.linear(found.transpose(-2, -3).flatten(-2), module.out_proj.weight)
-        summed = between.end(share.transpose(0, 1) if batch_behind else share)
+        summed = exchange.end(share.transpose(0, 1) if batch_behind else share)
         return summed if module.out_proj.bias is None else summed + module.out_proj.bias, None
 
     return forward

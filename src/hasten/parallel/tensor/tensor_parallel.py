@@ -1,16 +1,20 @@
-"""Layers that several ranks hold together: each has some of their columns, rows, heads or words.
+"""Several ranks hold each layer together: some of its columns, rows, heads or words.
 
-A pair of matrices with something between them that works on each element is divided so that its ranks talk once in each
-direction: the first by its columns, so that each rank has a share of what lies between; the second by its rows, whose
-products are summed over the ranks. Heads of an attention are such a share. What lies outside is the same on every rank,
-and so are its gradients; or each rank has its part of a sequence of it.
+A pair of matrices with an element-wise function between them is divided so that its ranks communicate once in each
+direction: the first by columns, so that each rank has a share of what lies between; the second by rows, whose products
+are summed over the ranks. Attention heads are such a share. All other layers are computed by every rank, or by each for
+its part of the sequence.
+
+Shares are plain tensors, on which layers compute at full speed, and not torch's DTensors: a step takes 0.84 of the
+time of torch's parallelize_module (records/parallel-tensor).
 
 Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import MethodType
 from typing import Any
 
@@ -18,55 +22,142 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hasten.errors import Misconfigured
+from hasten.errors import HastenError, Misconfigured
 from hasten.facts.ranks import Ranks
-from hasten.parallel.grid import SHARES, Grid
+from hasten.parallel.collectives import copy_from_first
 from hasten.parallel.options import TensorOptions
-from hasten.parallel.replicate.replicated import follow_the_leader
-from hasten.parallel.tensor.layer_exchange import Between, Exchange
+from hasten.parallel.parity import Outcome, check_parity, gradients_of, noisy_weights
+from hasten.parallel.sharding import Sharding, Split
+from hasten.parallel.strategy import LossFunction, Strategy, Value, Window, Workload
+from hasten.parallel.tensor.layer_divisions import (
+    Columns,
+    Division,
+    Heads,
+    Rows,
+    Scores,
+    Words,
+    parameter_splits,
+    qualified,
+    size_to_divide,
+)
+from hasten.parallel.tensor.layer_exchange import Exchange, LayerExchange
 from hasten.parallel.tensor.layer_patterns import is_packed
 from hasten.parallel.tensor.sequence_parallel import divide_sequence
 from hasten.parallel.tensor.sharded_attention import attention_of_shares
-from hasten.parallel.tensor.tensor_sharding import Divided, Split
-from hasten.parallel.ways import Columns, Heads, Rows, Scores, Way, Words, below, size_to_divide, splits_of
+
+_FIX = (
+    "name in columns the layers whose outputs are divided, in rows those that use these, and in heads what counts them"
+)
+_FIX_OF_SHARES = "leave sequence or vocabulary out, or name other layers"
 
 
-def divide(model: nn.Module, options: TensorOptions, grid: Grid) -> Divided:
-    """Let the ranks of a group hold layers together, in place: before anything else holds parameters. The model is that
-    of the first of all ranks.
+class TensorParallel:
+    """over_data: the strategy of the ranks that hold the same shares, with another part of each batch.
 
-    Raises Misconfigured where a layer cannot be divided by their number.
+    enter: keeps a context open until the run is closed.
     """
-    ranks = grid.shares
-    with torch.no_grad():  # a model need not be the same on each rank by itself
-        follow_the_leader([*model.parameters(), *model.buffers()], grid.all)
+
+    def __init__(
+        self,
+        over_data: Strategy,
+        options: TensorOptions,
+        device: torch.device,
+        workload: Workload,
+        enter: Callable[[AbstractContextManager[Any]], Any],
+    ) -> None:
+        self.grid, self.notices = over_data.grid, over_data.notices
+        self.sharding = over_data.sharding
+        self._over_data, self._options, self._device, self._workload = over_data, options, device, workload
+        self._enter = enter
+
+    def prepare(self, model: nn.Module, loss: LossFunction) -> tuple[nn.Module, LossFunction]:
+        model.to(self._device)
+        copy_from_first([*model.parameters(), *model.buffers()], self.grid.all)
+        loss_of_shares = self._loss_of_shares(loss)
+        with noisy_weights(model, lambda name, whole: self.sharding.share(name, whole)):
+            whole = self._outcome(model, loss)
+            self._divide(model)
+            self._check(model, loss_of_shares, whole)
+        return self._over_data.prepare(model, loss_of_shares)
+
+    def forward_backward(self, window: Window, batch: Any, samples: int, last: bool) -> Tensor:
+        return self._over_data.forward_backward(window, batch, samples, last)
+
+    def forward(self, call: Callable[[Any], Any], batch: Any) -> Any:
+        return self._over_data.forward(call, batch)
+
+    def agree(self, compute: Callable[[], Value]) -> Value:
+        return self._over_data.agree(compute)
+
+    def _loss_of_shares(self, loss: LossFunction) -> LossFunction:
+        if not any(isinstance(each, Scores) for each in self._options.divisions.values()):
+            return loss
+        from hasten.parallel.tensor.vocabulary import LossOfShares, loss_of_shares_enabled  # it takes a second to load
+
+        self._enter(loss_of_shares_enabled())
+        return LossOfShares(loss)
+
+    def _divide(self, model: nn.Module) -> None:
+        splits, partial = divide(model, self._options, self.grid.shares, self.grid.mesh)
+        in_parts = self._over_data.sharding.in_parts
+        self.sharding = Sharding(grid=self.grid, in_parts=in_parts, splits=splits, partial=partial)
+
+    def _check(self, model: nn.Module, loss: LossFunction, whole: Outcome) -> None:
+        fix = _FIX_OF_SHARES if self._options.shares_activations else _FIX
+        try:
+            divided = self._outcome(model, loss)
+        except HastenError:
+            raise
+        except Exception as error:
+            what = f"the divided model fails on the first batch: {' '.join(f'{type(error).__name__}: {error}'.split())}"
+            raise Misconfigured(what, where="tensor", fix=fix) from error
+        check_parity(whole, divided, self.sharding, self._device, technique="tensor", fix=fix)
+
+    def _outcome(self, model: nn.Module, loss: LossFunction) -> Outcome:
+        """Without dropout, because shares draw other masks than the whole."""
+        workload = self._workload
+        with workload.untouched(model):
+            model.eval()
+            mean = workload.mean(workload.call(loss, model, workload.batch()))
+            mean.backward()
+            self.sharding.complete(model.named_parameters())
+            return Outcome(loss=float(mean.detach()), gradients=gradients_of(model))
+
+
+def divide(
+    model: nn.Module, options: TensorOptions, ranks: Ranks, mesh: Any
+) -> tuple[dict[str, Split], frozenset[str]]:
+    """Divide layers over the ranks, in place; see Sharding.splits and Sharding.partial for what it returns.
+
+    Raises Misconfigured for a layer whose size the number of ranks does not divide.
+    """
     splits = _splits(model, options, ranks)
-    for name, way in options.ways.items():
-        if isinstance(way, Heads) and isinstance(module := model.get_submodule(name), nn.MultiheadAttention):
+    for name, division in options.divisions.items():
+        if isinstance(division, Heads) and isinstance(module := model.get_submodule(name), nn.MultiheadAttention):
             _check_attention(name, module)
     region = divide_sequence(model, options.sequence, splits, ranks) if options.sequence else None
-    for name, way in options.ways.items():
-        between = region.between if region is not None and region.has(name) else Exchange(ranks)
-        _DIVIDE[type(way)](model.get_submodule(name), way, between, grid)
+    for name, division in options.divisions.items():
+        exchange = region.exchange if region is not None and region.has(name) else Exchange(ranks)
+        _DIVIDE[type(division)](model.get_submodule(name), division, exchange, ranks, mesh)
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder):  # it would leave padding out of what it hands on
+        if isinstance(module, nn.TransformerEncoder):  # nested tensors would drop the padding between layers
             module.use_nested_tensor = False
-    _hold(model, splits, ranks)
-    return Divided(splits, ranks, frozenset() if region is None else region.partial)
+    _keep_shares(model, splits, ranks)
+    return splits, frozenset() if region is None else region.partial
 
 
 def _splits(model: nn.Module, options: TensorOptions, ranks: Ranks) -> dict[str, Split]:
-    """Of all parameters that are divided, by name."""
     found = dict[str, Split]()
-    for name, way in options.ways.items():
+    for name, division in options.divisions.items():
         module = model.get_submodule(name)
-        _check_divisible(*size_to_divide(name, module, way), ranks)
-        found |= {below(name, own): split for own, split in splits_of(module, way).items()}
+        _check_divisible(*size_to_divide(name, module, division), ranks)
+        found |= {qualified(name, own): split for own, split in parameter_splits(module, division).items()}
     return found
 
 
-def _hold(model: nn.Module, splits: dict[str, Split], ranks: Ranks) -> None:
-    """Let modules hold this rank's shares alone; one share where they hold one parameter."""
+def _keep_shares(model: nn.Module, splits: Mapping[str, Split], ranks: Ranks) -> None:
+    """Replace the divided parameters' values by this rank's shares. Raises Misconfigured where one parameter has
+    several names that are not divided alike."""
     names = dict[int, list[str]]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -74,14 +165,13 @@ def _hold(model: nn.Module, splits: dict[str, Split], ranks: Ranks) -> None:
         found = {splits.get(name) for name in same}
         if len(found) > 1:
             alone = ", ".join(name for name in same if name in splits)
-            what = f"{' and '.join(same)} are one, and only {alone} would be divided"
+            what = f"{' and '.join(same)} are one tied parameter, and only {alone} would be divided"
             raise Misconfigured(what, where="tensor", fix="leave that layer out, or name the others in the same way")
     for same in names.values():
         split = splits.get(same[0])
-        if split is None:
-            continue
-        parameter = model.get_parameter(same[0])  # it stays itself, with all that hangs on it
-        parameter.data = split.share(parameter.detach(), ranks)
+        if split is not None:
+            parameter = model.get_parameter(same[0])
+            parameter.data = split.share(parameter.detach(), ranks)
 
 
 def _check_divisible(what: str, number: int, ranks: Ranks) -> None:
@@ -95,46 +185,46 @@ def _check_divisible(what: str, number: int, ranks: Ranks) -> None:
 
 def _check_attention(name: str, module: nn.MultiheadAttention) -> None:
     if not is_packed(module):
-        what = f"{name} has no one matrix for queries, keys and values, or adds something to them"
+        what = f"{name} has no packed query, key and value projection, or appends a key and value to each sequence"
         raise Misconfigured(what, where="tensor", fix="leave that layer out")
 
 
-# ── one way each ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one function for each kind of division ──────────────────────────────────────────────────────────────────────────
 
 
-def _columns(module: Any, way: Any, between: Between, grid: Grid) -> None:
-    module.register_forward_pre_hook(lambda _, given: (between.begin(given[0]), *given[1:]))
+def _columns(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
+    module.register_forward_pre_hook(lambda _, given: (exchange.begin(given[0]), *given[1:]))
 
 
-def _rows(module: Any, way: Any, between: Between, grid: Grid) -> None:
+def _rows(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
     def forward(self: nn.Linear, rows: Tensor) -> Tensor:
-        summed = between.end(functional.linear(rows, self.weight))
+        summed = exchange.end(functional.linear(rows, self.weight))
         return summed if self.bias is None else summed + self.bias  # once, and not for each rank
 
-    module.forward = MethodType(forward, module)  # as a copy of the module has to compute with its own
+    module.forward = MethodType(forward, module)  # bound, so that a copy of the module uses its own weights
 
 
-def _heads(module: Any, way: Any, between: Between, grid: Grid) -> None:
-    setattr(module, way.attribute, getattr(module, way.attribute) // grid.shares.size)
+def _heads(module: Any, division: Any, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
+    setattr(module, division.attribute, getattr(module, division.attribute) // ranks.size)
     if isinstance(module, nn.MultiheadAttention):
-        module.forward = MethodType(attention_of_shares(between), module)
+        module.forward = MethodType(attention_of_shares(exchange), module)
 
 
-def _words(module: Any, way: Any, between: Between, grid: Grid) -> None:
+def _words(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
     from hasten.parallel.tensor.vocabulary import embedding_of_shares  # few runs need it
 
-    module.forward = MethodType(embedding_of_shares(between, grid.shares), module)
+    module.forward = MethodType(embedding_of_shares(exchange, ranks), module)
 
 
-def _scores(module: Any, way: Any, between: Between, grid: Grid) -> None:
+def _scores(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
+    from hasten.parallel.grid import SHARES
     from hasten.parallel.tensor.vocabulary import scores_in_shares  # it takes a second to load
 
-    _columns(module, way, between, grid)
-    assert grid.mesh is not None
-    module.register_forward_hook(scores_in_shares(grid.mesh[SHARES]))
+    _columns(module, division, exchange, ranks, mesh)
+    module.register_forward_hook(scores_in_shares(mesh[SHARES]))
 
 
-_DIVIDE: dict[type[Way], Callable[[Any, Any, Between, Grid], None]] = {
+_DIVIDE: dict[type[Division], Callable[[Any, Any, LayerExchange, Ranks, Any], None]] = {
     Columns: _columns,
     Rows: _rows,
     Heads: _heads,

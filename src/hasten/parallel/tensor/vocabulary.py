@@ -25,12 +25,12 @@ from torch.utils._pytree import tree_map
 
 from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
-from hasten.parallel.tensor.layer_exchange import Between
+from hasten.parallel.tensor.layer_exchange import LayerExchange
 
 _USERS, _SWITCH = list[object](), ExitStack()
 
 
-def embedding_of_shares(between: Between, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:
+def embedding_of_shares(exchange: LayerExchange, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:
     """Its forward pass, where each rank has the vectors of as many words."""
 
     def forward(module: nn.Embedding, words: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def embedding_of_shares(between: Between, ranks: Ranks) -> Callable[[Any, Tensor
             module.weight,
             padding if padding is not None and 0 <= padding < held else None,
         )
-        return between.end(found.masked_fill(elsewhere.unsqueeze(-1), 0.0))
+        return exchange.end(found.masked_fill(elsewhere.unsqueeze(-1), 0.0))
 
     return forward
 
@@ -55,7 +55,7 @@ def scores_in_shares(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], DTe
 
 
 @contextmanager
-def computing_on_shares() -> Iterator[None]:
+def loss_of_shares_enabled() -> Iterator[None]:
     """Inside, losses are computed of scores in shares, and differentiated; tensors beside them are the same on each
     rank. torch has one switch for a whole process: of several runs that are open, the last to be closed turns it."""
     _USERS.append(object())

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from hasten.parallel.shard.sharded import blocks_of
+from hasten.parallel.shard.repeated_blocks import blocks_of
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Rows, parameter_splits, qualified, size_to_divide
 from hasten.parallel.tensor.layer_patterns import divisible
-from hasten.parallel.ways import Columns, Rows, Way, below, size_to_divide, splits_of
 from hasten.techniques.common.repeated_blocks import repeated_blocks
 
 
@@ -48,7 +48,7 @@ def is_in(name: str, module: str) -> bool:
     return not module or name == module or name.startswith(f"{module}.")
 
 
-def divided_parameters(model: nn.Module, ways: Mapping[str, Way]) -> Iterator[str]:
+def divided_parameters(model: nn.Module, ways: Mapping[str, Division]) -> Iterator[str]:
     """Names of the parameters that tensor parallelism divides."""
     for name, way in ways.items():
-        yield from (below(name, own) for own in splits_of(model.get_submodule(name), way))
+        yield from (qualified(name, own) for own in parameter_splits(model.get_submodule(name), way))

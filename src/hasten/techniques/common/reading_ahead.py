@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hasten.data.loading.limits import BATCHES_AHEAD, Room, is_ample
-from hasten.data.workers.batch_pickling import parcel
+from hasten.data.loading.loader_options import BATCHES_AHEAD, Room, is_ample
+from hasten.data.workers.batch_pickling import shared_bytes_of
 from hasten.techniques.setup import Setup
 
 
@@ -36,4 +36,4 @@ def batches_ahead(setup: Setup) -> int:
 
 def batch_bytes(setup: Setup, room: Room, *, workers: int, ahead: int) -> int:
     """The bytes of the tensors in one batch; 0 where there is memory for any batch, as reading one takes time."""
-    return 0 if is_ample(room.shared_bytes, workers, ahead) else parcel(setup.sample).shared_bytes
+    return 0 if is_ample(room.shared_bytes, workers, ahead) else shared_bytes_of(setup.sample)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.order.generator_states import is_generator, set_state, state_of
+from hasten.data.order.randomness import generator_state, is_generator, set_generator_state
 from hasten.techniques.common.torch_internals import version_of
 
 
@@ -60,7 +60,7 @@ def first_forward(block: nn.Module, state: StateBefore) -> Iterator[None]:
     torch does not count the writes of a batch norm to its running statistics, so these are not recorded. Nothing
     depends on them: in training a batch norm reads the batch only.
     """
-    state.generators = [(each, state_of(each)) for each in _generators(block)]
+    state.generators = [(each, generator_state(each)) for each in _generators(block)]
     before = [(owner, name, buffer, version_of(buffer), buffer.clone()) for owner, name, buffer in owned_buffers(block)]
     yield
     for owner, name, buffer, version, value in before:
@@ -77,11 +77,11 @@ class LaterForwards:
 
     def __enter__(self) -> None:
         self._originals = owned_buffers(self._block)
-        self._generators = [(each, state_of(each)) for each, _ in self._state.generators]
+        self._generators = [(each, generator_state(each)) for each, _ in self._state.generators]
         for owner, name, buffer in self._originals:
             setattr(owner, name, self._state.buffers.get((owner, name), buffer).clone())
         for each, state in self._state.generators:
-            set_state(each, state)
+            set_generator_state(each, state)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,7 +89,7 @@ class LaterForwards:
         for owner, name, buffer in self._originals:
             setattr(owner, name, buffer)
         for each, state in self._generators:
-            set_state(each, state)
+            set_generator_state(each, state)
 
 
 def _generators(block: nn.Module) -> list[Any]:

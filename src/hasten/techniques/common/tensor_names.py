@@ -9,14 +9,14 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows, Scores, Words
 from hasten.parallel.tensor.layer_patterns import is_linear, is_number
-from hasten.parallel.ways import Columns, Heads, Rows, Scores, Way, Words
 
 VOCABULARY = "vocabulary"
 _FIX = "write names as model.named_modules() gives them, with * for any part"
 
 
-def named(model: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, Way]]:
+def named(model: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, Division]]:
     """Layers that a plan names, and how they are divided. Raises PlanError for a name that matches nothing."""
     for option, patterns in options.items():
         for pattern in map(str, patterns):
@@ -45,24 +45,24 @@ def _linear(model: nn.Module, pattern: str) -> Iterator[str]:
             yield name
 
 
-def _columns(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
+def _columns(model: nn.Module, pattern: str) -> Iterator[tuple[str, Division]]:
     path, _, parts = pattern.partition(":")
     way = Columns(int(parts) if parts.isdecimal() and int(parts) else 1)
     yield from ((name, way) for name in _linear(model, path))
 
 
-def _rows(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
+def _rows(model: nn.Module, pattern: str) -> Iterator[tuple[str, Division]]:
     yield from ((name, Rows()) for name in _linear(model, pattern))
 
 
-def _heads(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
+def _heads(model: nn.Module, pattern: str) -> Iterator[tuple[str, Division]]:
     path, _, attribute = pattern.rpartition(".")
     for name, module in model.named_modules():
         if fnmatchcase(name, path) and is_number(getattr(module, attribute, None)):
             yield name, Heads(attribute)
 
 
-def _vocabulary(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
+def _vocabulary(model: nn.Module, pattern: str) -> Iterator[tuple[str, Division]]:
     yield from ((name, Scores()) for name in _linear(model, pattern))
     for name, module in model.named_modules():
         if fnmatchcase(name, pattern) and _is_plain_embedding(module):
@@ -76,6 +76,6 @@ def _is_plain_embedding(module: nn.Module) -> bool:
     return module.max_norm is None and not module.scale_grad_by_freq and not module.sparse
 
 
-_Named = Callable[[nn.Module, str], Iterator[tuple[str, Way]]]
+_Named = Callable[[nn.Module, str], Iterator[tuple[str, Division]]]
 LAYERS: dict[str, _Named] = {"columns": _columns, "rows": _rows, "heads": _heads}
 _NAMED = {**LAYERS, VOCABULARY: _vocabulary}

@@ -24,7 +24,7 @@ from hasten.data.loading.device_transfer import map_tensors, place
 from hasten.errors import JobError
 from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
-from hasten.parallel.replicate.replicated import in_turn
+from hasten.parallel.collectives import gather_in_turn
 from hasten.training.step_parts.losses import at_least_float32
 
 if TYPE_CHECKING:  # it takes seconds to load, and few jobs need it
@@ -81,7 +81,7 @@ class JobMetrics:
 
     def compute(self) -> dict[str, float]:
         """Raises JobError for a metric of more than one number."""
-        for seen in in_turn(self._seen, self._ranks, self._device) if self._told_all else ():
+        for seen in gather_in_turn(self._seen, self._ranks, self._device) if self._told_all else ():
             prediction, target = map(_in_float32, map(self._put_back, seen[:2], seen.on))
             for name in self._told_all:
                 self._update(name, prediction, target)

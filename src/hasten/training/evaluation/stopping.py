@@ -72,6 +72,12 @@ class Ending:
         self.reached = at_least_as_good(value, target.value, higher_is_better=target.higher_is_better)
         return self.reached
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"reached": self.reached}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.reached = state["reached"]
+
 
 def at_least_as_good(value: float, target: float, *, higher_is_better: bool) -> bool:
     return value >= target if higher_is_better else value <= target

@@ -6,7 +6,7 @@ import os
 import re
 
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
-from hasten.data.loading.out_of_memory import is_out_of_memory as is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory as is_out_of_memory
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
 from hasten.parallel.launch.failure_store import Cause
 from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed

@@ -1,9 +1,8 @@
-"""A window that did not fit into memory is taken again, in smaller parts.
+"""A window that did not fit into memory is taken again, in smaller microbatches.
 
-The global batch stays what it is: the same samples make the same update, up to rounding, as only the sums are grouped
-differently; of a loss that compares samples with each other, or a model that draws, it becomes another. Batch norm in
-training mode would see other batches, and what else a forward pass moves, such as a teacher or a running mean, would
-move more often, so there the run ends as before.
+The global batch stays the same, so the same samples give the same update up to rounding, unless the loss compares
+samples with each other or the model draws at random. Batch norm in training mode would use other batches, and what else
+a forward pass changes, such as a teacher, would change more often: there the run ends instead.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from hasten.training.run import Run
 
 
 def halve_microbatches(run: Run, error: Exception) -> str:
-    """From the present window on, which begins anew; what to tell of it. `error` is what did not fit.
+    """From the present window on, which starts again; returns a notice. error: of the window that did not fit.
 
     Raises OutOfMemory, with the reason, where that cannot help or would change what is learned.
     """
-    size = run.microbatch_size or -(-run.built.batch_size // run.grid.data.size)
+    size = run.loader.microbatch_size or -(-run.built.batch_size // run.grid.data.size)
     what = " ".join(str(error).partition("\n")[0].split())
     where = f"optimizer step {run.steps + 1}"
     if size == 1:
@@ -28,24 +27,25 @@ def halve_microbatches(run: Run, error: Exception) -> str:
         raise OutOfMemory(f"one sample does not fit: {what}", where=where, fix=fix) from error
     if any(map(normalizes_by_batch, [run.model, *run.built.declared.modules])):
         raise OutOfMemory(
-            f"{what}. The batch is not taken in smaller parts by itself: batch norm would see other batches",
+            f"{what}. The batch is not split by itself: batch norm would see other batches",
             where=where,
-            fix="take that upon you with a plan: hasten explain microbatch",
+            fix="accept that with a plan: hasten explain microbatch",
         ) from error
-    moves = _moved_by_forward(run)
-    if moves is not None:
+    changed = _changed_by_forward(run)
+    if changed is not None:
         raise OutOfMemory(
-            f"{what}. The batch is not taken in smaller parts by itself: a forward pass changes {moves}, and would "
+            f"{what}. The batch is not split by itself: a forward pass changes {changed}, and would "
             "change it once for each part",
             where=where,
-            fix="take that upon you with a plan: hasten explain microbatch",
+            fix="accept that with a plan: hasten explain microbatch",
         ) from error
     if run.ranks.many:
-        technique = "microbatch" if run.pipeline is None else "pipeline"
+        technique = "pipeline" if run.grid.stages.many else "microbatch"
         fix = f"make microbatches smaller: hasten explain {technique}"
         raise OutOfMemory(what, where=where, fix=fix) from error
     smaller = (size + 1) // 2
-    run.read_in_microbatches_of(smaller)
+    run.built.batches.split_into(smaller)
+    run.built.step.window.reference = run.built.batches.items_per_microbatch
     if run.device.type == "cuda":
         torch.cuda.empty_cache()
     return (
@@ -55,9 +55,10 @@ def halve_microbatches(run: Run, error: Exception) -> str:
     )
 
 
-def _moved_by_forward(run: Run) -> str | None:
-    """What a forward pass changes: declared state, or a buffer that the window changed which is taken again."""
+def _changed_by_forward(run: Run) -> str | None:
+    """Declared state, or a buffer that the failed window had changed; None where there is neither."""
     if run.built.declared.has_more_than_generators:
         return f"the declared state of {', '.join(run.built.declared.parts)}"
-    changed = None if run._window_start is None else run._window_start.changed_buffer
+    snapshot = run.built.rollback.snapshot
+    changed = None if snapshot is None else snapshot.changed_buffer
     return None if changed is None else f"the buffer {changed!a}"

@@ -5,9 +5,9 @@ One way for every room; `tune`, which may not import `data`, reaches it through 
 
 from __future__ import annotations
 
+from hasten.data.workers.process_stacks import Answer, threads_of
 from hasten.data.workers.process_stacks import ask as ask
 from hasten.data.workers.process_stacks import signal_to_ask_by as signal_to_ask_by
-from hasten.data.workers.worker_faults import Answer, threads_of
 from hasten.training.failures.user_code import is_users, short
 
 _SILENT = {

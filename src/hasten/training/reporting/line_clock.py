@@ -1,4 +1,4 @@
-"""The rates that a log line tells."""
+"""The rates of a log line."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ class LineClock:
         self.restart()
 
     def restart(self) -> None:
-        self._since, self._samples, self._wait = time.monotonic(), self._run.samples_seen, self._run.wait_seconds
+        self._since, self._samples, self._wait = (
+            time.monotonic(),
+            self._run.built.batches.samples_seen,
+            self._run.built.batches.wait_seconds,
+        )
 
     def next(self, epoch: int) -> Trained:
         """A line whose loss is still to come."""
-        run, now = self._run, time.monotonic()
+        run, batches, now = self._run, self._run.built.batches, time.monotonic()
         passed = max(now - self._since, 1e-9)
         momenta = run.schedule.momenta()
         line = Trained(
@@ -33,8 +37,8 @@ class LineClock:
             momentum=momenta[0],
             gradient_norm=run.gradient_norm if run.setup.step.read_every <= run.job.log_every else None,
             seconds=now - self._start,
-            samples_per_second=(run.samples_seen - self._samples) * run.grid.data.size / passed,
-            data_wait_share=min((run.wait_seconds - self._wait) / passed, 1.0),
+            samples_per_second=(batches.samples_seen - self._samples) * run.grid.data.size / passed,
+            data_wait_share=min((batches.wait_seconds - self._wait) / passed, 1.0),
             memory_bytes=self._memory(),
             skipped_updates=run.skipped_updates,
         )

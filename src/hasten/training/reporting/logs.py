@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from hasten.checkpoint.files import open_for_append
+from hasten.checkpoint.files import GrowingFile
 from hasten.errors import StorageFailed, Unavailable
 from hasten.facts.events import Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
 
@@ -40,7 +40,7 @@ class JsonLines:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._file = open_for_append(Path(path))
+        self._file = GrowingFile(Path(path))
         self._waiting: list[bytes] = []
         self._refusals = 0
 

@@ -1,7 +1,7 @@
-"""Two values of a configuration, and what differs between them in words.
+"""What differs between two values of a run's configuration, in words.
 
-A mapping of settings is compared by the names that both have, so that a version of torch with one more is no change. A
-model is a list of modules, each with its name, its kind and its settings.
+Settings are compared by the names that both have, so that a new option of another torch version is no change. A model
+is a list of modules, each with its name, its kind and its settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 _CHOICE = {"value", "options", "preserves"}
-DATA = "data"  # begins a digest of data
+DATA = "data"  # the first word of a digest of data
 _DIGESTS = {
     "code": "the job's file has another text",
     "shapes": "other names or sizes of tensors",
@@ -28,7 +28,7 @@ def differs(before: Any, now: Any) -> bool:
 
 
 def difference(before: Any, now: Any) -> str:
-    """From what to what; of settings and of modules only those that differ, the first ones."""
+    """Old value → new value; of settings and modules, the first ones that differ."""
     if _are_settings(before) and _are_settings(now):
         names = _different_names(before, now)
         return _first([f"{name} {difference(before[name], now[name])}" for name in names], shown=3)
@@ -59,7 +59,7 @@ def _different_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def _different_modules(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """One that is there, and one that is not, where one has more of them."""
+    """Pairs that differ; None stands for a module that only the other has."""
     return [pair for pair in zip_longest(before, now) if None in pair or not _same_module(*pair)]
 
 

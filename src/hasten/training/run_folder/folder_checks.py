@@ -1,30 +1,33 @@
-"""The folder of a run as it is found: a new one, that of a run, or one with other things. Loads no torch, so that what
-cannot be used is told at once."""
+"""Checks of a run's folder before anything slow begins: it is new, or holds a run, or other things. Loads no torch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from hasten.checkpoint.files import check_writable, is_leftover, make_folder, names_in
-from hasten.checkpoint.locks import run_lock
+from hasten.checkpoint.locks.run_lock import NAME
 from hasten.errors import Misconfigured
 from hasten.training.run_folder.folder_names import OF_A_RUN
 
+_RESUME = "resume the run in it: --resume; or name another folder with --run-dir"
+
 
 def make_new(path: Path) -> None:
-    """Make the folder and prove that it can be written to, before anything slow begins.
+    """Make the folder of a new run and check that it can be written to.
 
-    Raises StorageFailed when it cannot, Misconfigured when something is in it already: no run is ever overwritten.
+    Raises StorageFailed when it cannot, Misconfigured when something is in it already: no run is overwritten.
     """
     make_folder(path)
     if names := _lasting(path):
-        raise _taken(path, names)
+        if OF_A_RUN & {*names}:
+            raise Misconfigured("the run folder is not empty", where=str(path), fix=_RESUME)
+        what = f"the run folder is not empty: other things than a run are in it, such as {names[0]}"
+        raise Misconfigured(what, where=str(path), fix="name an empty folder, or a new one, with --run-dir")
     check_writable(path)
 
 
 def reopen(path: Path) -> None:
-    """Look at the folder of a run that goes on, or that ended before it had begun: then it is empty, or not even there,
-    and is made.
+    """Check the folder of a run that is resumed; it may be missing or empty, where the run ended before it had begun.
 
     Raises Misconfigured when something else is in it, StorageFailed when it cannot be written to.
     """
@@ -37,23 +40,11 @@ def reopen(path: Path) -> None:
 
 
 def check_still_empty(path: Path) -> None:
-    """Once its lock is held: another run may have trained into the folder between the look at it and the lock.
-
-    Raises Misconfigured.
-    """
+    """Raises Misconfigured where another run has begun in a new run's folder before this one had locked it."""
     if _lasting(path):
-        fix = "go on with the run that is in it: --resume; or name another one with --run-dir"
-        raise Misconfigured("another run has begun in this folder meanwhile", where=str(path), fix=fix)
+        raise Misconfigured("another run has begun in this folder meanwhile", where=str(path), fix=_RESUME)
 
 
 def _lasting(path: Path) -> list[str]:
-    """What no process has left half made, and no lock is."""
-    return [each for each in names_in(path) if each != run_lock.NAME and not is_leftover(each)]
-
-
-def _taken(path: Path, names: list[str]) -> Misconfigured:
-    if OF_A_RUN & {*names}:
-        fix = "go on with the run that is in it: --resume; or name another one with --run-dir"
-        return Misconfigured("the run folder is not empty", where=str(path), fix=fix)
-    what = f"the run folder is not empty: other things than a run are in it, such as {names[0]}"
-    return Misconfigured(what, where=str(path), fix="name an empty folder with --run-dir, or one that is not there yet")
+    """The names in it, without the lock and unfinished files."""
+    return [each for each in names_in(path) if each != NAME and not is_leftover(each)]

@@ -1,9 +1,8 @@
-"""Whether a launcher has started this run's processes anew: then they go on with it, and nobody has to say so.
+"""Whether a launcher has restarted this run's processes, which then resume without --resume.
 
-It says so itself where it has counted. It does not count a start for which a process of another machine was the reason,
-and one that takes the place of a launcher that is gone knows of none. But what lies in the folder may be another run,
-which the first start was refused for. So it is the age that tells: a run of these launchers is younger than the oldest
-of them, and older than processes that were started again.
+A launcher says so where it has counted. It does not count a restart that another machine caused, and a launcher that
+replaces a dead one knows of none. A run that another command began in the folder must not be resumed. So ages decide: a
+run of these launchers is younger than the oldest of them, and older than processes that were restarted.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ from hasten.parallel.launch.process_group import from_the_leader, least, on_any
 from hasten.training.run_folder.folder_names import ASKED
 
 
-def started_anew(run: Callable[[], Path | None]) -> bool:
-    """run: the folder that it would go on in, which the leader is asked for; None where there is none. All ranks call
-    it together: one machine's launcher may know of it alone."""
+def was_restarted(run: Callable[[], Path | None]) -> bool:
+    """Whether to resume. All ranks call it together, as one machine's launcher alone may know.
+
+    run: the folder to resume in, called on the leader; None where there is none.
+    """
     counted = on_any(launched().restarts > 0)
     launchers_began = least(_began(os.getppid()) if COUNTS_STARTS in os.environ else math.inf)
     return from_the_leader(lambda: _is_theirs(run(), launchers_began, counted))
 
 
 def _is_theirs(folder: Path | None, launchers_began: float, counted: bool) -> bool:
-    """Where there is nothing yet, what begins there now is their run."""
+    """A run that begins in an empty folder is theirs."""
     asked = None if folder is None else folder / ASKED
     if asked is None or not asked.exists() or launchers_began == math.inf:
         return counted
@@ -40,5 +41,5 @@ def _is_theirs(folder: Path | None, launchers_began: float, counted: bool) -> bo
 def _began(pid: int) -> float:
     try:
         return psutil.Process(pid).create_time()
-    except psutil.Error:  # it is gone, or nobody may ask
+    except psutil.Error:  # it has ended, or may not be looked at
         return math.inf

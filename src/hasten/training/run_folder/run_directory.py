@@ -1,4 +1,4 @@
-"""The folder of one run: what was planned, where it ran, what was measured, and the weights.
+"""The folder of one run: its request, plan, environment, log, checkpoints and final weights.
 
 asked.json · plan.toml · environment.json · metrics.jsonl · checkpoints/ · model.safetensors
 and initial_weights.json, where the run began with the weights of a file
@@ -30,7 +30,7 @@ from hasten.facts.saving import Saving
 from hasten.training.reporting.logs import JsonLines
 from hasten.training.run_folder import folder_checks
 from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, has_begun
-from hasten.training.run_folder.run_request import Asked, asked_in
+from hasten.training.run_folder.run_request import RunRequest, asked_in
 from hasten.training.weights.tensor_file import as_file
 
 
@@ -46,13 +46,15 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> RunFolder:
-        """That of a run that goes on; or an empty one, as a scheduler that begins a job again with the command of the
-        first time finds it. Raises as folder_checks.reopen does."""
+        """That of a run to resume, or an empty one, as a scheduler finds it that repeats the first command.
+
+        Raises as folder_checks.reopen does.
+        """
         folder_checks.reopen(path)
         return cls(path)
 
     def clean(self) -> None:
-        """Remove the files that a killed process has left half written. Raises StorageFailed."""
+        """Remove unfinished files of a killed process. Raises StorageFailed."""
         for name in filter(is_leftover, names_in(self.path)):
             remove_file(self.path / name)
 
@@ -61,30 +63,33 @@ class RunFolder:
         return Store(self.path / CHECKPOINTS)
 
     def plan(self) -> Plan | None:
-        """That the run began with; None for one that ended before it was written."""
+        """That the run began with; None for a run that ended before it was written."""
         path = self.path / PLAN
         return read_plan(path) if path.exists() else None
 
-    def asked(self) -> tuple[Asked, tuple[str, ...]]:
-        """How the run was asked for. Where it does not say, every checkpoint stays, and else defaults hold; then also
-        what is to be known of that."""
+    def asked(self) -> tuple[RunRequest, tuple[str, ...]]:
+        """How the run was requested, and notices. Unrecorded, defaults hold and no checkpoint is removed."""
         try:
             found = asked_in(self.path)
             why = f"{self.path / ASKED} is missing"
         except StorageFailed as error:
             found, why = None, f"{error.where}: {error.what}"
         if found is not None or not has_begun(self.path):
-            return found or Asked(), ()
+            return found or RunRequest(), ()
         lost = (
-            f"how the run was asked for is not known, so defaults hold, and every checkpoint stays until --keep-every "
-            f"says which: {why}"
+            f"how the run was requested is not known, so defaults hold, and no checkpoint is removed until "
+            f"--keep-every says which: {why}"
         )
-        return Asked(saving=Saving(keep_every=1)), (lost,)
+        return RunRequest(saving=Saving(keep_every=1)), (lost,)
 
     def check_space(self, weights_bytes: int, saving: Saving) -> None:
-        """Raises StorageFailed when not even the weights of the checkpoints that are yet to come would fit on the disk.
-        What an optimizer keeps, usually one to two times as much, is not known yet."""
-        many = max(saving.keep_last + 1 - len(self.store.found()), 1)  # a new one is whole before an old one goes
+        """Raises StorageFailed when not even the weights of the coming checkpoints would fit on the disk.
+
+        The optimizer's state, usually one to two times as much, is not known yet.
+        """
+        many = max(
+            saving.keep_last + 1 - len(self.store.found()), 1
+        )  # a new one is verified before an old one is removed
         needed = weights_bytes * many
         free = shutil.disk_usage(self.path).free
         if free < needed:
@@ -101,8 +106,8 @@ class RunFolder:
         write_atomically(self.path / "environment.json", text.encode())
 
     def metrics(self, length: int = 0) -> tuple[JsonLines, str | None]:
-        """The log, brought back to the length in bytes that a checkpoint knows; and what is lost of it, in words, which
-        it tells from there on. Raises StorageFailed."""
+        """The log, cut to the length in bytes that a checkpoint records; and what is missing of it, in words, which is
+        logged too. Raises StorageFailed."""
         path = self.path / METRICS
         missing = cut_file(path, length)
         log = JsonLines(path)
@@ -119,7 +124,7 @@ class RunFolder:
 
 
 def environment(machine: Machine) -> dict[str, Any]:
-    """What a result may depend on, by allow-list: no host name, no path, no environment variable."""
+    """What a result may depend on, by an allow-list: no host name, no path, no environment variable."""
     facts = asdict(machine) | {"processor_features": sorted(machine.processor_features)}
     packages = ("hasten", "torch", "numpy", "torchmetrics")
     return {

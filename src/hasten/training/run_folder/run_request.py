@@ -1,7 +1,6 @@
-"""How a run was asked for, as its folder tells it: so that it goes on as it was begun when nothing is said again.
+"""How a run was requested, in asked.json of its folder, so that it can be resumed without repeating the options.
 
-What was trained, the checkpoints say. But a wrong number here would remove checkpoints that were to stay: so the file
-is sealed, and each value is looked at before it is believed.
+A wrong number here could remove checkpoints: so the file is sealed, and each value is checked.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hasten.checkpoint.digests import read_digested
 from hasten.checkpoint.files import write_atomically
 from hasten.checkpoint.sealed_json import sealed, unsealed
 from hasten.errors import Damaged, Misconfigured
+from hasten.facts.record_reading import read_record
 from hasten.facts.saving import Saving
 from hasten.training.run_folder.folder_names import ASKED
 
@@ -28,12 +28,12 @@ _LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class RunRequest:
     """
-    name: of the job; "" where nobody gave one.
-    changes: the fields of the job that were replaced on the command line, of those in CHANGES.
-    saving: when checkpoints are saved, and which stay.
-    tensorboard: whether TensorBoard events were to be written too.
+    name: of the job; "" without one.
+    changes: the fields of the job that the command line replaced, of those in CHANGES.
+    saving: when checkpoints are saved, and which are retained.
+    tensorboard: whether TensorBoard events are written too.
     """
 
     name: str = ""
@@ -43,7 +43,7 @@ class Asked:
 
     @property
     def options(self) -> dict[str, str]:
-        """Of `hasten train`, each with its value, "" for none; those with their defaults are left out."""
+        """The options of `hasten train` that differ from their defaults, each with its value or ""."""
         saving, plain = self.saving, Saving()
         found = {f"--{name.replace('_', '-')}": str(value) for name, value in self.changes.items()}
         if saving.every_steps is not None:
@@ -55,7 +55,7 @@ class Asked:
             "--keep-every": (saving.keep_every, None),
             "--grace": (saving.grace_seconds, plain.grace_seconds),
         }
-        found |= {option: str(value) for option, (value, default) in given.items() if value not in (None, default)}
+        found |= {option: f"{value:.15g}" for option, (value, default) in given.items() if value not in (None, default)}
         return found | ({"--tensorboard": ""} if self.tensorboard else {})
 
     def write(self, folder: Path) -> None:
@@ -65,10 +65,10 @@ class Asked:
         write_atomically(folder / ASKED, sealed(told))
 
 
-def asked_in(folder: Path) -> Asked | None:
-    """How the run in this folder was asked for; None where it does not say, as that of an older hasten.
+def asked_in(folder: Path) -> RunRequest | None:
+    """How the run in this folder was requested; None where that is not recorded.
 
-    Raises Damaged for a file that was changed, or that another hasten wrote; StorageFailed for one that cannot be read.
+    Raises Damaged for a file that was changed, or of another schema; StorageFailed for one that cannot be read.
     """
     if not (folder / ASKED).exists():
         return None
@@ -81,22 +81,14 @@ def asked_in(folder: Path) -> Asked | None:
         raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
 
 
-def _checked(found: Mapping[str, Any]) -> Asked:
-    """A seal can be forged, so a value is believed for its form. Raises KeyError, ValueError or Misconfigured."""
-    changes, saving = found["changes"], found["saving"]
-    right = (
-        found.keys() == {"schema", *(each.name for each in fields(Asked))},
-        type(found["schema"]) is int and found["schema"] == SCHEMA,
-        _is_text(found["name"]),
-        isinstance(changes, dict) and all(_is_change(*each) for each in cast("dict[str, Any]", changes).items()),
-        isinstance(saving, dict) and {*saving} == {each.name for each in fields(Saving)},
-        type(found["tensorboard"]) is bool,
-    )
-    if not all(right):
+def _checked(found: Mapping[str, Any]) -> RunRequest:
+    """A seal can be forged, so each value is checked. Raises KeyError, ValueError or Misconfigured."""
+    if type(found["schema"]) is not int or found["schema"] != SCHEMA:
         raise ValueError
-    if type(saving["keep_best"]) is not bool or not all(map(_is_number_or_none, saving.values())):
+    request: RunRequest = read_record(RunRequest, {name: each for name, each in found.items() if name != "schema"})
+    if not _is_text(request.name) or not all(_is_change(*each) for each in request.changes.items()):
         raise ValueError
-    return Asked(name=found["name"], changes=changes, saving=Saving(**saving), tensorboard=found["tensorboard"])
+    return request
 
 
 def _is_change(name: str, value: Any) -> bool:
@@ -107,7 +99,3 @@ def _is_change(name: str, value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST_TEXT
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and value < _LARGEST_NUMBER)

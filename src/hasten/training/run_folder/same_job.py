@@ -13,24 +13,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.sources.job_data import Source
 from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
+from hasten.parallel.collectives import gather_over_ranks
 from hasten.parallel.launch.failure_store import last_words
-from hasten.parallel.replicate.replicated import gather_over_ranks
 from hasten.training.failures.as_failure import cause_of
+from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.setup.apply_plan import Planned
 from hasten.training.setup.configuration import FIELDS, plain
 from hasten.training.setup.settings import optimizer_settings
-
-if TYPE_CHECKING:
-    from hasten.training.run import Run
 
 _SHOWN = 3  # fields that differ, and values of each of them
 _RANKS_SHOWN = 4
@@ -84,15 +84,17 @@ def facts_of_built(
     return facts | {f"buffer {name}": _kind(each) for name, each in model.named_buffers()}
 
 
-def facts_of_training(run: Run) -> dict[str, Any]:
-    """Of a run whose optimizers and schedule are made and have not moved."""
+def facts_of_training(
+    optimizers: Sequence[Optimizer], schedule: RateSchedule, loader: TrainLoader, total_steps: int | None
+) -> dict[str, Any]:
+    """Of optimizers and a schedule that have not stepped."""
     facts: dict[str, Any] = {
-        "steps of an epoch": run.loader.steps_per_epoch,
-        "planned steps": run.total_steps,
-        "microbatch": run.microbatch_size,
-        "schedule": run.schedule.kinds,
+        "steps of an epoch": loader.steps_per_epoch,
+        "planned steps": total_steps,
+        "microbatch": loader.microbatch_size,
+        "schedule": schedule.kinds,
     }
-    for number, optimizer in enumerate(run.optimizers):
+    for number, optimizer in enumerate(optimizers):
         name = f"optimizer {number}" if number else "optimizer"
         facts[name] = type(optimizer).__name__
         facts[f"{name}: parameters of each group"] = [len(group["params"]) for group in optimizer.param_groups]

@@ -1,6 +1,6 @@
-"""A run that is kept: when its loop saves, how it ends when it is asked to, and where it goes on.
+"""When a run's loop saves, how the run ends when it is asked to, and where it resumes.
 
-The loop calls in between two optimizer steps; here it is decided whether anything is saved then, and why.
+The loop calls Checkpointing between two optimizer steps, which decides whether anything is saved then, and why.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
-from hasten.training.saving.no_saver import NoSaver
+from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.saver import Saver, State
-from hasten.training.saving.sharded_saver import PartSaver
 from hasten.training.wishes import Own, Shared
 
 if TYPE_CHECKING:
@@ -27,8 +26,10 @@ Trees = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where a run goes on: at a step, with the states of its checkpoint by name; None where it has saved none, and
-    begins anew."""
+    """Where a run resumes.
+
+    states: of the checkpoint, by name; None where the run has none, and begins again.
+    """
 
     step: int
     checkpoint: Path | None
@@ -41,17 +42,22 @@ class Origin:
 
     @property
     def log_bytes(self) -> int:
-        """How long the run's log was then."""
+        """The length of the run's log at the checkpoint."""
         return self.states["log"]["bytes"] if self.states is not None else 0
 
 
-class Keeping:
-    """wishes: when to save and to stop. log_bytes: how long the run's log is by now. tell: receives Noticed. stop: None
-    where no signal is heeded."""
+class Checkpointing:
+    """
+    origin: where the run resumes; None for a run that begins.
+    stop: None where no signal is handled.
+    wishes: of all ranks, to save and to stop.
+    log_bytes: the length of the run's log now.
+    tell: receives Noticed.
+    """
 
     def __init__(
         self,
-        saver: Saver | NoSaver | PartSaver,
+        saver: Saver | FollowerSaver,
         *,
         origin: Origin | None,
         stop: StopRequest | None,
@@ -62,14 +68,16 @@ class Keeping:
     ) -> None:
         self.origin = origin
         self._saver, self._stop, self._wishes, self._configuration = saver, stop, wishes, configuration
-        self._saves, self._stops = False, 0  # as the wishes are, after the last step
+        self._saves, self._stops = False, 0  # what was decided after the last step
         self._log_bytes, self._tell = log_bytes, tell
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
-        """Asked after every step, so it does next to nothing. Raises StorageFailed at the third failure in a row."""
-        if self._saver.has_news:
-            self._saver.poll()
+        """Whether after_step has work to do. Cheap, as it is called at every step.
+
+        Raises StorageFailed at the third failure in a row.
+        """
+        self._saver.poll()
         self._saves, self._stops = self._wishes.after(step)
         return self._saves or self._stops > 0
 
@@ -91,22 +99,24 @@ class Keeping:
             self._save(self._saver.save_now, "the end of the run", run, trees)
 
     def check_stop(self) -> None:
-        """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end; of several ranks
-        all end the evaluation first, as each has its own share of the batches."""
+        """Called between batches of an evaluation. Raises KeyboardInterrupt when a signal asked for the end.
+
+        Several ranks finish the evaluation first, as each has its own share of the batches.
+        """
         if self._wishes.alone and self._wishes.stopping:
             raise interrupt(self._wishes.stopping)
 
     def stop_in_evaluation(self, interrupted: KeyboardInterrupt, run: Run, trees: Trees) -> None:
-        """The evaluation is given up, and made again when the run goes on. Raises KeyboardInterrupt."""
+        """Save and end; the evaluation is repeated when the run is resumed. Raises KeyboardInterrupt."""
         if self._wishes.alone and self._stop is not None and not self._stop.twice:
             self._save_and_end(run, trees)
         raise interrupted
 
     def save_after(self, error: BaseException, run: Run, trees: Trees) -> None:
-        """Save the last completed step, before `error` ends the run; it stays the one that is told. Of several ranks
-        the others are elsewhere: the last checkpoint stands.
+        """Save the last completed step before `error` ends the run.
 
-        Raises KeyboardInterrupt where a signal asked for the end, which may be what has killed a loader worker.
+        Of several ranks nothing is saved, as the others may be anywhere: their last checkpoint stands. Raises
+        KeyboardInterrupt where a signal asked for the end, which may have killed a loader worker and so caused `error`.
         """
         if isinstance(error, KeyboardInterrupt):
             return
@@ -114,14 +124,14 @@ class Keeping:
             self._saver.settle()
             if isinstance(error, NonFinite | StorageFailed) or not self._wishes.alone:
                 return
-            if not run.back_to_window_start():
-                error.add_note(f"step {run.steps} is not saved: not all that the failed step has moved can be put back")
+            if not run.built.windows.restore():
+                error.add_note(f"step {run.steps} is not saved: the failed step cannot be undone completely")
                 return
             if self._wishes.stopping:
                 self._save_and_end(run, trees)
             if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
                 self._save(self._saver.save_now, f"before {type(error).__name__}", run, trees)
-        except Exception as second:  # of a disk, or of a device that answers nothing any more
+        except Exception as second:  # of a disk, or of a device that does not answer any more
             what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
             error.add_note(f"the last completed step could not be saved: {what}")
 
@@ -129,20 +139,20 @@ class Keeping:
         self._saver.settle()
         left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
         if self._wishes.anywhere(left is not None and needed > left):
-            why = f"the last took {needed:.1f} s, and {max(left or 0, 0):.1f} s are left of the time of grace"
-            self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
+            why = f"the last save took {needed:.1f} s, and {max(left or 0, 0):.1f} s of the grace period are left"
+            self._tell(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it stands"))
         elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
             self._save(self._saver.save_now, "asked to end", run, trees)
-        self._wishes.meet()  # a launcher ends whoever still writes as soon as one is gone
+        self._wishes.meet()  # a launcher kills ranks that still write as soon as one has ended
         raise interrupt(self._wishes.stopping or self._stops)
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
         since = self._saver.now()
-        found = trees()  # which sends the lines that wait for their loss
+        found = trees()  # which also logs the lines that wait for their loss
         self._last = run.steps
         try:
             found["log"]["bytes"] = self._log_bytes()
-        except StorageFailed as error:  # lines wait for the disk, which has no more room for a checkpoint either
+        except StorageFailed as error:  # lines wait for the disk, which has no space for a checkpoint either
             self._saver.refused(run.steps, error)
             return
         found["configuration"] = dict(self._configuration)

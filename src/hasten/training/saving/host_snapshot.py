@@ -1,7 +1,7 @@
-"""A copy of a state in the host's memory, so that it can be written while the training goes on.
+"""A copy of a state in the host's memory, so that it can be written while training continues.
 
-The buffers are kept from one checkpoint to the next: memory that is new to a process costs several times the copy.
-Where the machine lacks the memory for a copy, there is none, and the training waits until all is written.
+The buffers are reused for the next checkpoint: memory that is new to a process costs several times the copy. Where the
+machine lacks memory for a copy, there is none, and training waits until everything is written.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from hasten.facts.machine import free_memory
-from hasten.training.state.forms import have_same_form
+from hasten.training.state.tensor_forms import have_same_form
 
-_SPARE = 1.25  # of the copy's size, that must be free: what else the training needs is not known
+_SPARE = 1.25  # times the copy's size must be free: what else training will need is not known
 
 
 class Snapshots:
-    """of() gives the copy, which holds until of() is called again."""
+    """of() returns the copy, which is valid until of() is called again."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        """The tensors by name, on the host; None where there is no room for them."""
+        """The tensors by name, on the host; None where there is no memory for them."""
         if not self._fits(tensors):
             self._buffers = {}
             return None
@@ -40,8 +40,8 @@ class Snapshots:
         return new == 0 or new * _SPARE < free_memory()
 
     def _has(self, name: str, tensor: Tensor) -> bool:
-        kept = self._buffers.get(name)
-        return kept is not None and have_same_form(kept, tensor)
+        buffer = self._buffers.get(name)
+        return buffer is not None and have_same_form(buffer, tensor)
 
     def _buffer(self, name: str, tensor: Tensor) -> Tensor:
         if self._has(name, tensor):
@@ -50,5 +50,5 @@ class Snapshots:
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those that lie elsewhere copied, the others themselves: to be written before anything moves them."""
+    """The tensors on the CPU; those that are there already are not copied, and must be written before they change."""
     return {name: tensor.to("cpu") for name, tensor in tensors.items()}

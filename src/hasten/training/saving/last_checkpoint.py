@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is the newest, for whoever has to say what it leaves."""
+"""The newest checkpoint of a run, for the message that a run ends with."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hasten.facts.formatting import printable
 
 
 class LastSaved:
-    """A receiver that knows the newest checkpoint of a run. began: whether it has come to train."""
+    """A receiver that knows the newest checkpoint of a run. began: whether the run has begun to train."""
 
     def __init__(self) -> None:
         self.began = False
-        self._newest = 0, ""  # one value: another thread may ask
+        self._newest = 0, ""  # one value, as another thread may read it
 
     def log(self, event: Event) -> None:
         self.began |= isinstance(event, Started | Resumed)
@@ -27,22 +27,19 @@ class LastSaved:
     def close(self) -> None:
         """Nothing to close."""
 
-    @property
-    def told(self) -> str:
-        step, path = self._newest
-        return f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"
-
     def told_of(self, found: Callable[[], list[Checkpoint]]) -> str:
-        """The same, where the run ended or hangs before it could tell what was saved last."""
+        """The newest checkpoint in words. found: lists the folder, which may hold one that was not reported yet."""
+        step, path = self._newest
+        told = f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"
         try:
             newest = next(iter(found()), None)
         except StorageFailed:
-            return self.told
-        if newest is None or newest.step <= self._newest[0]:
-            return self.told
+            return told
+        if newest is None or newest.step <= step:
+            return told
         return f"step {newest.step:,} is saved in {newest.path}"
 
 
 def what_is_left(saved: str, way_on: str) -> str:
-    """What a run that ended too soon leaves, and the command that goes on with it."""
-    return printable(f"{saved}; go on with  {way_on}")
+    """What a run that ended early leaves, and the command that resumes it."""
+    return printable(f"{saved}; resume with  {way_on}")

@@ -1,7 +1,8 @@
-"""A run that is kept in a folder: its plan, its log, its checkpoints while it trains, and its weights at the end.
+"""A run with a folder: its plan, its log, its checkpoints while it trains, and its weights at the end.
 
-Whoever holds the folder's lock has it to itself. But a folder can be moved or removed, and then the next run begin
-under its name: so before anything is written there, it is looked whether the lock in its place is still the one held.
+The leading rank holds the folder's lock. But a folder can be moved or removed, and another run can begin under its
+name: so before anything is written, the lock in the folder is compared with the one that is held. Other ranks save the
+parts that they hold, and stop and resume with the leader.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from hasten.facts.saving import Saving
 from hasten.parallel.launch.agreement import Agreement
 from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
-from hasten.training.over_ranks import holds_parts
 from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
 from hasten.training.run_folder.run_directory import RunFolder
-from hasten.training.run_folder.run_request import Asked
-from hasten.training.saving.checkpointing import Keeping, Origin
+from hasten.training.run_folder.run_request import RunRequest
+from hasten.training.saving.checkpointing import Checkpointing, Origin
+from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
 from hasten.training.saving.saver import Saver
 from hasten.training.setup.configuration import configuration_of, in_force
@@ -34,19 +35,19 @@ from hasten.training.wishes import Own, Shared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptRun:
+class SavedRun:
     """
-    lock: of the folder, which is held.
-    found: in the folder, to go on from; None for a run that begins.
-    asked: how the run was asked for, which the folder remembers.
-    way_on: the command, or the call, that goes on with the run once it has ended.
-    say: tells a person at once that a signal was heeded.
+    lock: of the folder, held.
+    found: in the folder, to resume from; None for a run that begins.
+    asked: how the run was requested, which is recorded in the folder.
+    way_on: the command, or the call, that resumes the run once it has ended.
+    say: prints at once that a signal was received.
     """
 
     folder: RunFolder
     lock: RunLock
     found: Recovered | None
-    asked: Asked
+    asked: RunRequest
     way_on: str
     say: Callable[[str], None]
 
@@ -55,35 +56,34 @@ class KeptRun:
         return self.asked.saving
 
     def train(self, run: Run, shown: Receiver) -> Result:
-        """Train the run, or go on with it. shown: receives its events, and stays open.
+        """Begin the run, or resume it. shown: receives its events, and stays open.
 
-        Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
+        Raises as train_run does, and StorageFailed, also when the folder is no longer the run's own.
         """
-        agreement = Agreement() if run.ranks.many else None  # before anything is refused: the others wait in it
-        exchange = Exchange(run.ranks) if holds_parts(run) else None
-        configuration = configuration_of(run)  # now, as a state that goes on brings moved rates
+        agreement, exchange = _between_ranks(run)
+        configuration = configuration_of(run)  # now, as a resumed state brings changed rates
         origin = self.found.given_to(run, configuration) if self.found is not None else None
         if origin is not None and origin.states is not None:
             configuration = in_force(origin.states["configuration"], configuration)
-        self.lock.check()  # to build a run can take minutes
+        self.lock.check()  # building a run can take minutes
         self.asked.write(self.folder.path)
         lines, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
         if origin is not None and lost is not None:
             origin = replace(origin, notices=(*origin.notices, lost))
         last = LastSaved()
         with closing(_Log(self.lock, lines)) as log:
-            outward = Several([log, last, shown])  # in this order no line is lost, whatever a receiver raises
+            outward = Several([log, last, shown])  # in this order no line is lost when a receiver raises
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
             self.folder.describe(run.built.plan, run.setup.machine)
-            with self._keeping(run, origin, configuration, agreement, exchange, log, last, outward) as keeping:
-                result = train_run(run, outward, keeping)
+            with self._checkpointing(run, origin, configuration, agreement, exchange, log, last, outward) as keeps:
+                result = train_run(run, outward, keeps)
                 self.lock.check()
                 weights = self.folder.save_weights(result.weights)
                 outward.log(finished(result, weights))
         return result
 
     @contextmanager
-    def _keeping(
+    def _checkpointing(
         self,
         run: Run,
         origin: Origin | None,
@@ -93,9 +93,9 @@ class KeptRun:
         log: _Log,
         last: LastSaved,
         outward: Receiver,
-    ) -> Iterator[Keeping]:
+    ) -> Iterator[Checkpointing]:
         named = self.folder.store.folder
-        store = Store(named.absolute())  # the thread that writes must not follow where the job goes
+        store = Store(named.absolute())  # the writing thread must not follow a job that changes the directory
         damaged = {each.path.name for each in self.found.damaged} if self.found is not None else set[str]()
         saver = Saver(
             store,
@@ -103,7 +103,7 @@ class KeptRun:
             outward.log,
             before_write=log.force,
             before_removal=self.lock.check,
-            together=exchange,
+            exchange=exchange,
             shares_processor=run.device.type == "cpu",
             world_size=run.ranks.size,
             damaged=[each for each in store.found() if each.path.name in damaged],
@@ -114,7 +114,7 @@ class KeptRun:
             return what_is_left(last.told_of(self.folder.store.found), self.way_on)
 
         with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
-            yield Keeping(
+            yield Checkpointing(
                 saver,
                 origin=origin,
                 stop=stop,
@@ -125,8 +125,47 @@ class KeptRun:
             )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FollowerRun:
+    """The same run on a rank that does not lead. found: what the leader resumes from; None for a run that begins."""
+
+    found: Recovered | None
+    saving: Saving
+    say: Callable[[str], None]
+
+    def train(self, run: Run, shown: Receiver) -> Result:
+        """As SavedRun.train, which the leader calls at the same time."""
+        agreement, exchange = _between_ranks(run)
+        assert agreement is not None
+        configuration = configuration_of(run)
+        origin = self.found.given_to(run, configuration) if self.found is not None else None
+        saver = FollowerSaver(exchange, shares_processor=run.device.type == "cpu")
+
+        def left() -> str:
+            return "the first rank says what is left"
+
+        with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
+            keeps = Checkpointing(
+                saver,
+                origin=origin,
+                stop=stop,
+                wishes=Shared(agreement, saver, stop, self.saving.every_steps),
+                configuration=configuration,
+                log_bytes=lambda: 0,
+                tell=shown.log,
+            )
+            return train_run(run, shown, keeps)
+
+
+def _between_ranks(run: Run) -> tuple[Agreement | None, Exchange | None]:
+    """How the ranks agree, and how they save together; None where that is not needed. Made before anything can be
+    refused on one rank alone, as all ranks make them together."""
+    agreement = Agreement() if run.ranks.many else None
+    return agreement, Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
+
+
 class _Log:
-    """The log in a run's folder, as long as that is the run's own; StorageFailed from then on."""
+    """The log in a run's folder. Raises StorageFailed once the folder is no longer the run's own."""
 
     def __init__(self, lock: RunLock, lines: JsonLines) -> None:
         self._lock, self._lines = lock, lines
@@ -145,7 +184,7 @@ class _Log:
 
 
 def finished(result: Result, weights: Path | None) -> Finished:
-    """weights: the file that has them; None where none was written."""
+    """weights: the file that holds them; None where none was written."""
     return Finished(
         reason=result.reason,
         steps=result.steps,

@@ -14,13 +14,16 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.errors import JobError
+from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
+from hasten.parallel.sharding import Sharding
 from hasten.techniques.common.job_optimizers import make_optimizers, parameters_given
 from hasten.techniques.fused_optimizer import Implementation, refusals, with_implementation
 from hasten.techniques.learning_rate import set_learning_rate
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.state.optimizer_modes import with_modes
+
+_WHOLE_MATRICES = frozenset({"Adafactor", "LBFGS", "Muon", "Shampoo", "SOAP"})
 
 
 def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> list[Optimizer]:
@@ -50,6 +53,14 @@ def left_out(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[str]:
     """The names of the trainable parameters that no optimizer holds."""
     held = {id(parameter) for parameter in _held(optimizers)}
     return [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in held]
+
+
+def check_optimizers(optimizers: Sequence[Optimizer], sharding: Sharding) -> None:
+    """Raises Misconfigured for an optimizer that computes with whole matrices, where ranks hold shares of them."""
+    for optimizer in optimizers if sharding.splits else ():
+        if type(optimizer).__name__ in _WHOLE_MATRICES:
+            what = f"{type(optimizer).__name__} computes with whole matrices, and each process has a share of them"
+            raise Misconfigured(what, where="tensor", fix="take another optimizer, or leave `tensor` out of the plan")
 
 
 def _refuse_closures(optimizer: Optimizer) -> None:

@@ -1,7 +1,6 @@
-"""From a job and a plan to a Setup: the job made concrete, every choice applied in the order of its stage.
+"""From a job and a plan to a Setup: model and data built, every choice applied in the order of its stage.
 
-Nothing here trains. Choices about the process come first of all; the model stays on the host until every choice is
-applied.
+Nothing here trains. Process-wide settings come first of all; the model stays on the host until every choice is applied.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.cache.cached_source import Watcher, stored
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.order.randomness import seed_everything, undisturbed
@@ -32,8 +31,8 @@ from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
 from hasten.facts.ranks import launched
-from hasten.parallel.replicate.replicated import present_ranks
-from hasten.parallel.shard.meta_init import made_by_the_first
+from hasten.parallel.collectives import present_ranks
+from hasten.parallel.shard.meta_init import built_by_first
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
@@ -45,12 +44,12 @@ _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
+class PreparedJob:
     """A Setup with the plan applied, the data it will read, and what identifies them.
 
-    plan: as it was obeyed, so that every choice says what it claims to preserve.
+    plan: as it was applied, so that every choice says what it claims to preserve.
     declared: the state that the job declares.
-    data: digests of the job's data as it was built, of "train" and, where there is any, of "valid".
+    data: digests of the job's data, of "train" and, where there is any, of "valid".
     """
 
     setup: Setup
@@ -64,23 +63,23 @@ class Built:
     proven_on: ProvenOn
 
 
-def build(
+def prepare_job(
     job: Job,
     plan: Plan,
     enter: Callable[[ProcessOptions], list[str]],
     *,
     name: str = "",
     watcher: Watcher | None = None,
-) -> Built:
-    """Make the job concrete and apply the plan.
+) -> PreparedJob:
+    """Build the job's model and data and apply the plan.
 
-    enter: puts the plan's process-wide settings into force and returns what could not be set. It is called before the
-        job's own code runs, because compute threads keep the mode in which they were started.
-    watcher: is told while a cache is built, which can take minutes; None leaves it to the notices.
+    enter: applies the plan's process-wide settings and returns what could not be set. It is called before the job's own
+        code runs, because compute threads keep the mode in which they were started.
+    watcher: receives progress while a cache is built, which can take minutes; None leaves it to the notices.
 
-    Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
+    Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, invalid or in conflict.
     """
-    _refuse_lonely_ranks()
+    _refuse_ranks_without_group()
     ordered, machine = in_order(plan), read_machine()
     setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
@@ -95,22 +94,20 @@ def build(
     data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
     check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
-    # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
-    held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
-    setup.draw_sample = draw = cache(lambda: _first_batch(held, ordered, train))
+    setup.draw_sample = partial(_first_batch, planned=ordered, train=train)
     setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
     fingerprint = _fingerprint(name, setup.model, batch_size, train)
     proven_on = _present(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
-    draw.cache_clear()
+    setup.sampled = None  # a later look reads it again
     watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
     declared = declared_by(job)
     check_made_of_loss(declared.modules)
-    return Built(
+    return PreparedJob(
         setup=setup,
         plan=with_claims(plan, claims),
-        train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
+        train=stored(train, setup.loader, setup.device, machine, watcher),
         valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
         batch_size=setup.batch_size,
         declared=declared,
@@ -121,8 +118,8 @@ def build(
 
 
 def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
-    """Of train and of valid, which know whether they read the model. A function that makes them draws the same numbers
-    on every rank and whatever Job.seed is, as the job's file does."""
+    """train and valid, with whether they read the model. A function that returns them draws the same numbers on every
+    rank and with any Job.seed, as the job's file does."""
     with undisturbed():
         seed_everything(0)
         train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
@@ -135,13 +132,13 @@ def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
 def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
     """The evaluation's data as the plan wants the training's kept; as it is, with a notice, where that does not fit."""
     try:
-        return kept(valid, setup.loader, setup.device, setup.machine, watcher)
+        return stored(valid, setup.loader, setup.device, setup.machine, watcher)
     except OutOfMemory as error:
         setup.notices.append(f"valid is not held in memory: {error.what}")
         return valid
 
 
-def _refuse_lonely_ranks() -> None:
+def _refuse_ranks_without_group() -> None:
     """Processes that a launcher started as one run must not each train the whole of it."""
     started = 1 if present_ranks().many else launched().all.size
     if started > 1:
@@ -169,7 +166,7 @@ def device_of(job: Job, machine: Machine) -> torch.device:
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """With one seed for all, dropout would leave out the same of every rank's samples."""
+    """Each rank draws other dropout masks."""
     return seed if rank == 0 else int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -180,7 +177,7 @@ def _made_model(job: Job, planned: Sequence[Planned], device: torch.device) -> n
     if once and measured is not None and measured.choice.value == "measured":
         what = "meta leaves processes without the weights that blocks are measured with"
         raise PlanError(what, where=measured.place, fix='write "blocks", "alternate" or a list of modules')
-    model = check_made(made_by_the_first(job.model, present_ranks(), device) if once else job.model())
+    model = check_made(built_by_first(job.model, present_ranks(), device) if once else job.model())
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
     if model in _HANDED_OUT:
@@ -216,7 +213,7 @@ def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any
 
 
 def _parts_of(batch_size: int, planned: Sequence[Planned]) -> int:
-    """In how many parts the training reads a global batch, by a plan whose values may still make no sense."""
+    """In how many microbatches the training reads a global batch, by a plan whose values may still be invalid."""
     parts = present_ranks().size
     for choice in (item.choice for item in planned):
         if isinstance(choice.value, int) and choice.value > 0:

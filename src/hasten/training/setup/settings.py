@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.parallel.own_class import own_class
+from hasten.parallel.sharding import own_class
 from hasten.training.schedule.schedule_checks import parts
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ What is copied has the value that the model has at the evaluation, or where weig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
-from hasten.training.state.forms import have_same_form, is_expanded, place_in_memory
+from hasten.parallel.sharding import Sharding
+from hasten.training.state.sharded_state import own_part
+from hasten.training.state.tensor_forms import have_same_form, is_expanded, place_in_memory
 from hasten.training.step_parts.master_weights import MasterWeights
 
 STATISTICS = ("running_mean", "running_var")
@@ -40,8 +42,11 @@ class WeightAverage:
         masters: MasterWeights,
         kind: ExponentialAverage | EqualAverage,
         total_steps: int | None,
+        sharding: Sharding | None = None,
     ) -> None:
-        """total_steps: of the planned run, in applied updates; None counts an equal average from the first update."""
+        """total_steps: of the planned run, in applied updates; None counts an equal average from the first update.
+        sharding: how this rank holds the parameters."""
+        self._sharding = sharding or Sharding()
         self._parameters = dict(model.named_parameters())
         self._trained = dict(zip(self._parameters, masters.replace(self._parameters.values()), strict=True))
         self._statistics = {
@@ -110,25 +115,19 @@ class WeightAverage:
         self._update_averaged()
         return [self._means[name] for name in self._statistics if name in self._means]
 
-    def state_dict(self, marked: Callable[[Mapping[str, Tensor]], Mapping[str, Any]] = dict) -> dict[str, Any]:
-        """marked: gives what a checkpoint holds of tensors by the names of the model's state."""
-        return {"means": dict(marked(self._means)), "moved": self._moved, "updates": self._updates}
+    def state_dict(self) -> dict[str, Any]:
+        return {"means": self._sharding.marked(self._means), "moved": self._moved, "updates": self._updates}
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], own: Callable[[str, Any, Tensor], Tensor] = lambda name, saved, like: saved
-    ) -> None:
-        """own: gives what this rank holds of a tensor that was saved, as it holds the third argument. The model is as
-        it was when the state was taken.
-
-        Raises ValueError for a mean of what this model does not have.
-        """
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The model must be as it was when the state was taken. Raises ValueError for a mean of a tensor that this
+        model does not have."""
         live = dict[str, Tensor](self._trained) | self._present_statistics()
         means = dict[str, Tensor]()
         for name, saved in state["means"].items():
             if name not in live:
                 raise ValueError(f"it has an average of {name[:200]!r}, which this model does not have")
             means[name] = live[name].detach().clone()
-            means[name].copy_(own(name, saved, live[name]))
+            means[name].copy_(own_part(self._sharding, name, saved, live[name]))
         self._means = means
         self._moved, self._updates = state["moved"], state["updates"]
 

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.order.generator_states import is_generator, seed, set_state, state_of
-from hasten.data.order.randomness import derived
+from hasten.data.order.randomness import derived, generator_state, is_generator, seed_generator, set_generator_state
 from hasten.facts.job import Job
 from hasten.training.state.made_buffers import make_buffers
 
@@ -48,7 +47,10 @@ class DeclaredState:
 
     def state_dict(self) -> dict[str, Any]:
         """It refers to the parts' own tensors: copy it, or write it, before the next step."""
-        return {name: state_of(part) if is_generator(part) else part.state_dict() for name, part in self.parts.items()}
+        return {
+            name: generator_state(part) if is_generator(part) else part.state_dict()
+            for name, part in self.parts.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError where other parts were saved, and what the parts' load_state_dict raises."""
@@ -57,7 +59,7 @@ class DeclaredState:
             raise ValueError(f"it holds the declared state of {saved[:200]}, and this job declares {here}")
         for name, part in self.parts.items():
             if is_generator(part):
-                set_state(part, state[name])
+                set_generator_state(part, state[name])
                 continue
             if isinstance(part, nn.Module):
                 make_buffers(part, state[name])
@@ -73,16 +75,16 @@ class DeclaredState:
             self.load_state_dict(before)
 
     def generator_states(self) -> list[Any]:
-        return [state_of(each) for each in self._generators]
+        return [generator_state(each) for each in self._generators]
 
     def set_generator_states(self, states: list[Any]) -> None:
         for each, state in zip(self._generators, states, strict=True):
-            set_state(each, state)
+            set_generator_state(each, state)
 
     def reseed_generators(self, number: int) -> None:
         """Seed each with another number below 2^64, which follows from this one."""
         for position, each in enumerate(self._generators):
-            seed(each, derived(number, position))
+            seed_generator(each, derived(number, position))
 
 
 def declared_by(job: Job) -> DeclaredState:

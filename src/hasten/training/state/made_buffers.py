@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.training.state.forms import have_same_form, is_expanded
+from hasten.training.state.tensor_forms import have_same_form, is_expanded
 
 
 def make_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:

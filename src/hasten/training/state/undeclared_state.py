@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hasten.data.order.generator_states import is_generator, state_of
+from hasten.data.order.randomness import generator_state, is_generator
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.training.state.declared_state import DeclaredState, is_stateful
@@ -122,7 +122,7 @@ def _fingerprint(value: Any) -> Any:
     if isinstance(value, Tensor):
         return id(value), value.shape, _sum(value)
     if is_generator(value):
-        return repr(state_of(value))
+        return repr(generator_state(value))
     tree = value.state_dict()
     return _fingerprint_of_tree(tree)
 

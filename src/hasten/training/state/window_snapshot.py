@@ -1,4 +1,4 @@
-"""How a window of microbatches began, so that it can be retried, or its step saved, after an exception.
+"""Buffers and declared state at the start of a window, so that it can be retried or undone after an exception.
 
 A forward pass changes buffers, such as batch norm's statistics, and declared state, such as a teacher. Both are copied
 at the start of every window. Random numbers need no copy: each window is seeded by its step. Parameters change only in
@@ -33,7 +33,7 @@ class _Mark:
     declared: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class WindowStart:
+class WindowSnapshot:
     """windows: how many are remembered: 2 where the device decides whether a step applied, as the host learns it during
     the next one."""
 

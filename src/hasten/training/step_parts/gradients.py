@@ -1,7 +1,8 @@
-"""What happens to gradients between the last backward pass and the update, in the only order that is right.
+"""Gradients between the last backward pass and the update: finite check, norm, clipping.
 
-divide by the true count → unscale → finite? → clip. A non-finite value is noticed on the device, in one pass over all
-gradients that needs no host sync: the norm's where it is asked for, else a fused one of its own.
+A non-finite value is found on the device, in one pass over all gradients without a host sync: the norm's pass where a
+norm is needed, else a fused one. Which parameter's gradient it was is asked later, when the device has overwritten it;
+so the largest magnitude of each gradient is stored.
 """
 
 from __future__ import annotations
@@ -107,3 +108,39 @@ def _refuse_sparse(gradients: Sequence[Tensor]) -> None:
             where="clipping",
             fix="build the embedding with sparse=False, or leave clip_norm and clip_value out",
         )
+
+
+Named = Iterable[tuple[str, Tensor]]
+
+
+def gradient_sizes(parameters: Named) -> list[tuple[str, Tensor]]:
+    """The magnitude of the largest element of every parameter's gradient, by name; not finite where one element is not.
+
+    On the device: nothing waits, and the gradients themselves can be forgotten.
+    """
+    present = [(name, dense(parameter.grad)) for name, parameter in parameters if parameter.grad is not None]
+    whole = [(name, gradient) for name, gradient in present if gradient.numel()]  # nothing has no largest element
+    if not whole:
+        return []
+    names, gradients = zip(*whole, strict=True)
+    sizes = torch._foreach_norm(gradients, math.inf)  # pyright: ignore[reportPrivateImportUsage]
+    return list(zip(names, sizes, strict=True))
+
+
+def non_finite_sizes(sizes: Sequence[tuple[str, Tensor]]) -> list[str]:
+    """The names of those that are not finite, in their order. Waits for the device."""
+    if not sizes:
+        return []
+    finite = everywhere(torch.stack([size.isfinite() for _, size in sizes])).tolist()
+    return [name for (name, _), is_finite in zip(sizes, finite, strict=True) if not is_finite]
+
+
+def non_finite_weights(weights: Named) -> list[str]:
+    """The names of those that hold a NaN or an infinity, in their order. Waits for the device.
+
+    A sum is the fastest look at a tensor, and is finite only where every element is. What overflowed it is looked at
+    again.
+    """
+    tensors = dict(weights)
+    suspects = non_finite_sizes([(name, tensor.detach().sum()) for name, tensor in tensors.items()])
+    return [name for name in suspects if not tensors[name].isfinite().all()]

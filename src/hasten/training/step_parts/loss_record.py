@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hasten.facts.ranks import Ranks
-from hasten.parallel.replicate.replicated import sum_over_ranks
+from hasten.parallel.collectives import sum_over_ranks
 from hasten.training.step_parts.losses import Count
 
 

@@ -1,11 +1,11 @@
-"""Which updates applied, and which were skipped because a gradient was not finite.
+"""Which updates were applied, and which were skipped because a gradient was not finite.
 
-Schedule, averages and counters move on applied updates alone. Where the device decides, its answer is copied to the
-host behind the computation and read before the next update: one step late, never waited for, and still in time for
-everything that depends on it.
+Schedule, averages and counters change on applied updates only. Where the device decides, its answer is copied to the
+host behind the computation and read before the next update: one step late, without a wait, and in time for everything
+that depends on it.
 
-A step is skipped, which counts, or refused, which ends the run and does not: the run is then as the step before it left
-it. Putting back what else the step has moved is the business of `Aftermath`.
+A skipped step counts as attempted. A refused step ends the run and does not count: the run is then as the step before
+left it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ TOO_MANY_IN_A_ROW = 40  # loss scaling halves each time: from 65,536 this is far
 _FIX = "look at this step's batch and loss; a lower learning rate or clip_norm=1.0 is the usual remedy"
 
 
-class Aftermath(Protocol):
-    """What follows from a step, by its number from 1 on, whose update did not apply."""
+class Rollback(Protocol):
+    """Restores what a step has changed before its update was found not to apply. step: its number, from 1 on."""
 
     def skipped(self, step: int) -> None:
-        """Training goes on."""
+        """Training continues."""
 
     def refused(self, step: int) -> str:
-        """It does not. Gives in words which samples the step took; empty where that is not known."""
+        """It does not. Returns the samples of the step in words; empty where they are not known."""
         ...
 
 
-class Nothing:
-    """An Aftermath of steps that stand alone."""
+class NoRollback:
+    """For steps without anything to restore."""
 
     def skipped(self, step: int) -> None:
         pass
@@ -48,15 +48,16 @@ class Skips:
     """applied and skipped count updates since the run began."""
 
     def __init__(
-        self, device: torch.device, deferred: bool, after_update: Callable[[], None], aftermath: Aftermath | None = None
+        self, device: torch.device, deferred: bool, after_update: Callable[[], None], rollback: Rollback | None = None
     ) -> None:
+        """deferred: whether the device decides. after_update: called once for each applied update."""
         self.deferred = deferred
         self.applied = 0
         self.skipped = 0
         self.in_a_row = 0
-        self._after_update, self._aftermath = after_update, aftermath or Nothing()
+        self._after_update, self._rollback = after_update, rollback or NoRollback()
         self._answer: Tensor | None = None
-        self._why: Callable[[], str] = str  # of the answer, were it no
+        self._why: Callable[[], str] = str  # the reason, if the answer is 1
         self._scaling = False
         self._copied = torch.cuda.Event() if device.type == "cuda" else None
 
@@ -76,13 +77,13 @@ class Skips:
         self._after_update()
 
     def skip(self, why: Callable[[], str], *, scaling: bool) -> None:
-        """Leave a step out. Under loss scaling that is how the scale is found; without, or without end, the step is
-        refused with the reason that `why` gives: NonFinite."""
+        """Skip a step. Under loss scaling that is how the scale is found; otherwise, or after too many in a row, the
+        step is refused with the reason that `why` gives: NonFinite."""
         step = self.attempted + 1
         if scaling and self.in_a_row + 1 < TOO_MANY_IN_A_ROW:
             self.skipped += 1
             self.in_a_row += 1
-            self._aftermath.skipped(step)
+            self._rollback.skipped(step)
             return
         what, where = why(), f"optimizer step {step}"
         if self.in_a_row:
@@ -90,11 +91,11 @@ class Skips:
                 f"{what}; so it was {self.in_a_row + 1} times in a row",
                 f"{where}, after {self.in_a_row} skipped",
             )
-        samples = self._aftermath.refused(step)
+        samples = self._rollback.refused(step)
         raise NonFinite(what, where=f"{where} ({samples})" if samples else where, fix=_FIX)
 
     def defer(self, non_finite: Tensor, why: Callable[[], str], *, scaling: bool) -> None:
-        """Take the device's answer, 0.0 or 1.0, to be read at the next settle(); with the reason for a 1.0."""
+        """Take the device's answer, 0.0 or 1.0, to be read at the next settle(); and the reason for a 1.0."""
         self._why, self._scaling = why, scaling
         if self._copied is None:
             self._answer = non_finite.clone()  # its owner clears it
@@ -103,7 +104,7 @@ class Skips:
         self._copied.record()
 
     def settle(self) -> None:
-        """Make up what the last deferred answer decides; nothing where none is open."""
+        """Act on the last deferred answer, if there is one."""
         if self._answer is None:
             return
         if self._copied is not None:

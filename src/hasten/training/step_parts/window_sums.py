@@ -1,8 +1,8 @@
-"""What a window of several microbatches, or over several ranks, adds up until its boundary.
+"""The sums of a window of several microbatches, or over several ranks.
 
-Totals, not means: only at the boundary is it known how many items the window holds, and a mean of means would weigh a
-short microbatch like a long one. A term that is a mean over samples already (Loss.auxiliary) has another denominator,
-so its gradients are summed apart from the others until both are divided.
+Totals, not means: the number of items is known only when the window is complete, and a mean of means would weigh a
+short microbatch like a long one. Loss.auxiliary, a mean over samples, has another denominator, so its gradients are
+summed separately until both are divided.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
-from hasten.parallel.replicate.replicated import mean_over_ranks, sum_over_ranks
+from hasten.parallel.collectives import mean_over_ranks, sum_over_ranks
 from hasten.training.step_parts.gradients import multiply, present
 from hasten.training.step_parts.losses import Count, count_of, never_zero, total_of
 
@@ -30,11 +30,11 @@ class WindowSums:
         self._auxiliary_total: Tensor | float = 0.0
         self._auxiliary_gradients: dict[Tensor, Tensor] = {}
         self._has_auxiliary = False
-        self._everywhere: tuple[Tensor, dist.Work | None] | None = None  # the count over all ranks, on its way
+        self._everywhere: tuple[Tensor, dist.Work | None] | None = None  # the count over all ranks, being reduced
 
     def announce(self, last: Count, ranks: Ranks, device: torch.device) -> None:
-        """Let the ranks add up their counts while the window's last backward pass runs. last: of its microbatch, which
-        add() has not seen yet. All ranks call it, or none."""
+        """Start the reduction of the counts over ranks, which runs beside the window's last backward pass. last: count
+        of that microbatch, which add() has not seen yet. All ranks call it, or none."""
         self._everywhere = self._begin_sum(self.count + last, ranks, device)
 
     def add(self, total: Tensor, count: Count, samples: int) -> None:
@@ -45,8 +45,8 @@ class WindowSums:
     def add_auxiliary(
         self, auxiliary: Tensor, samples: int, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]
     ) -> None:
-        """Count a microbatch's auxiliary mean, and the gradients of its product with the samples, None where it has
-        none; in the order of the parameters that they are to be added to."""
+        """Count a microbatch's auxiliary mean. gradients: of its product with the samples, for each parameter; None
+        where it has none."""
         sums, self._has_auxiliary = self._auxiliary_gradients, True
         for parameter, part in zip(parameters, gradients, strict=True):
             if part is not None:
@@ -89,7 +89,7 @@ class WindowSums:
             parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
 
     def _reached_on_any_rank(self, parameters: Sequence[Tensor], ranks: Ranks, device: torch.device) -> list[Tensor]:
-        """Those that the auxiliary term has a gradient for here or elsewhere: ranks must reduce the same ones."""
+        """Those that the auxiliary term has a gradient for on any rank: ranks must reduce the same ones."""
         here = torch.tensor([each in self._auxiliary_gradients for each in parameters], dtype=torch.float32)
         anywhere = sum_over_ranks(here.to(device), ranks) if ranks.many else here
         return [each for each, reached in zip(parameters, anywhere.tolist(), strict=True) if reached]

@@ -1,4 +1,4 @@
-"""The weights of a run as a plain file, from one of its checkpoints, without the job's code."""
+"""`hasten export`: the weights of a run as a plain file, from one of its checkpoints, without the job's code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from hasten.checkpoint.files import check_writable
+from hasten.checkpoint.files import check_writable, write_new
 from hasten.checkpoint.listing import FOLDER, check_run
-from hasten.checkpoint.new_files import write_new
 from hasten.checkpoint.sharded.rank_files import assembled
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
 from hasten.errors import Misconfigured, StorageFailed
@@ -25,8 +24,8 @@ _MOST_SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """kept_step: whose weights they are, another than the checkpoint's where those were the best; None where it does
-    not say. bytes: of the file. damaged: a sentence for each newer checkpoint that could not be used."""
+    """kept_step: whose weights they are; not the checkpoint's where those of an earlier step were the best; None where
+    the checkpoint does not say. bytes: of the file. damaged: a sentence for each newer checkpoint that is damaged."""
 
     step: int
     checkpoint: Path
@@ -37,11 +36,11 @@ class Exported:
 
 
 def export_weights(run: Path, output: Path, step: int | None = None) -> Exported:
-    """Write the weights that the run would keep if it ended at a checkpoint, under the names of the job's own model.
+    """Write the weights that the run would return if it ended at a checkpoint, by the names of the job's own model.
 
     step: of the checkpoint; None takes the newest that is whole.
-    Raises Misconfigured for what is no run, a step that was not kept, what names no new safetensors file;
-    StorageFailed when no such checkpoint is whole, and when the file cannot be written.
+    Raises Misconfigured for a folder without a run, a step without a checkpoint, and an output that exists or is no
+    safetensors file; StorageFailed when no such checkpoint is whole, and when the file cannot be written.
     """
     _check_output(output)
     check_run(run)
@@ -61,10 +60,9 @@ def export_weights(run: Path, output: Path, step: int | None = None) -> Exported
 
 
 def _check_output(output: Path) -> None:
-    """Before anything is read: all of that can take long."""
+    """Before anything is read, which can take long."""
     if output.name in ("", os.pardir):
-        better = output / f"model{SAFETENSORS}"
-        raise Misconfigured("names no file", where=str(output), fix=f"write -o {better}")
+        raise Misconfigured("names no file", where=str(output), fix=f"write -o {output / f'model{SAFETENSORS}'}")
     named, suffix = output.with_suffix(SAFETENSORS), output.suffix.lower()
     if suffix in PICKLED:
         what = f"a {suffix} file is a pickle, which can run code when it is opened; hasten writes none"
@@ -78,7 +76,7 @@ def _check_output(output: Path) -> None:
 
 def _present(output: Path) -> Misconfigured:
     fix = "choose another name, or move the file away: weights are never replaced"
-    return Misconfigured("is there already", where=str(output), fix=fix)
+    return Misconfigured("exists already", where=str(output), fix=fix)
 
 
 def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[str, ...]]:
@@ -89,7 +87,7 @@ def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[st
     if not wanted:
         steps = list(dict.fromkeys(f"{each.step:,}" for each in found))
         listing = f"; there are those of step {_first_few(steps, ', ')}" if steps else ""
-        what = "no checkpoint was saved yet" if not found else f"no checkpoint of step {step:,} was kept{listing}"
+        what = "no checkpoint was saved yet" if not found else f"there is no checkpoint of step {step:,}{listing}"
         raise Misconfigured(what, where=str(run), fix=f"see what there is: {command}")
     damaged = list[tuple[Checkpoint, str]]()
     for checkpoint in wanted:
@@ -112,17 +110,17 @@ def _first_few(texts: Sequence[str], between: str) -> str:
 
 
 def _still_there(damaged: list[tuple[Checkpoint, str]]) -> list[tuple[str, str]]:
-    """The names of those that were not removed meanwhile, as a run that goes on does with old ones."""
+    """Without those that the run removed meanwhile."""
     return [(each.path.name, what) for each, what in damaged if each.path.exists()]
 
 
 def _plain(loaded: Loaded) -> dict[str, Tensor]:
-    """Cloned one by one: tied weights must not share memory in a file."""
+    """Each cloned, as tied weights must not share memory in a file."""
     found = loaded.states.get("weights")
     if isinstance(found, Mapping):
         found = {name: assembled(each) for name, each in cast("Mapping[Any, Any]", found).items()}
     if not isinstance(found, Mapping) or not found or not all(map(_is_entry, cast("Mapping[Any, Any]", found).items())):
-        what = "holds no weights that could stand in a file of their own"
+        what = "holds no weights that a file can hold"
         raise StorageFailed(what, where=str(loaded.checkpoint.path), fix="choose another one with --step")
     return {name: each.clone().contiguous() for name, each in cast("Mapping[str, Tensor]", found).items()}
 
@@ -132,7 +130,7 @@ def _is_entry(entry: tuple[Any, Any]) -> bool:
 
 
 def _kept_step(run: Any) -> int | None:
-    """Of what state_of gave, which a file can say otherwise."""
+    """From the run's state, which is untrusted."""
     match run:
         case {"best": (dict(), int(step))}:
             return step

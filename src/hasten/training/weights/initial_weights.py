@@ -1,9 +1,8 @@
-"""A run that begins with weights that are there already.
+"""A run that begins with the weights of a file.
 
-They go into the job's own module as soon as it is made, before a plan changes it: so they are named as the job names
-them, whatever the plan. A run that goes on from a checkpoint never looks at them again. One that was killed before its
-first checkpoint begins anew, and then with the same weights: its folder says which they are, from before the model is
-made.
+They are loaded into the job's own module as soon as it is built, before a plan changes it: so their names are those of
+the job, whatever the plan. A run that resumes from a checkpoint never reads them again. A run that was killed before
+its first checkpoint begins again with the same weights: its folder records them before the model is built.
 
     initial_weights.json      {"path": …, "bytes": …, "sha256": …}
 """
@@ -13,19 +12,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from hasten.checkpoint.digests import Digest, digest_of, read_digested
+from hasten.checkpoint.digests import digest_of, read_digested
 from hasten.checkpoint.files import names_in, remove_file, write_atomically
 from hasten.checkpoint.locks import run_lock
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.formatting import byte_size, printable
 from hasten.facts.job import Job
+from hasten.facts.record_reading import read_record
 from hasten.training.failures.user_code import user_code_failed
 from hasten.training.setup.made_model import check_made
 from hasten.training.weights.weights_file import check_file, some, weights_in, without_prefixes
@@ -35,22 +35,29 @@ _LARGEST_BYTES = 1 << 16
 _FIT = "give the file of this very model, or load what fits yourself in Job.model: hasten.read_weights(…)"
 
 
-@contextmanager
-def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWeights | None]:
-    """What a run begins with: the weights in this file, or, where none is named, those that its folder says; else None.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Recorded:
+    path: str
+    bytes: int
+    sha256: str
 
-    The folder says from now on which they are; where the run never comes so far that anything else is in it, no more.
-    Raises Misconfigured for what can be no file of weights, and for a file that the folder names and that has changed;
-    StorageFailed where one cannot be read, or the folder cannot be written to.
+
+@contextmanager
+def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[InitialWeights | None]:
+    """The weights of this file; without one, those that the run's folder records; else None.
+
+    The folder records them, unless the run ends before anything else is in it.
+    Raises Misconfigured for what can be no file of weights, and for a recorded file that has changed; StorageFailed
+    where one cannot be read, or the folder cannot be written to.
     """
     if folder is None:
-        yield GivenWeights(Path(path)) if path is not None else None
+        yield InitialWeights(Path(path)) if path is not None else None
         return
     if path is None:
-        yield GivenWeights.remembered(folder)
+        yield InitialWeights.recorded(folder)
         return
-    given = GivenWeights(Path(path))
-    given.remember(folder)
+    given = InitialWeights(Path(path))
+    given.record(folder)
     try:
         yield given
     except BaseException:
@@ -59,45 +66,42 @@ def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWe
         raise
 
 
-class GivenWeights:
-    """notices: what is to be known of them, once a model was made."""
+class InitialWeights:
+    """notices: about the weights, once a model was built."""
 
     def __init__(self, path: Path) -> None:
-        """Raises Misconfigured for what can be no file of weights, StorageFailed for one that cannot be looked at."""
+        """Raises Misconfigured for what can be no file of weights, StorageFailed for one that cannot be read."""
         check_file(path)
         self.path, self.notices = path.absolute(), list[str]()
 
     @classmethod
-    def remembered(cls, folder: Path) -> Self | None:
-        """Those that the run in this folder was begun with; None for one that was begun without.
+    def recorded(cls, folder: Path) -> Self | None:
+        """Those that the run in this folder was begun with; None for a run that was begun without.
 
-        Raises Misconfigured when they are not what they were, StorageFailed when it cannot be read which they were.
+        Raises Misconfigured when the file has changed, StorageFailed when the record cannot be read.
         """
         if not (folder / NAME).is_file():
             return None
         content, _ = read_digested(folder / NAME, _LARGEST_BYTES)
         try:
-            match json.loads(content):
-                case {"path": str(path), "bytes": int(size), "sha256": str(sha256)}:
-                    written = Digest(size, sha256)
-                case _:
-                    raise ValueError("it names no file")
+            found = read_record(_Recorded, json.loads(content))
         except (ValueError, RecursionError) as error:
             what = f"does not say what the run began with: {printable(str(error))}"
-            raise StorageFailed(what, where=str(folder / NAME), fix="begin the run anew, in another folder") from error
-        if not Path(path).is_file():
-            raise _lost(path, "is gone, with which this run was begun")
-        if Path(path).stat().st_size != written.bytes or digest_of(Path(path)) != written:
-            raise _lost(path, "are not those any more that this run was begun with")
-        return cls(Path(path))
+            raise StorageFailed(what, where=str(folder / NAME), fix="begin a new run, in another folder") from error
+        path = Path(found.path)
+        if not path.is_file():
+            raise _lost(path, "the weights that this run was begun with are gone")
+        if path.stat().st_size != found.bytes or digest_of(path).sha256 != found.sha256:
+            raise _lost(path, "the weights were changed since this run was begun")
+        return cls(path)
 
-    def remember(self, folder: Path) -> None:
+    def record(self, folder: Path) -> None:
         """Raises StorageFailed."""
         text = json.dumps({"path": str(self.path), **asdict(digest_of(self.path))}, indent=1) + "\n"
         write_atomically(folder / NAME, text.encode())
 
     def within(self, job: Job) -> Job:
-        """The job with a model that has these weights from its beginning."""
+        """The job, with a model that has these weights from its beginning."""
         return replace(job, model=lambda: self._put_into(check_made(job.model())))
 
     def _put_into(self, model: nn.Module) -> nn.Module:
@@ -105,21 +109,21 @@ class GivenWeights:
         return model
 
 
-def _lost(path: str, how: str) -> Misconfigured:
+def _lost(path: Path, how: str) -> Misconfigured:
     what, fix = f"{how}, and it has no checkpoint", "give them again, with --weights"
-    return Misconfigured(what, where=printable(path), fix=fix)
+    return Misconfigured(what, where=printable(str(path)), fix=fix)
 
 
 def put(path: Path, model: nn.Module) -> str:
-    """Let the module have the weights of a file, each under its own name; what they were, in words.
+    """Load the weights of a file into the module, each by its name; what they were, in words.
 
-    Raises Misconfigured, naming the first few, for names that are missing or unknown, for other shapes, for numbers
-    that the module's type cannot hold, and for two tensors where the module has one; and what read_weights does.
+    Raises Misconfigured, with the first few names, for names that are missing or unknown, for other shapes, for dtypes
+    that torch cannot convert, and for different tensors where the module has a single one; and as read_weights does.
     """
     found = weights_in(path)
-    kept: dict[str, object] = model.state_dict(keep_vars=True)
-    own = {name: each for name, each in kept.items() if isinstance(each, Tensor)}
-    others = kept.keys() - own.keys()  # what else modules keep, by get_extra_state(), is in no file of weights
+    state: dict[str, object] = model.state_dict(keep_vars=True)
+    own = {name: each for name, each in state.items() if isinstance(each, Tensor)}
+    others = state.keys() - own.keys()  # what get_extra_state() adds, which no file of weights has
     given, prefixes = dict(found.tensors), tuple[str, ...]()
     if not given.keys() <= own.keys():
         given, prefixes = without_prefixes(given)
@@ -130,36 +134,27 @@ def put(path: Path, model: nn.Module) -> str:
     }
     missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
     if not unlike:
-        _refuse_loss(given, own, path)
-        missing, unknown = _loaded(given, model, path)  # a module may know older names of its own
+        _refuse_untied(given, own, path)
+        missing, unknown = _loaded(given, model, path)  # a module may accept older names of its own
     kinds = {"missing": _but_tied(missing - others, own), "unknown to the model": unknown, "of another form": unlike}
-    told = [
+    wrong = [
         f"{len(names):,} {'is' if len(names) == 1 else 'are'} {kind}: {some(names)}"
         for kind, names in kinds.items()
         if names
     ]
-    if told:
-        what = f"these are not the weights of this model; of their names {'; '.join(told)}"
+    if wrong:
+        what = f"these are not the weights of this model; of their names {'; '.join(wrong)}"
         raise Misconfigured(what, where=printable(str(path)), fix=_FIT)
-    left = [f"{some(others)} as the model made it"] if others else []
-    return ", ".join([*_in_words(given, own, found.under, prefixes), *left])
+    rest = [f"{some(others)} as the model made it"] if others else []
+    return ", ".join([*_in_words(given, own, found.under, prefixes), *rest])
 
 
-def _refuse_loss(given: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
-    """Raises Misconfigured where something of what is given would be lost without a word."""
-    both = sorted(given.keys() & own.keys())
-    infinite = [
-        f"{name} ({given[name].dtype} as {own[name].dtype})".replace("torch.", "")
-        for name in both
-        if _becomes_infinite(given[name], own[name].dtype)
-    ]
-    if infinite:
-        what = f"has numbers that would be infinite in the model: {some(infinite)}"
-        raise Misconfigured(what, where=printable(str(path)), fix="make the model of a wider type")
-    named = dict[int, str]()  # the first of the names that each tensor of the model has
+def _refuse_untied(given: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    """Raises Misconfigured for different tensors under names that are one tensor in the model: torch loads the last."""
+    named = dict[int, str]()  # the first name of each tensor of the model
     unequal = [
         f"{first} and {name}"
-        for name in both
+        for name in sorted(given.keys() & own.keys())
         if (first := named.setdefault(id(own[name]), name)) != name
         and not _same_bits(given[first].to(own[name].dtype), given[name].to(own[name].dtype))
     ]
@@ -168,20 +163,8 @@ def _refuse_loss(given: Mapping[str, Tensor], own: Mapping[str, Tensor], path: P
         raise Misconfigured(what, where=printable(str(path)), fix="give only one of them, or the same for all")
 
 
-def _becomes_infinite(given: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a finite number is none in this type."""
-    if given.dtype == dtype or not (dtype.is_floating_point or dtype.is_complex):
-        return False
-    return bool((_finite(given) & ~_finite(given.to(dtype))).any())
-
-
-def _finite(tensor: Tensor) -> Tensor:
-    """Where each number is finite; torch does not know it of every type of 8 bits."""
-    return torch.isfinite(tensor.float() if tensor.dtype.itemsize == 1 else tensor)
-
-
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Of the same type and shape, and equal even where they are no numbers."""
+    """Of the same dtype and shape; NaNs are compared by their bits."""
     first, second = (each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
     return torch.equal(first, second)
 
@@ -199,7 +182,7 @@ def _loaded(given: Mapping[str, Tensor], model: nn.Module, path: Path) -> tuple[
 
 
 def _but_tied(names: set[str], own: Mapping[str, Tensor]) -> set[str]:
-    """Those that are missing indeed: a tensor that the model knows by several names needs to be given by one."""
+    """Without names of a tensor that is given under another name."""
     there = {id(each) for name, each in own.items() if name not in names}
     return {name for name in names if name not in own or id(own[name]) not in there}
 
@@ -211,11 +194,11 @@ def _form(tensor: Tensor) -> str:
 def _in_words(
     given: Mapping[str, Tensor], own: Mapping[str, Tensor], under: tuple[str, ...], prefixes: tuple[str, ...]
 ) -> list[str]:
-    told = [f"{len(given):,} tensors, {byte_size(sum(each.nbytes for each in given.values()))}"]
+    words = [f"{len(given):,} tensors, {byte_size(sum(each.nbytes for each in given.values()))}"]
     if under:
-        told.append(f"found under {'/'.join(under)}")
+        words.append(f"found under {'/'.join(under)}")
     if prefixes:
-        told.append(f"without {' and '.join(prefixes)} before their names")
+        words.append(f"without {' and '.join(prefixes)} before their names")
     types = {(given[name].dtype, own[name].dtype) for name in given.keys() & own.keys()}
-    told += [f"{a} taken as {b}".replace("torch.", "") for a, b in sorted(types, key=str) if a != b]
-    return told
+    words += [f"{a} converted to {b}".replace("torch.", "") for a, b in sorted(types, key=str) if a != b]
+    return words

@@ -34,7 +34,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.errors import Misconfigured, OutOfMemory, StorageFailed
 from hasten.facts.formatting import printable, shortened
 

@@ -29,7 +29,7 @@ from hasten.measure.flop_count import profile_flops
 from hasten.techniques.common.batch_split import few_samples
 from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.probes.quiet import undisturbed
-from hasten.training.setup.prepared_job import Built, build
+from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
 from hasten.tune.mesh.saved_tensors import AROUND, SavedBytes, saved_by
 from hasten.tune.mesh.state_bytes import state_bytes
@@ -44,7 +44,7 @@ _HOST = torch.device("cpu")
 class _Measured:
     """Of one build of the model."""
 
-    built: Built
+    built: PreparedJob
     parts: ModelParts
     few: SavedBytes
     many: SavedBytes
@@ -134,7 +134,7 @@ def _measure(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any])
         with mode:
             return job.model()
 
-    built = build(replace(job, model=model), plan, lambda options: [], name=name)
+    built = prepare_job(replace(job, model=model), plan, lambda options: [], name=name)
     setup, parts = built.setup, parts_of(built.setup.model)
     setup.model.train()
     batches = [few_samples(setup.sample, samples) for samples in SAMPLES]
@@ -152,7 +152,7 @@ def _measure(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any])
     return _Measured(built=built, parts=parts, few=few, many=many, flops_per_sample=flops)
 
 
-def _weights(job: Job, built: Built, parts: ModelParts) -> dict[str, _Weight]:
+def _weights(job: Job, built: PreparedJob, parts: ModelParts) -> dict[str, _Weight]:
     """By name. The model cannot be used for anything else afterwards."""
     model = built.setup.model
     sizes = {name: (each.numel(), each.nbytes, each.requires_grad) for name, each in model.named_parameters()}

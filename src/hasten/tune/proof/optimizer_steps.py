@@ -131,7 +131,7 @@ def put_state(run: Run, state: Tensors) -> None:
 
 def _trained(run: Run) -> dict[str, Tensor]:
     """Name -> what an optimizer updates: the parameter, or the float32 copy of a 16-bit one."""
-    return dict(zip(run._step._names, run._step._parameters, strict=True))
+    return dict(zip(run.built.step.names, run.built.step.parameters, strict=True))
 
 
 def _rates_of(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class _Training:
         finally:
             trial.job = job  # what is asked of the trial next begins with its own seed
         if most_steps is not None:
-            trial.run.ending = Ending(None)
+            trial.run.built.ending = Ending(None)
         self._trial, self._run, self._metric = trial, trial.run, metric
         self._most = math.inf if most_steps is None else most_steps
         self._reported, self._seconds = 0, 0.0
@@ -138,7 +138,7 @@ class _Training:
     def _results(self) -> Mapping[str, float]:
         """Of the weights that are kept; none where nothing was evaluated."""
         run = self._run
-        run.settled_skips()  # raises NonFinite where the last update was not finite
+        run.built.step.skips.settle()  # raises NonFinite where the last update was not finite
         kept = run.steps if run.stopping is None else run.stopping.best_step
         found = self._evaluated.get(kept, {})
         if self._metric is not None and not math.isfinite(found[self._metric]):

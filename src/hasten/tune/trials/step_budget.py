@@ -23,8 +23,9 @@ from typing import Any
 import torch
 
 from hasten.measure.speedup_bound import STEP, Part
+from hasten.training.probes.observed_run import observing
 from hasten.training.run import Run
-from hasten.training.step_parts.phases import Phase, phases_told
+from hasten.training.step_parts.phases import Phase
 from hasten.tune.search.bounds import Around
 from hasten.tune.trials.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
 
@@ -46,7 +47,7 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     saved_tensors = _saved_tensors(trial)
     trial.make_room(steps)
     clock = _Clock(trial.run)
-    with phases_told(trial.run, clock):
+    with observing(trial.run, clock):
         faults = _page_faults()
         window = trial.window(steps)
         faults = _page_faults() - faults
@@ -69,7 +70,7 @@ class _Clock:
     def __init__(self, run: Run) -> None:
         self.seconds = dict.fromkeys(STEP, 0.0)
         self._run, self._epoch = run, run.epoch if run.steps else -1
-        self._waited, self._placing = run.wait_seconds, 0.0
+        self._waited, self._placing = run.built.batches.wait_seconds, 0.0
         self._mark = self._placing_since = 0.0
         self._stream = torch.cuda.current_stream(run.device) if run.device.type == "cuda" else None
 
@@ -85,8 +86,8 @@ class _Clock:
 
     def _begin(self) -> None:
         run = self._run
-        waited, placing = run.wait_seconds - self._waited, self._placing
-        self._waited, self._placing = run.wait_seconds, 0.0
+        waited, placing = run.built.batches.wait_seconds - self._waited, self._placing
+        self._waited, self._placing = run.built.batches.wait_seconds, 0.0
         if run.epoch == self._epoch:  # else it was the turn of an epoch
             self.seconds[Part.DATA_WAIT] += waited - placing
             self.seconds[Part.TRANSFER] += placing

@@ -25,7 +25,6 @@ from hasten.training.evaluate import Part
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
-from hasten.training.weights import evaluated_weights
 
 WARM_UP_STEPS = 2  # of a restarted run: the first makes the optimizer's state
 EVALUATION_SECONDS = 0.2  # of an evaluation, from which its whole length is extrapolated
@@ -114,7 +113,7 @@ class Trial:
             ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
         )
         self.settle()
-        with evaluated_weights.in_place(run), run.built.declared.preserved():
+        with run.built.result.in_model(), run.built.declared.preserved():
             return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
 
     def device_memory(self) -> dict[str, int]:

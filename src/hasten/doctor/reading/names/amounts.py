@@ -37,8 +37,6 @@ class Amount:
 
 
 class Amounts:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values) -> None:
         self._names, self._values = names, values
 

@@ -27,8 +27,6 @@ ABSENT, HIDDEN = Unknown.ABSENT, Unknown.HIDDEN
 
 
 class Values:
-    """Of one file."""
-
     def __init__(self, names: Names) -> None:
         self._names = names
         self._nodes = names.scopes.nodes
@@ -82,8 +80,6 @@ class Values:
             case _:
                 return HIDDEN
 
-    # ── dictionaries ────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _entry(self, node: ast.expr, key: str) -> ast.expr | Unknown:
         """Of a dictionary that is written out and changed nowhere."""
         if isinstance(node, ast.Name | ast.Attribute) and self._is_changed(node):
@@ -117,8 +113,6 @@ class Values:
                 case ast.Attribute(base, name) if name in _CHANGE_DICTIONARIES:
                     changed.append(base)
         return ast.unparse(node) in map(ast.unparse, changed)
-
-    # ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _field(self, base: ast.expr, name: str, depth: int) -> Any:
         """`args.name` of argparse, or a field of a class of the file."""

@@ -43,16 +43,12 @@ _OF_STARS = {
 
 
 class Names:
-    """Of one file."""
-
     def __init__(self, scopes: Scopes) -> None:
         self.scopes = scopes
         self.parents = scopes.parents
         self._qualified: dict[ast.AST, str | None] = {}
         self._uses: dict[Function, list[ast.AST]] = {}
         self._makings: dict[ast.AST, ast.Call | None] = {}
-
-    # ── full names ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def qualified(self, node: ast.AST | None, depth: int = 0) -> str | None:
         """The dotted name that an expression stands for, such as "torch.utils.data.DataLoader"; None where it is not
@@ -96,8 +92,6 @@ class Names:
             return f".{name}"
         source = self.source(binding)
         return self.qualified(source, depth + 1) if isinstance(source, ast.Name | ast.Attribute) else None
-
-    # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def value(self, node: ast.AST | None) -> ast.expr | None:
         """What a name or an attribute of `self` is, where that is one expression; None where not."""
@@ -156,8 +150,6 @@ class Names:
             whole = self.followed(only_return(self.function(whole)))
         return whole.elts[number] if isinstance(whole, ast.Tuple) and number < len(whole.elts) else None
 
-    # ── bindings ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def bindings(self, name: ast.Name) -> list[Binding]:
         """Those that may give it its meaning where it stands: in its own scope, the ones that reach it; in one around
         it, all, or the last where none is under a condition."""
@@ -210,7 +202,7 @@ class Names:
         return reaching or bindings
 
     def _may_have_failed(self, binding: Binding, name: ast.Name) -> bool:
-        """Whether the name stands in the `except` of what the binding stands in the `try` of."""
+        """Whether the name is in the `except` of the binding's `try`."""
         handlers = [each for each in self.around(name) if isinstance(each, ast.ExceptHandler)]
         around = {*self.around(binding.node)} if handlers else set[ast.AST]()
         return any(self.parents[each] in around and each not in around for each in handlers)
@@ -247,8 +239,6 @@ class Names:
                 return True
             scope = scope.parent
         return False
-
-    # ── functions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def function(self, call: ast.Call) -> Function | None:
         """The function of this file, or the method of a class of it, that is called."""
@@ -344,8 +334,6 @@ class Names:
             call = self.parents.get(use)
             if isinstance(call, ast.Call):
                 yield call
-
-    # ── around ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
         """The nearest node around it that is one of these kinds."""

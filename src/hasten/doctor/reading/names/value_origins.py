@@ -28,8 +28,6 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """Of one file."""
-
     def __init__(self, names: Names) -> None:
         self._names = names
         self._known: dict[ast.AST, list[Origin]] = {}
@@ -95,7 +93,7 @@ class Origins:
         return found or None
 
     def _in_call(self, node: ast.expr, function: Function, call: ast.Call) -> ast.expr:
-        """What this call gives, where a function returns a parameter as it is."""
+        """What this call gives, where a function returns a parameter unchanged."""
         bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
         if len(bindings) != 1 or not isinstance(bindings[0].node, ast.arg):
             return node

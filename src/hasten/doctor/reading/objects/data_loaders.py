@@ -36,7 +36,7 @@ class Read:
 @dataclass(slots=True, eq=False)
 class Loader:
     """call: that makes it. reads: all that take batches of it. is_fitted: a framework's loop trains on it. given_to:
-    names of functions of other modules that give back one that takes its place. moves: `.to(device)` and the like of
+    names of functions of other modules that return one that replaces it. moves: `.to(device)` and the like of
     its batches, to an accelerator. sources: what it may load. epochs: loops in which it is gone through again."""
 
     call: ast.Call
@@ -110,8 +110,6 @@ class Loaders:
                 for loader in self.batch_of(call.func.value):
                     loader.moves.append(call)
 
-    # ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _found_reads(self) -> Iterator[tuple[ast.AST, ast.expr]]:
         """What takes batches, and what it takes them from."""
         for kind in (ast.For, ast.AsyncFor, ast.comprehension):
@@ -171,8 +169,6 @@ class Loaders:
             case _:
                 return True
 
-    # ── frameworks ──────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _find_frameworks(self) -> None:
         for call in _of(self._names, ast.Call):
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -199,8 +195,6 @@ class Loaders:
             return False
         targets = {ast.unparse(each) for target in around.targets for each in ast.walk(target)}
         return any(ast.unparse(each) in targets for each in (*call.args, *(each.value for each in call.keywords)))
-
-    # ── batches ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def batch_of(self, node: ast.expr) -> list[Loader]:
         """The loaders of whose batches it is one, or a part of one that is still where the loader put it."""

@@ -20,8 +20,6 @@ _INDICES = frozenset({"torch.accelerator.current_accelerator", "torch.cuda.curre
 
 
 class Devices:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values) -> None:
         self._names, self._values = names, values
 

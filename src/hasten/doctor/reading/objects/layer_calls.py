@@ -17,8 +17,6 @@ _DEEPEST = 8
 
 
 class Layers:
-    """Of one file."""
-
     def __init__(self, names: Names) -> None:
         self._names = names
 

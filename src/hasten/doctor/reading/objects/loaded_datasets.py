@@ -24,7 +24,7 @@ _READS_A_FILE = frozenset(
     {"builtins.open", "PIL.Image.open", "cv2.imread", "torchaudio.load", "torchvision.io.read_image", "soundfile.read",
      "torchvision.io.decode_image", "torchvision.io.decode_jpeg", "torchvision.io.read_file", "librosa.load",
      "librosa.core.load", "numpy.load", "numpy.loadtxt", "numpy.fromfile", "torch.load", "imageio.imread",
-     "imageio.v2.imread", "imageio.v3.imread", "skimage.io.imread", "h5py.File", "scipy.io.wavfile.read", "wave.open",
+     "imageio.v2.imread", "imageio.v3.imread", "skimage.io.imread", "h5py.File", "scipy.io.wavfile.read",
      "pandas.read_csv", "pandas.read_parquet", "nibabel.load", "rasterio.open", "tifffile.imread", "pickle.load",
      "json.load", "torchvision.io.read_video", "torchvision.datasets.folder.default_loader", "gzip.open",
      "numpy.memmap", "cv2.imdecode", "cv2.VideoCapture", "pydicom.dcmread", "SimpleITK.ReadImage",
@@ -119,8 +119,6 @@ class Source:
 
 
 class Datasets:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values, origins: Origins) -> None:
         self.names, self._values, self._origins = names, values, origins
 

@@ -29,8 +29,6 @@ _KEEP_METHODS = frozenset(
 
 
 class Arrays:
-    """Of one file."""
-
     def __init__(self, names: Names) -> None:
         self._names = names
 

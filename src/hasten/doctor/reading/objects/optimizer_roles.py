@@ -35,12 +35,8 @@ class Role(Enum):
 
 
 class Optimizers:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values) -> None:
         self._names, self._values = names, values
-
-    # ── roles ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def role(self, node: ast.AST, depth: int = 0) -> Role | None:
         """By what makes it; else by its name."""
@@ -76,8 +72,6 @@ class Optimizers:
             return True
         handed = made.islower() and words <= {"optimizer", "optim", "opt", "class", "cls", "fn"}  # a class, by its name
         return handed or bool(words & _MAKING) or words in ({"optimizers"}, {"lr", "schedulers"})
-
-    # ── which is which ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_same(self, one: ast.expr | None, other: ast.expr | None) -> bool:
         """Whether they surely are one object."""
@@ -115,8 +109,6 @@ class Optimizers:
     def _is_item(self, node: ast.expr) -> bool:
         bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
         return any(each.kind in {Kind.ITEM, Kind.ENTERED, Kind.OTHER} for each in bindings)
-
-    # ── what belongs to what ────────────────────────────────────────────────────────────────────────────────────────
 
     def modules_of(self, optimizer: ast.expr) -> set[str]:
         """The modules whose parameters it is given, as the file names them; none where that is not known."""

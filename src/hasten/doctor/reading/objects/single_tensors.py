@@ -43,8 +43,6 @@ _ASK = frozenset({"builtins.isinstance", "builtins.type", "torch.is_tensor"})
 
 
 class Single:
-    """Of one file."""
-
     def __init__(self, names: Names) -> None:
         self._names = names
 

@@ -55,8 +55,6 @@ _WORDS_JOINED = re.compile(r"([a-z0-9])([A-Z])")  # netG
 
 
 class Tensors:
-    """Of one file."""
-
     def __init__(self, names: Names, training: Training, devices: Devices, origins: Origins) -> None:
         self._names, self._training, self._devices = names, training, devices
         self._origins = origins
@@ -101,8 +99,6 @@ class Tensors:
         name = (self._names.qualified(call.func) or "").removeprefix("torch.nn.functional.")
         return self.is_criterion(call.func) or "loss" in name or "cross_entropy" in name
 
-    # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def is_model(self, node: ast.AST) -> bool:
         """Whether what it stands for is a module of parameters: made so in this file, or called so."""
         if self.is_criterion(node):
@@ -145,8 +141,6 @@ class Tensors:
         if made.startswith("torch.nn."):
             return not made.endswith("Loss")
         return made.startswith(("torchvision.models.", "timm.create_model", "torch.compile", "transformers.Auto"))
-
-    # ── kinds ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _find(self, node: ast.AST) -> Tensor | None:
         match node:

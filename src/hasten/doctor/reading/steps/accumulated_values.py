@@ -26,8 +26,6 @@ class Accumulated:
 
 
 class AccumulatedValues:
-    """Of one file."""
-
     def __init__(self, names: Names, training: Training) -> None:
         self._names, self._training = names, training
 

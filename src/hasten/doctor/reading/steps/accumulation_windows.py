@@ -41,8 +41,6 @@ class Window:
 
 
 class Windows:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values, updates: Updates) -> None:
         self._names, self._values, self._updates = names, values, updates
 
@@ -96,8 +94,6 @@ class Windows:
                 return every if any(each.startswith(_SPLITTING) for each in said) else None
             case _:
                 return None
-
-    # ── conditions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def counted(self, condition: ast.If, branch: str) -> Count | None:
         """Where the branch runs in every n-th turn."""

@@ -23,9 +23,6 @@ def outdated(code: Code, node: ast.AST) -> str | None:
     return name.rpartition(".")[2] if name.startswith(_OUTDATED) else None
 
 
-# ── autocasts ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def entered_by(code: Code, node: ast.AST) -> list[ast.Call]:
     """The autocasts that a `with`, or a function's decorators, may enter."""
     entered = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
@@ -58,9 +55,6 @@ def argument(code: Code, autocast: ast.Call, name: str) -> ast.expr | Unknown:
 def is_bfloat16(code: Code, autocast: ast.Call) -> bool:
     given = argument(code, autocast, "dtype")
     return not isinstance(given, Unknown) and code.names.qualified(given) == "torch.bfloat16"
-
-
-# ── scalers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def scalers(code: Code) -> list[ast.Call]:

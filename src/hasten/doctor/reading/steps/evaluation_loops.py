@@ -108,8 +108,6 @@ class Evaluations:
             quiet = off or self._is_quiet(moment, call)
             yield Evaluation(loop, outer if shared else call, index, modes, model, not quiet)
 
-    # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _loop_around(self, moment: Moment) -> int | None:
         """Where in what is around it the innermost loop over batches is; None where it is not one that evaluates."""
         for place in range(len(moment.around) - 1, -1, -1):
@@ -192,8 +190,6 @@ class Evaluations:
             return False
         return any(_FRAMEWORKS.search(ast.unparse(base)) for base in owner.bases)
 
-    # ── the model's call ────────────────────────────────────────────────────────────────────────────────────────────
-
     def is_model_call(self, call: ast.Call, moment: Moment) -> bool:
         callee = _callee(call)
         if not isinstance(callee, ast.Name | ast.Attribute) or self._names.function_named(callee) is not None:
@@ -245,8 +241,6 @@ class Evaluations:
     def _is_of_model(self, function: Function) -> bool:
         owner = self._names.parents[function]
         return isinstance(owner, ast.ClassDef) and self._tensors.is_module_class(owner)
-
-    # ── gradients ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _switches_all(self, call: ast.Call) -> bool | None:
         """`torch.set_grad_enabled(False)` as a statement: from there on; None where it is none."""

@@ -85,8 +85,6 @@ class Modes:
         given = self._values.constant_argument(call, "mode", 0)
         return {ABSENT: Mode.TRAIN, True: Mode.TRAIN, False: Mode.EVAL}.get(given, Mode.UNKNOWN)
 
-    # ── what uses a model ───────────────────────────────────────────────────────────────────────────────────────────
-
     @cached_property
     def uses(self) -> dict[int, frozenset[Identity]]:
         """The objects that are called, or given to what is called, by the index of the call."""
@@ -128,8 +126,6 @@ class Modes:
                 case ast.Call(ast.Attribute(base, "parameters" | "named_parameters")):
                     found |= self._timelines.own(base, path)
         return found
-
-    # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def before(self, objects: frozenset[Identity], index: int) -> Mode:
         """The mode that the model surely has there in the first turn of all loops; UNKNOWN where that is not sure."""
@@ -214,7 +210,7 @@ def may_be(some: frozenset[Identity], others: frozenset[Identity]) -> bool:
 
 
 def _kind(identity: Identity) -> object:
-    """Two objects of the same kind, and no others, can be told apart."""
+    """Two objects of the same kind, and no others, are known to differ."""
     match identity:
         case (owner, name):
             return "text" if name == "text" else owner

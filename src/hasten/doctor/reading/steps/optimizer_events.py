@@ -87,12 +87,8 @@ class Turn:
 
 
 class Updates:
-    """Of one file."""
-
     def __init__(self, names: Names, training: Training, optimizers: Optimizers) -> None:
         self._names, self._training, self.optimizers = names, training, optimizers
-
-    # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def turns(self) -> list[Turn]:
@@ -116,8 +112,6 @@ class Updates:
                 if known is None or len(turn.ran) < len(known[0].ran):
                     nearest[event.node] = turn, event
         return [*nearest.values()]
-
-    # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def events_of(self, ran: list[Ran]) -> Iterator[Event]:
         inside = set[Function]()  # methods of optimizers and schedulers of the file: each call is one event

@@ -37,8 +37,6 @@ class Schedule:
 
 
 class Schedules:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values, updates: Updates, windows: Windows) -> None:
         self._names, self._values, self._updates, self._windows = names, values, updates, windows
         self.amounts = Amounts(names, values)

@@ -38,8 +38,6 @@ class Moment:
 
 
 class Timelines:
-    """Of one file."""
-
     def __init__(self, names: Names, training: Training) -> None:
         self._names, self._training = names, training
         self._own: dict[tuple[ast.AST, Path], frozenset[Identity]] = {}
@@ -87,8 +85,6 @@ class Timelines:
             if isinstance(ran.node, ast.Call):
                 last[len(inside)] = ran.node
             yield Moment(ran.node, (*first, *ran.around), path)
-
-    # ── objects ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def own(self, node: ast.expr, path: Path) -> frozenset[Identity]:
         """The objects that it may be."""

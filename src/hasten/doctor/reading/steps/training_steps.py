@@ -74,8 +74,6 @@ class Step:
 
 
 class Training:
-    """Of one file."""
-
     def __init__(self, names: Names) -> None:
         self._names = names
 
@@ -171,8 +169,6 @@ class Training:
                 if function not in self._names.around(call):
                     yield from self.loops_around(call, depth + 1)
 
-    # ── evaluation ──────────────────────────────────────────────────────────────────────────────────────────────────
-
     def is_without_gradients(self, around: Around) -> bool:
         return any(self._switches_gradients_off(each) for each, _ in around)
 
@@ -190,8 +186,6 @@ class Training:
         if name == "torch.set_grad_enabled" and isinstance(node, ast.Call) and node.args:
             return not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
         return name in _WITHOUT_GRADIENTS
-
-    # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, body: list[ast.stmt]) -> list[Ran]:
         """What runs when these statements do, in order, with the functions of the file that they call."""

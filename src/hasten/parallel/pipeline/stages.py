@@ -1,0 +1,73 @@
+"""Which blocks are in which stage, and which rank holds what: stage s is on rank s modulo the number of ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from hasten.facts.ranks import Ranks
+from hasten.parallel.pipeline.block_order import refused
+from hasten.parallel.sharding import Sharding
+
+
+class Stages:
+    """names: of all blocks, in order. before: the numbers of the blocks that begin the second and later stages."""
+
+    def __init__(self, names: Sequence[str], before: Sequence[int], ranks: Ranks) -> None:
+        self.names, self.ranks = names, ranks
+        self.spans = [range(start, stop) for start, stop in pairwise([0, *before, len(names)])]
+        self.first_blocks = [names[number] for number in before]
+        self.own = [stage for stage in range(len(self.spans)) if self.rank_of(stage) == ranks.rank]
+
+    @property
+    def all_blocks(self) -> range:
+        return range(len(self.names))
+
+    @property
+    def last(self) -> int:
+        return len(self.spans) - 1
+
+    @property
+    def has_last(self) -> bool:
+        """Whether this rank computes the loss."""
+        return self.last in self.own
+
+    def rank_of(self, stage: int) -> int:
+        return stage % self.ranks.size
+
+
+def owned_parameters(
+    model: nn.Module, stages: Stages, layers: Sharding
+) -> tuple[dict[str, int], dict[str, torch.Size], dict[str, int]]:
+    """Of all parameters of blocks the owner and the whole shape, by every name that they have; of buffers of blocks the
+    rank that updates them. layers: how several ranks share them.
+
+    Raises Misconfigured for a parameter of a block that another part of the model uses, and for a backward hook on a
+    stage's first block: torch applies it to the block's input, which a stage replaces.
+    """
+    owners, shapes, buffers = dict[str, int](), dict[str, torch.Size](), dict[str, int]()
+    places = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
+    for stage, span in enumerate(stages.spans):
+        for block in (stages.names[number] for number in span):
+            module, rank = model.get_submodule(block), stages.rank_of(stage)
+            if block in stages.first_blocks and (module._backward_hooks or module._backward_pre_hooks):
+                fix = "register it on a layer inside the block, or leave `pipeline` out of the plan"
+                raise refused(f"{block} has a backward hook, and begins a stage", fix)
+            inside = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
+            for name, each in module.named_parameters(remove_duplicate=False):
+                if places[id(each)] != inside[id(each)]:
+                    raise refused(f"{block}.{name} is a parameter of another part of the model as well")
+                owners[f"{block}.{name}"], shapes[f"{block}.{name}"] = (
+                    rank,
+                    _whole_shape(layers, f"{block}.{name}", each),
+                )
+            buffers |= {f"{block}.{name}": rank for name, _ in module.named_buffers()}
+    return owners, shapes, buffers
+
+
+def _whole_shape(layers: Sharding, name: str, parameter: Tensor) -> torch.Size:
+    return layers.mark(name, parameter).shape

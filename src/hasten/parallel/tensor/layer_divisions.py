@@ -1,0 +1,81 @@
+"""How several ranks divide one layer, and what each of them holds of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from hasten.parallel.sharding import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A linear layer by its outputs. parts: equal groups of outputs, each divided by itself, as queries, keys and
+    values."""
+
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A linear layer by its inputs, of which each rank has a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The attribute with a module's number of heads, of which each rank computes a share; or a whole
+    MultiheadAttention."""
+
+    attribute: str = "num_heads"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An embedding by its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A linear layer by its outputs, which are the scores of a vocabulary: the cross-entropy is computed on shares."""
+
+
+Division = Columns | Rows | Heads | Words | Scores
+
+
+def parameter_splits(module: nn.Module, division: Division) -> dict[str, Split]:
+    """How each of a layer's parameters is divided, by its name in the layer."""
+    found: dict[str, Split] = {}
+    if isinstance(division, Columns | Scores):
+        split = Split(0, division.parts if isinstance(division, Columns) else 1)
+        found = {"weight": split, "bias": split}
+    elif isinstance(division, Rows):
+        found = {"weight": Split(1)}
+    elif isinstance(division, Words):
+        found = {"weight": Split(0)}
+    elif isinstance(module, nn.MultiheadAttention):
+        found = {"in_proj_weight": Split(0, 3), "in_proj_bias": Split(0, 3), "out_proj.weight": Split(1)}
+    present = dict(module.named_parameters(remove_duplicate=False))
+    return {name: split for name, split in found.items() if name in present}
+
+
+def size_to_divide(name: str, module: Any, division: Division) -> tuple[str, int]:
+    """The name and the value of the size that the number of ranks must divide. name: of the module."""
+    attribute, size = "", 0
+    if isinstance(division, Columns):
+        attribute, size = "out_features", module.out_features // division.parts
+    elif isinstance(division, Scores):
+        attribute, size = "out_features", module.out_features
+    elif isinstance(division, Rows):
+        attribute, size = "in_features", module.in_features
+    elif isinstance(division, Words):
+        attribute, size = "num_embeddings", module.num_embeddings
+    else:
+        attribute, size = division.attribute, getattr(module, division.attribute)
+    return qualified(name, attribute), size
+
+
+def qualified(module: str, name: str) -> str:
+    """The name in the model of what is called `name` in this module."""
+    return f"{module}.{name}" if module else name

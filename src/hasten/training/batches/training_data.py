@@ -1,0 +1,126 @@
+"""The training's microbatches on the device, epoch after epoch, from any step on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from hasten.data.loading.batch_loader import Microbatch, TrainLoader
+from hasten.data.loading.device_transfer import copied, copied_ahead
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import Source
+from hasten.facts.job import Job
+from hasten.facts.ranks import Ranks
+from hasten.training.batches.placement import BatchPlacement
+from hasten.training.state.data_position import DataPosition
+
+
+class TrainingData:
+    """position: of the next optimizer step. present: the microbatch handed out last, without its batch; counted: how
+    many of its samples count. wait_seconds: spent waiting for the loader."""
+
+    def __init__(
+        self,
+        job: Job,
+        source: Source,
+        batch_size: int,
+        microbatch_size: int | None,
+        options: LoaderOptions,
+        placement: BatchPlacement,
+        ranks: Ranks,
+        equal_parts: int | None,
+    ) -> None:
+        """microbatch_size: samples in one forward pass; None for a rank's whole share of the global batch.
+        equal_parts: microbatches of one size in a step, at least; None for no such need."""
+        self._job, self._source, self._options = job, source, options
+        self._placement, self._ranks, self._equal_parts = placement, ranks, equal_parts
+        self.batch_size = batch_size
+        self.loader = self.loader_of(batch_size, microbatch_size)
+        self.position = DataPosition(self.loader.steps_per_epoch)
+        self.present = Microbatch(None, 0, True)
+        self.counted, self.samples_seen, self.wait_seconds = 0, 0, 0.0
+        self._copy_stream: torch.cuda.Stream | None = None
+
+    def loader_of(self, batch_size: int, microbatch_size: int | None) -> TrainLoader:
+        """A loader of the same data with other sizes."""
+        job = self._job
+        return TrainLoader(
+            self._source,
+            batch_size=batch_size,
+            microbatch_size=microbatch_size,
+            equal_parts=self._equal_parts,
+            options=self._options,
+            seed=job.seed,
+            shuffle=job.shuffle,
+            drop_last=job.drop_last,
+            replace_bad=job.on_bad_sample == "replace",
+            placement=self._placement.for_loader(),
+            rank=self._ranks.rank,
+            world_size=self._ranks.size,
+        )
+
+    def epoch(self, next_step: int) -> Generator[Any]:
+        """The batches of the microbatches that are left of the present epoch; the epoch is over when they are.
+
+        next_step: the number of the optimizer step that the first one belongs to.
+        """
+        position, clock = self.position, time.perf_counter
+        position.start_pass(next_step)
+        self.present = self.present._replace(last=True)
+        microbatches = self._placed(self.loader.epoch(position.epoch, position.window))
+        while True:
+            asked = clock()
+            microbatch = next(microbatches, None)
+            self.wait_seconds += clock() - asked
+            if microbatch is None:
+                break
+            self.present = microbatch._replace(batch=None)
+            self.counted = self._source.counted(microbatch.batch, microbatch.samples)
+            yield microbatch.batch
+        position.skip_to_next_epoch()
+
+    def _placed(self, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
+        if self._placement.is_identity:
+            return microbatches
+
+        def placed(batch: Any) -> Any:
+            return self._placement(batch, self._source)
+
+        depth = self._options.device_prefetch
+        if not depth or self._source.on_accelerator:  # what is gathered on the device is made by its own stream
+            return copied(microbatches, placed)
+        if self._copy_stream is None:
+            self._copy_stream = torch.cuda.Stream(self._placement.device)
+        return copied_ahead(microbatches, placed, self._copy_stream, depth)
+
+    def first_batch(self) -> Any:
+        """The first microbatch of all, on the device."""
+        return self._placement(self.loader.first_batch(), self._source)
+
+    def describe(self, step: int) -> str:
+        """Which samples an optimizer step took, in words."""
+        place = self.position.of(step)
+        return "samples that are not known any more" if place is None else self.loader.samples_in_words(*place)
+
+    def split_into(self, microbatch_size: int | None) -> None:
+        """Use microbatches of this size from now on; an iteration over the present epoch ends."""
+        ledger = self.loader.ledger.state_dict()
+        self.loader.close()
+        self.loader = self.loader_of(self.batch_size, microbatch_size)
+        self.loader.ledger.load_state_dict(ledger)
+
+    @property
+    def items_per_microbatch(self) -> int:
+        """About how many; see Window.reference."""
+        return self.loader.microbatch_size or self.batch_size
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"microbatch_size": self.loader.microbatch_size, "replaced": self.loader.ledger.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["microbatch_size"] != self.loader.microbatch_size:
+            self.split_into(state["microbatch_size"])
+        self.loader.ledger.load_state_dict(state["replaced"])

@@ -1,0 +1,147 @@
+"""The strategy that a plan asks for, by the ranks that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hasten.data.order.randomness import undisturbed
+from hasten.errors import JobError, Misconfigured, PlanError
+from hasten.facts.job import Loss
+from hasten.parallel.grid import Grid
+from hasten.parallel.options import ReplicaOptions
+from hasten.parallel.strategy import LossFunction, Single, Strategy, Workload
+from hasten.techniques.common.batch_split import normalizes_by_batch
+from hasten.techniques.common.restored_state import same_state
+from hasten.techniques.setup import Setup
+from hasten.training.setup.prepared_job import PreparedJob
+from hasten.training.step_parts.losses import Count, calling, checked, mean_and_count
+from hasten.training.step_parts.window_sums import weighed
+
+Enter = Callable[[AbstractContextManager[Any]], Any]
+
+
+def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any], enter: Enter) -> Strategy:
+    """first_batch: the first microbatch on the device. enter: keeps a context open until the run is closed.
+
+    Raises JobError, PlanError or Misconfigured for what the job or the plan's other choices rule out.
+    """
+    setup, device = prepared.setup, prepared.setup.device
+    if not grid.all.many:
+        return Single(device, grid)
+    _check_shard(setup, grid)
+    setup.notices += _without_effect(setup, grid)
+    workload = _workload(prepared, grid, first_batch)
+    pipelined = setup.pipeline is not None and grid.stages.many
+    over_data = Single(device, grid) if pipelined else _over_data(setup, grid)
+    layers: Strategy | None = None
+    if setup.tensor is not None and grid.shares.many:
+        from hasten.parallel.tensor.tensor_parallel import TensorParallel  # each takes a while to load
+
+        layers = TensorParallel(over_data, setup.tensor, device, workload, enter)
+    if setup.pipeline is None or not grid.stages.many:
+        return layers or over_data
+    _check_pipeline_job(prepared)
+    from hasten.parallel.pipeline.pipelined import Pipelined
+    from hasten.training.step_parts.pipeline_streams import Streams
+
+    streams = Streams(device, prepared.declared)
+    return Pipelined(device, grid, setup.pipeline, workload, streams, layers=layers, shard=setup.shard)
+
+
+def _over_data(setup: Setup, grid: Grid) -> Strategy:
+    if not grid.data.many:
+        return Single(setup.device, grid)
+    if setup.shard is not None:
+        from hasten.parallel.shard.sharded import Sharded
+
+        return Sharded(setup.device, grid, setup.shard)
+    from hasten.parallel.replicate.replicated import Replicated
+
+    return Replicated(setup.device, grid, setup.replica)
+
+
+def _without_effect(setup: Setup, grid: Grid) -> list[str]:
+    if grid.data.many:
+        return []
+    chosen = {"communication": setup.replica != ReplicaOptions(), "shard": setup.shard is not None}
+    return [f"{name} has no effect: all processes hold one model together" for name, each in chosen.items() if each]
+
+
+def _check_shard(setup: Setup, grid: Grid) -> None:
+    options = setup.shard
+    if options is None or not grid.data.many:
+        return
+    if options.parameters is not None and setup.step.autocast is not options.parameters:
+        what = 'parameters = "bf16" gathers layers in a dtype that only precision = "bf16" computes in'
+        raise PlanError(what, where="shard", fix='add precision = "bf16" to the plan')
+    if options.made_once and grid.mesh is not None:
+        what = (
+            "meta leaves initialisation to the first process, and `tensor` and `pipeline` need the whole model on each"
+        )
+        raise PlanError(what, where="shard", fix="leave meta out")
+
+
+def _check_pipeline_job(prepared: PreparedJob) -> None:
+    fix = "leave `pipeline` out of the plan"
+    if prepared.train.iterable:
+        raise JobError("train", "is an iterable data set, and a pipeline's microbatches must be of equal size", fix)
+    if prepared.declared.has_more_than_generators:
+        what = f"declares {', '.join(prepared.declared.parts)}, which one stage alone would change"
+        raise JobError("state", what, f"{fix}, or hold it in the model")
+
+
+def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any]) -> Workload:
+    setup = prepared.setup
+    call = calling(setup.device, setup.step.autocast)
+
+    def checked_call(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor:
+        return checked(call(loss, model, batch)) if torch.is_grad_enabled() else call(loss, model, batch)
+
+    def weighed_without_auxiliary(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
+        if isinstance(returned, Loss) and returned.auxiliary is not None:
+            what = "has an auxiliary term, which is divided by another number than the total"
+            raise JobError("loss", what, "leave `pipeline` out of the plan, or add the term to the total")
+        return weighed(returned, samples)
+
+    @contextmanager
+    def untouched(model: nn.Module) -> Iterator[None]:
+        with undisturbed(setup.device), same_state(model), prepared.declared.preserved():
+            yield
+
+    return Workload(
+        batch=first_batch,
+        samples=lambda: -(-prepared.batch_size // grid.data.size),
+        call=checked_call,
+        mean=lambda returned: mean_and_count(returned, 1)[0],
+        weighed=weighed_without_auxiliary,
+        untouched=untouched,
+    )
+
+
+def batch_norm_notices(prepared: PreparedJob, grid: Grid, microbatch: int | None, leaves_single: bool) -> list[str]:
+    """What a person should know of a batch that several ranks or stages compute in parts. leaves_single: an epoch's
+    last batch gives some rank one sample."""
+    ranks, stages = grid.data, grid.stages.many
+    model, batch, setup = prepared.setup.model, prepared.batch_size, prepared.setup
+    if not (ranks.many or stages) or not normalizes_by_batch(model, on_each_rank=ranks.many and not stages):
+        return []
+    samples = min(-(-batch // ranks.size), microbatch or batch)
+    if stages and setup.pipeline is not None:
+        samples = -(-samples // setup.pipeline.microbatches)
+    what = f"batch norm uses {samples} samples at a time instead of the batch of {batch}: its statistics are noisier"
+    found = [f"{what}, and those of the first process are evaluated and saved" if ranks.many else what]
+    if leaves_single:
+        found.append(
+            "an epoch's last batch leaves some process one sample, where batch norm over samples fails: drop_last=True "
+            "or another batch_size avoids that"
+        )
+    return found
+
+
+def refuse_16_bit_weights() -> Misconfigured:
+    return Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")

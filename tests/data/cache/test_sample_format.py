@@ -1,0 +1,104 @@
+"""Samples as bytes, and the same samples again."""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch import nn
+
+from hasten.data.cache.sample_format import CannotStore, Unpacker, packed
+from support.data.cached_samples import FORMS, MODES, picture, same
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+def again(sample):
+    taken = packed(sample)
+    return Unpacker(taken.form).sample(list(taken.numbers), np.frombuffer(taken.values, np.uint8))
+
+
+def viewed(sample):
+    taken = packed(sample)
+    return Unpacker(taken.form).view(list(taken.numbers), np.frombuffer(taken.values, np.uint8))
+
+
+@given(form=FORMS, seed=st.integers(0, 20))
+def test_a_sample_comes_back_bit_for_bit(form, seed):
+    sample = form(seed)
+    assert same(again(sample), sample)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_picture_of_every_mode_comes_back(mode):
+    assert same(again(picture(mode, 14)), picture(mode, 14))
+
+
+@pytest.mark.trap(41)
+def test_a_view_shows_the_same_and_cannot_be_written():
+    tensor = torch.arange(6.0).reshape(2, 3).t()
+    found = viewed({"tensor": tensor, "array": np.arange(3), "picture": picture("RGB", 4), "text": "ä", "none": None})
+    assert (found["tensor"] == tensor.numpy()).all()
+    assert (found["picture"] == np.asarray(picture("RGB", 4))).all()
+    assert (found["text"], found["none"]) == ("ä", None)
+    for name in ("tensor", "array", "picture"):
+        with pytest.raises(ValueError, match="read-only"):
+            found[name][0] = 0
+
+
+def rotated():
+    image = Image.new("RGB", (2, 3))
+    image.getexif()[0x0112] = 6
+    return image
+
+
+def transparent():
+    image = Image.new("L", (2, 3))
+    image.info["transparency"] = 0
+    return image
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (Pair(1, 2), "Pair"),
+        (OrderedDict(a=1), "OrderedDict"),
+        (Colour.RED, "Colour"),
+        (nn.Parameter(torch.ones(2)), "Parameter"),
+        (torch.ones(2, requires_grad=True), "requires_grad=True"),
+        (torch.ones(2).to_sparse(), "sparse"),
+        (torch.empty(2, device="meta"), "meta"),
+        (np.array(["a"]), "<U1"),
+        (np.array([None]), "object"),
+        (np.datetime64(1, "s"), "datetime64"),
+        (2**63, "64 bits"),
+        ({1, 2}, "set"),
+        (object(), "object"),
+        ({("a",): 1}, "the key"),
+        (Image.new("PA", (2, 2)), "mode PA"),
+        (rotated(), "EXIF"),
+        (transparent(), "transparent"),
+    ],
+)
+def test_what_has_no_place_is_refused_with_its_place_and_a_remedy(value, what):
+    with pytest.raises(CannotStore) as caught:
+        packed({"parts": [1, value]})
+    assert caught.value.place == "['parts'][1]"
+    assert what in caught.value.what
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("form", [["tensor", "load", 1], ["tensor", "Tensor", 1], ["array", "|O", 1], ["exec"]])
+def test_a_form_that_nothing_was_packed_with_is_refused(form):
+    with pytest.raises(ValueError, match="no "):
+        Unpacker(["tuple", [form]])

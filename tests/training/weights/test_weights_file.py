@@ -1,0 +1,241 @@
+"""Weights from files of others: found inside what trainers wrap them in, and nothing in such a file ever runs."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import hasten
+from hasten.errors import Misconfigured, OutOfMemory, StorageFailed
+from hasten.training.weights import weights_file
+from hasten.training.weights.weights_file import weights_in, without_prefixes
+
+
+def weights() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return {"layer.weight": torch.randn(3, 6, generator=generator), "layer.bias": torch.randn(3, generator=generator)}
+
+
+def same(found: dict[str, torch.Tensor]) -> bool:
+    wanted = weights()
+    return found.keys() == wanted.keys() and all(torch.equal(each, wanted[name]) for name, each in found.items())
+
+
+def saved(path: Path, content: Any, **options: Any) -> Path:
+    torch.save(content, path, **options)
+    return path
+
+
+def safetensors_file(path: Path) -> Path:
+    safetensors.torch.save_file(weights(), path)
+    return path
+
+
+def with_hidden_methods(path: Path) -> Path:
+    """Weights in a dictionary whose own attributes hide its methods, as a file can give them."""
+    found = collections.OrderedDict(weights())
+    found.__dict__.update(dict.fromkeys(("itemz", "keyz", "gez"), collections.OrderedDict))  # to be pickled at all
+    with zipfile.ZipFile(saved(path, {"model": found})) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            for innocent, method in ((b"itemz", b"items"), (b"keyz", b"keys"), (b"gez", b"get")):
+                data = data.replace(innocent, method) if name.endswith(".pkl") else data
+            archive.writestr(name, data)
+    return path
+
+
+WRITTEN = {
+    "safetensors": lambda folder: safetensors_file(folder / "a.safetensors"),
+    "torch.save": lambda folder: saved(folder / "a.pt", weights()),
+    "torch.save of old": lambda folder: saved(folder / "a.pth", weights(), _use_new_zipfile_serialization=False),
+    "parameters": lambda folder: saved(
+        folder / "a.bin", collections.OrderedDict((name, nn.Parameter(each)) for name, each in weights().items())
+    ),
+    "state_dict": lambda folder: saved(folder / "a.ckpt", {"epoch": 3, "state_dict": weights(), "optimizer": {}}),
+    "model_state_dict": lambda folder: saved(folder / "a.pt", {"model_state_dict": weights(), "loss": 0.5}),
+    "model": lambda folder: saved(folder / "a.pt", {"model": weights(), "args": None}),
+    "wrapped twice": lambda folder: saved(folder / "a.pt", {"model": {"state_dict": weights()}}),
+    "in an odd dictionary": lambda folder: with_hidden_methods(folder / "a.pt"),
+    "data parallel": lambda folder: saved(folder / "a.pt", {f"module.{key}": each for key, each in weights().items()}),
+    "compiled": lambda folder: saved(folder / "a.pt", {f"_orig_mod.{key}": each for key, each in weights().items()}),
+    "both": lambda folder: saved(
+        folder / "a.pt", {f"module._orig_mod.{name}": each for name, each in weights().items()}
+    ),
+    "a part of it compiled": lambda folder: saved(
+        folder / "a.pt", {name.replace("layer.", "layer._orig_mod."): each for name, each in weights().items()}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_weights_are_found_in_what_trainers_write(tmp_path: Path, kind: str):
+    assert same(hasten.read_weights(WRITTEN[kind](tmp_path)))
+
+
+def test_where_they_were_found_is_known(tmp_path: Path):
+    assert weights_in(WRITTEN["wrapped twice"](tmp_path)).under == ("model", "state_dict")
+    assert weights_in(WRITTEN["torch.save"](tmp_path)).under == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "without", "taken"),
+    [
+        (["module.a", "module.b"], ["a", "b"], ("module.",)),
+        (["module.a", "b"], ["module.a", "b"], ()),
+        (["_orig_mod.a", "b._orig_mod.c"], ["a", "b.c"], ("_orig_mod.",)),
+        (["module._orig_mod.a"], ["a"], ("module.", "_orig_mod.")),
+        (["a._orig_mod.b", "a.b"], ["a._orig_mod.b", "a.b"], ()),  # both would be a.b
+    ],
+)
+def test_only_what_torch_puts_before_names_is_taken_away(names: list[str], without: list[str], taken: tuple[str, ...]):
+    found, prefixes = without_prefixes({name: torch.zeros(1) for name in names})
+    assert (list(found), prefixes) == (without, taken)
+
+
+class Harm:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.path),))
+
+
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize("place", ["alone", "beside the weights", "among them"])
+def test_what_a_file_asks_to_run_is_named_and_not_run(tmp_path: Path, monkeypatch, old: bool, place: str):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # which other code may need, and we never heed
+    harm, marker = Harm(tmp_path / "harmed"), tmp_path / "harmed"
+    content = {"alone": harm, "beside the weights": {"state_dict": weights(), "args": harm}}.get(
+        place, weights() | {"layer.harm": harm}
+    )
+    path = saved(tmp_path / "a.pt", content, _use_new_zipfile_serialization=not old)
+    with pytest.raises(Misconfigured, match=r"asks for (os|posix)\.mkdir, which is no part of weights") as caught:
+        hasten.read_weights(path)
+    assert not marker.exists()
+    assert "weights_only" not in str(caught.value)  # torch's own advice is to run it
+    with open(path, "rb") as file:
+        torch.load(file, weights_only=False)  # so the payload is one
+    assert marker.exists()
+
+
+class Hyper:
+    """What trainers like to put beside weights."""
+
+
+def other(folder: Path, content: Any, name: str = "a.pt") -> Path:
+    return saved(folder / name, content)
+
+
+def with_bytes(folder: Path, content: bytes, name: str = "a.pt") -> Path:
+    (folder / name).write_bytes(content)
+    return folder / name
+
+
+def compressed(folder: Path) -> Path:
+    with (
+        zipfile.ZipFile(saved(folder / "b.pt", weights())) as archive,
+        zipfile.ZipFile(folder / "a.pt", "w") as written,
+    ):
+        for each in archive.infolist():
+            written.writestr(each.filename, archive.read(each), zipfile.ZIP_DEFLATED)
+    return folder / "a.pt"
+
+
+def scripted(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "a.pt", "w") as archive:
+        for name, content in (("constants.pkl", pickle.dumps(())), ("data.pkl", pickle.dumps({})), ("version", b"3")):
+            archive.writestr(f"a/{name}", content)
+    return folder / "a.pt"
+
+
+def twice(folder: Path) -> Path:
+    tensor = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+    header = f"{{{tensor},{tensor.replace('F32', 'I32')}}}".encode()
+    return with_bytes(folder, len(header).to_bytes(8, "little") + header + bytes(4), "a.safetensors")
+
+
+REFUSED = {
+    "an object": (lambda folder: other(folder, {"state_dict": weights(), "hyper": Hyper()}), "asks for .*Hyper"),
+    "a module": (lambda folder: other(folder, nn.Linear(2, 2)), r"asks for torch\.nn\.modules\.linear\.Linear"),
+    "torchscript": (scripted, "TorchScript"),
+    "two wrappers": (lambda folder: other(folder, {"model": weights(), "state_dict": weights()}), "only you know"),
+    "nothing": (lambda folder: other(folder, {}), "holds no weights: it is empty"),
+    "one tensor": (lambda folder: other(folder, torch.zeros(1)), "holds no weights: it is a Tensor"),
+    "other things": (lambda folder: other(folder, weights() | {"epoch": 3}), r"other things .*: epoch \(int\)"),
+    "another wrapper": (lambda folder: other(folder, {"net": weights()}), r"other things .*: net \(dict\)"),
+    "a sparse one": (lambda folder: other(folder, {"a": torch.eye(2).to_sparse()}), "dense tensors"),
+    "wrapped too often": (lambda folder: other(folder, {"model": {"model": {"model": {"model": weights()}}}}), "model"),
+    "compressed": (compressed, "compressed records, which torch.save never writes"),
+    "no bytes": (lambda folder: with_bytes(folder, b""), "is no file of weights"),
+    "half of one": (lambda folder: with_bytes(folder, other(folder, weights()).read_bytes()[:700]), "is damaged"),
+    "a newer pickle": (lambda folder: saved(folder / "a.pt", weights(), pickle_protocol=4), "Unsupported operand"),
+    "safetensors, empty": (lambda folder: with_bytes(folder, b"", "a.safetensors"), "is no safetensors file"),
+    "safetensors, a pickle": (lambda folder: other(folder, weights(), "a.safetensors"), "is no safetensors file"),
+    "safetensors, a name twice": (twice, "a name stands in it twice"),
+    "a checkpoint's folder": (lambda folder: folder, "the name does not say what is in it"),
+    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is a folder, and weights are a file"),
+    "nowhere": (lambda folder: folder / "a.pt", "there is no such file"),
+    "another ending": (lambda folder: with_bytes(folder, b"", "a.h5"), r"no file of weights is called \.h5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_holds_no_weights_is_refused_with_the_reason(tmp_path: Path, kind: str):
+    write, says = REFUSED[kind]
+    path = write(tmp_path)
+    with pytest.raises(Misconfigured, match=says) as caught:
+        hasten.read_weights(path)
+    assert caught.value.where == str(path)
+    assert caught.value.fix
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_of_storage(tmp_path: Path, monkeypatch):
+    def refuse(path: Any, **options: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(torch, "load", refuse)
+    monkeypatch.setattr(weights_file.safetensors.torch, "load_file", refuse)
+    for name in ("a.pt", "a.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(StorageFailed, match="cannot be read: Permission denied"):
+            hasten.read_weights(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (PermissionError(13, "Permission denied"), "make the file readable"),
+        (OSError(5, "Input/output error"), "check the disk"),
+        (ValueError("embedded null byte"), "check the path"),
+    ],
+)
+def test_what_is_advised_fits_the_reason(tmp_path: Path, monkeypatch, error: Exception, fix: str):
+    def refuse(path: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(StorageFailed, match="cannot be read") as caught:
+        hasten.read_weights(tmp_path / "a.pt")
+    assert caught.value.fix.startswith(fix)
+
+
+def test_weights_that_do_not_fit_into_memory_are_no_fault_of_the_file(tmp_path: Path, monkeypatch):
+    def refuse(path: Any, **options: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9999 bytes")
+
+    path = WRITTEN["torch.save"](tmp_path)
+    monkeypatch.setattr(torch, "load", refuse)
+    with pytest.raises(OutOfMemory, match="do not fit into memory"):
+        hasten.read_weights(path)
