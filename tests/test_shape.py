@@ -21,7 +21,6 @@ TESTS = sources("tests")
 REQUIRED_TRAPS = {*range(1, 20), *range(30, 36), 39, 40, *range(43, 52)}
 LAST_TRAP = 51
 
-<<<<<<< HEAD
 # Rooms that hold a check; each set is to become ROOMS.
 ROOMS = {source.room for source in PACKAGE}
 READ_NO_PRIVATE_NAMES = ROOMS - {"measure", "parallel", "training", "tune"}
@@ -32,25 +31,6 @@ IMPORT_IN_NO_CIRCLE = ROOMS - {"training", "tune"}
 SMALL_FOLDERS = ROOMS - {"facts", "parallel", "report", "training", "tune"}
 CROWDED_TESTS = ("tests/parallel/", "tests/report/", "tests/training/")
 NAMES_OF_THEIR_OWN = ROOMS - {"parallel", "tune"}
-=======
-# Rooms that hold a check which the whole package is to hold; tests/ stands for the folders of tests.
-READ_NO_PRIVATE_NAMES = {
-    "data",
-    "kernels",
-    "techniques",
-    "facts",
-    "report",
-    "cli",
-    "entry",
-    "errors",
-    "stop_signals",
-    "doctor",
-}
-SAY_NO_OLD_WORDS = {"errors", "kernels", "techniques", "doctor"}
-IMPORT_IN_NO_CIRCLE = {"data", "doctor", "facts", "kernels", "measure", "parallel", "report", "techniques", "cli"}
-SMALL_FOLDERS = {"errors", "kernels", "techniques", "doctor"}
-NAMES_OF_THEIR_OWN = {"errors", "kernels", "techniques", "doctor"}
->>>>>>> house
 
 
 def of(held: set[str]) -> list[Source]:

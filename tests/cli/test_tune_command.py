@@ -24,12 +24,8 @@ from hasten.facts.trials import Confirmed, Surveyed, records_of
 from hasten.tune.search.candidates import OUT_OF_TIME, Skipped
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.plan_search import Found
-<<<<<<< HEAD
-from hasten.tune.search.search_log import Ledger, Options
-from support.cli.commands import invoked
-=======
 from hasten.tune.search.search_log import Options, SearchLog
->>>>>>> house
+from support.cli.commands import invoked
 from support.report.samples import sample_records
 
 CLOCKED = Path(__file__).parents[1] / "tune" / "jobs" / "clocked_jobs.py"

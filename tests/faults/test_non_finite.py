@@ -189,40 +189,6 @@ def test_the_last_step_of_an_epoch_is_refused_as_any_other(options, where, monke
     assert (run.steps, run.epoch, run.built.batches.position.window) == (steps - 1, 0, steps - 1)
 
 
-<<<<<<< HEAD
-=======
-def test_a_run_that_was_resumed_names_the_samples_of_its_own_epoch():
-    bad = row_at(0)
-    with prepare(marked_job()) as run:
-        for batch in run.batches():
-            run.step(batch)
-            if run.epoch == 1 and run.built.batches.position.window == 1:
-                break
-        state = run.state_dict()
-    with prepare(planted("loss", bad, math.nan)) as run, pytest.raises(NonFinite) as refusal:
-        run.load_state_dict(state)
-        for batch in run.batches():
-            run.step(batch)
-    samples = next(
-        (step, part)
-        for step in range(SAMPLES // BATCH)
-        if bad in (part := run.loader._order.indices(1, step * BATCH, (step + 1) * BATCH).tolist())
-    )
-    number = SAMPLES // BATCH + samples[0] + 1
-    told = ", ".join(map(str, samples[1]))
-    assert refusal.value.where == f"optimizer step {number} (epoch 1, samples {told} of Job.train)"
-
-
-def test_the_samples_of_a_large_batch_are_shortened_and_those_in_a_row_are_told_as_such():
-    many = torch.randn(100, 6), torch.randint(0, 3, (100,))
-    job = {"train": many, "batch_size": 50, "loss": lambda model, batch: plain(model, batch) * math.nan}
-    with pytest.raises(NonFinite, match=r"epoch 0, samples (\d+, ){15}\d+ and 34 more of Job\.train"):
-        train(small_job(**job), receivers=[])
-    with pytest.raises(NonFinite, match=r"epoch 0, samples 0 to 49 of Job\.train"):
-        train(small_job(**job, shuffle=False), receivers=[])
-
-
->>>>>>> house
 class Rows(IterableDataset[Any]):
     def __iter__(self) -> Any:
         yield from zip(*rows(), strict=True)

@@ -116,23 +116,6 @@ def test_from_the_window_that_did_not_fit_on_the_run_is_that_of_a_plan_with_this
     assert_same(weights, wanted)
 
 
-<<<<<<< HEAD
-=======
-def test_a_size_that_halves_unevenly_gives_the_bits_of_the_plan_too():
-    memory = Memory(4)
-    seven = {"batch_size": 7, "epochs": 3}
-    weights, _ = trained(tight_job(memory, **seven))
-    assert memory.refused == [7]
-    with prepare(tight_job(**seven)) as whole:
-        list(steps_of(whole, TIGHT_FROM - 1))
-        state = whole.state_dict()
-        state["batches"]["microbatch_size"] = 4
-    with prepare(tight_job(**seven), make_plan(microbatch=4)) as split:
-        split.load_state_dict(state)
-        assert_same(weights, dict(train_run(split, Collected()).weights))
-
-
->>>>>>> house
 def test_a_later_microbatch_that_does_not_fit_takes_the_whole_window_again():
     def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         found = plain(model, batch)

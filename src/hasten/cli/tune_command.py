@@ -87,19 +87,7 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
-<<<<<<< HEAD
         _show(found, result, written, partial(_again, job, output, allow=allow, busy=busy), job, output, seconds)
-=======
-        where = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
-        again = partial(_again, job, output, allow=allow, busy=busy)
-        following = again(seconds)
-        if found.has_plan or not found.interrupted:
-            following = command("train", job, output if found.has_plan else None)
-        names = [] if found.interrupted else found.log.not_reached
-        if names:
-            where += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
-        show("", [("", result), *where, ("next", following)])
->>>>>>> house
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 
@@ -110,8 +98,8 @@ def _show(
     """again: the command that continues the search, for so many seconds."""
     from hasten.report.terminal.output import show
 
-    lines = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
-    names = [] if found.interrupted else found.ledger.not_reached
+    lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
+    names = [] if found.interrupted else found.log.not_reached
     if names:
         lines += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
     trains = found.has_plan or not found.interrupted

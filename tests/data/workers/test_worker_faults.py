@@ -39,7 +39,7 @@ def test_the_worker_in_the_users_code_is_told_first_and_its_line_is_what_to_look
     error = hung(61.4, answers)
     lines = error.what.splitlines()
     assert lines[0] == "no batch came for 61 s; the 2 loader workers were asked and ended"
-    assert lines[1] == "loader worker 1 of 2 (pid 72) stands in:"
+    assert lines[1] == "loader worker 1 of 2 (pid 72) is at:"
     assert lines[2] == "    /home/me/my data/photos.py:12 in decode"
     assert lines[-1] == "loader worker 0 of 2 (pid 71) has nothing to do"
     assert error.fix == "look at this line: /home/me/my data/photos.py:12 in decode"

@@ -152,7 +152,7 @@ def test_a_worker_in_a_circle_is_told_with_its_line(options):
     assert error.exit_code == 14
     first, second, *_ = error.what.splitlines()
     assert re.match(r"no batch came for \d+ s; the 2 loader workers were asked and ended", first)
-    assert "stands in:" in second
+    assert "is at:" in second
     line = circle.__code__.co_firstlineno
     assert any(f"broken_workers.py:{line + n} in circle" in error.fix for n in (1, 2))
     assert "broken_workers.py" in error.what

@@ -53,7 +53,7 @@ _NAME = b"Exif\x00\x00"
 class Encoded:
     """An image whose header was read and whose pixels were not.
 
-    height, width: in pixels, as it is to be shown.
+    height, width: in pixels, after it is turned the right way up.
     denominators: at which parts of its size it can be decoded.
 
     Raises DataFailed, naming the file, when it is no image, is damaged, or has more than `most_pixels`.
@@ -161,7 +161,7 @@ class _NamesTheFile:
     """Whatever a decoder raises for damaged data is one error that names the file.
 
     No generator, as contextlib would have it: from Python 3.12 on, what is raised inside one refers to itself by way of
-    its frames, and keeps an image's memory until the collector comes by.
+    its frames, and keeps an image's memory until the next garbage collection.
     """
 
     def __init__(self, name: str) -> None:
@@ -208,7 +208,7 @@ def jpeg_header(data: bytes) -> JpegHeader:
 
 
 def turned(image: np.ndarray, way: int) -> np.ndarray:
-    """The image (H, W, ...) as it is to be shown; a view of the same memory. (W, H, ...) for ways 5 to 8."""
+    """The image (H, W, ...) turned the right way up; a view of the same memory. (W, H, ...) for ways 5 to 8."""
     if way in (5, 6, 7, 8):
         image = image.swapaxes(0, 1)
     if way in (2, 3, 6, 7):

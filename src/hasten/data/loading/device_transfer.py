@@ -7,8 +7,8 @@ not rebuilt: on a CPU the very same batch comes back.
 Copying ahead needs a stream of its own, because work on one stream is done in order:
 
 * The stream that computes waits for the copy it is about to use, and for nothing else; the host waits for neither.
-* record_stream tells the device's allocator that a batch is used on another stream too, so that its memory is not used
-  for a later copy while it is still read.
+* record_stream marks a batch in the device's allocator as used on another stream too, so that its memory is not
+  used for a later copy while it is still read.
 * Pinned memory that is used again before its copy is done is how a batch comes to hold half of the next one. So a batch
   is held, on host and device, until what computes with it is done.
 

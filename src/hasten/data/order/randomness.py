@@ -10,8 +10,8 @@ epochs of one index, never get the same number. torch and NumPy keep only 32 bit
 halves, so that samples which meet in one of them by chance still differ in the other.
 
 The training process reads samples too when there are no workers. `undisturbed` restores its own three states once a
-batch, so what else training draws does not depend on it. An evaluation or a trial beside a training is kept apart by
-the same function, with the states of the accelerators it uses.
+batch, so what else training draws does not depend on it. An evaluation or a trial beside a training uses
+the same function, with the states of its accelerators.
 """
 
 from __future__ import annotations

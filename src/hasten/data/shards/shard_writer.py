@@ -66,7 +66,7 @@ class Packable(Protocol):
 
 
 class ImagesInFolders:
-    """A folder that holds one folder of images for each class: the file as it is, and the number of its class.
+    """A folder that holds one folder of images for each class: the file unchanged, and the number of its class.
 
     Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind, and
     for a class whose name an index cannot hold.
@@ -318,7 +318,7 @@ def _order(count: int, seed: int | None) -> Iterator[int]:
 
 
 def _piece(key: str, members: dict[str, bytes], index: int) -> bytes:
-    """A sample as it stands in a shard."""
+    """The bytes of a sample in a shard."""
     if len(members) > MOST_MEMBERS or any(len(content) > LARGEST_MEMBER for content in members.values()):
         what = f"sample {index:,} has more than {MOST_MEMBERS} members, or one of more than {LARGEST_MEMBER:,} bytes"
         raise DataFailed(what, fix="drop what training does not need")

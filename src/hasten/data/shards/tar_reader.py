@@ -65,7 +65,7 @@ def padded(size: int) -> int:
 
 
 def packed(name: str, content: bytes) -> bytes:
-    """A member as it stands in an archive, with nothing in it of the machine, its user or the time.
+    """The bytes of a member in an archive, with nothing in them of the machine, its user or the time.
 
     name: ASCII, at most 100 characters. Raises ValueError for another one.
     """

@@ -1,4 +1,4 @@
-"""The error for a loader worker that ended or hangs: the cause as far as it is proven, and what to do.
+"""The error for a loader worker that ended or hangs: the cause as far as evidence shows it, and what to do.
 
 A worker that was killed without a message was most often killed for memory. Only the kernel knows, and it counts such
 kills: the count before the workers started and the present one are the evidence. Without evidence nothing is claimed.
@@ -109,7 +109,7 @@ def _bus_error(what: str, worker: Worker, free_shared_bytes: int | None) -> Hast
 
 
 def hung(waited_seconds: float, answers: Sequence[tuple[Worker, Answer]]) -> Hang:
-    """The error for workers that do not answer: those that stand in the user's code first, then all other busy ones."""
+    """The error for workers that do not answer: those inside the user's code first, then all other busy ones."""
     accounts = sorted((_account(worker, answer) for worker, answer in answers), key=lambda account: account.rank)
     worker = answers[0][0]
     busy = [account for account in accounts if account.rank < _IDLE]
@@ -137,7 +137,7 @@ def _account(worker: Worker, answer: Answer) -> _Account:
     state, frames = _STATES.get(answer.state), reading_frames(answer.stacks)
     if frames is not None:
         users_line = next((str(frame) for frame in frames if is_users_file(frame.file)), "")
-        text = "\n".join([f"{worker} " + (f"{state}:" if state else "stands in:"), *(f"    {one}" for one in frames)])
+        text = "\n".join([f"{worker} " + (f"{state}:" if state else "is at:"), *(f"    {one}" for one in frames)])
         return _Account(rank=_IN_USERS_CODE if users_line else _BUSY, text=text, users_line=users_line)
     if answer.stacks:
         return _Account(rank=_IDLE, text=f"{worker} has nothing to do")
