@@ -18,7 +18,8 @@ from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
 from hasten.training.run_folder.code_digest import code_digest
-from hasten.training.setup.configuration import changes, configuration_of, in_force
+from hasten.training.saving.run_configuration import configuration_of
+from hasten.training.setup.configuration import changes, in_force
 from support import small_job
 from support.training.saved_runs import every, job, resumed, trained
 

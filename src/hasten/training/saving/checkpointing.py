@@ -14,12 +14,12 @@ from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
 from hasten.training.saving.follower_saver import FollowerSaver
+from hasten.training.saving.save_decision import Own, Shared
 from hasten.training.saving.saver import Saver, State
-from hasten.training.wishes import Own, Shared
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
-    from hasten.training.stop_request import StopRequest
+    from hasten.training.saving.stop_request import StopRequest
 
 Trees = Callable[[], dict[str, Any]]
 
