@@ -51,8 +51,7 @@ def _is_pinned(code: Code, loader: Loader) -> bool:
 def _waits(code: Code, move: ast.Call) -> bool:
     if code.values.argument(move, "non_blocking") is not ABSENT:
         return False
-    behind = move.args[1:]
-    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in behind)
+    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in move.args[1:])
 
 
 def _may_be_flag(code: Code, node: ast.expr) -> bool:

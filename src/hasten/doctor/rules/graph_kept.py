@@ -25,13 +25,10 @@ from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    single, seen = Single(code.names), set[ast.AST]()
+    single = Single(code.names)
     for step in code.training.steps:
         for kept in code.accumulated.of_step(step):
-            if kept.value in seen or not code.tensors.is_attached(kept.value):
-                continue
-            if kept.is_sum or code.tensors.is_loss(kept.value):
-                seen.add(kept.value)
+            if code.tensors.is_attached(kept.value) and (kept.is_sum or code.tensors.is_loss(kept.value)):
                 message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
                 computed = isinstance(kept.value, ast.BinOp) or code.tensors.is_differentiated(kept.value)
                 is_one = computed or single.is_tensor(kept.value)

@@ -27,11 +27,9 @@ _FUNCTIONS = frozenset({"builtins.float", "builtins.int", "builtins.print", "bui
 def check(code: Code) -> Iterator[Found]:
     if not code.devices.accelerated:
         return
-    seen = set[ast.AST]()
     for step in code.training.steps:
         for node in step.every_turn:
-            if node not in seen and _reads(code, node):
-                seen.add(node)
+            if _reads(code, node):
                 whole = _whole(code, node)
                 yield Found(whole, f"{_shown(whole)} waits for the device in every step")
 

@@ -8,7 +8,7 @@ gradients, and reads the answer on the host, which waits for the device. Each in
 
 When to ignore it: Where the same loop runs with float16 as well. Then give the scaler `enabled=`.
 
-Fix: Leave the scaler out: `loss.backward()` and `optimizer.step()`.
+Fix: Remove the scaler: `loss.backward()` and `optimizer.step()`.
 
 Safety: Nothing is changed by itself: all calls of the scaler have to go with it.
 """
@@ -54,6 +54,6 @@ def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
 RULE = SourceRule(
     code="H407",
     severity=Severity.SLOW,
-    fix="leave the scaler out: loss.backward(), optimizer.step()",
+    fix="remove the scaler: loss.backward(), optimizer.step()",
     check=check,
 )
