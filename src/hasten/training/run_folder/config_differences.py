@@ -34,9 +34,9 @@ def difference(before: Any, now: Any) -> str:
         return _first([f"{name} {difference(before[name], now[name])}" for name in names], shown=3)
     if _are_modules(before) and _are_modules(now):
         return _first([_between_modules(*pair) for pair in _different_modules(before, now)], shown=1)
-    for kind, told in _DIGESTS.items():
+    for kind, words in _DIGESTS.items():
         if _is_digest(before, kind) and _is_digest(now, kind):
-            return told
+            return words
     return f"{_shown(before)} → {_shown(now)}"
 
 
@@ -79,9 +79,9 @@ def _module(value: Any) -> str:
     return "none" if value is None else f"{value[0]} {value[1]}".strip()
 
 
-def _first(told: Sequence[str], *, shown: int) -> str:
-    more = f", and {len(told) - shown} more" if len(told) > shown else ""
-    return ", ".join(told[:shown]) + more
+def _first(texts: Sequence[str], *, shown: int) -> str:
+    more = f", and {len(texts) - shown} more" if len(texts) > shown else ""
+    return ", ".join(texts[:shown]) + more
 
 
 def _shown(value: Any) -> str:
