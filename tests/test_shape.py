@@ -25,11 +25,11 @@ LAST_TRAP = 51
 ROOMS = {source.room for source in PACKAGE}
 READ_NO_PRIVATE_NAMES = ROOMS - {"measure", "parallel", "training"}
 SAY_NO_OLD_WORDS = ROOMS - {
-    *("checkpoint", "data", "doctor", "facts", "measure", "parallel", "report", "training"),
+    *("checkpoint", "data", "doctor", "facts", "parallel", "training"),
 }
 IMPORT_IN_NO_CIRCLE = ROOMS - {"training"}
-SMALL_FOLDERS = ROOMS - {"facts", "parallel", "report", "training"}
-CROWDED_TESTS = ("tests/parallel/", "tests/report/", "tests/training/")
+SMALL_FOLDERS = ROOMS - {"facts", "parallel", "training"}
+CROWDED_TESTS = ("tests/parallel/", "tests/training/")
 NAMES_OF_THEIR_OWN = ROOMS - {"parallel"}
 
 
