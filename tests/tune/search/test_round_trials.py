@@ -1,4 +1,4 @@
-"""What the trials of a wave are told as, and what of them another search asks again."""
+"""What the trials of a round are told as, and what of them another search asks again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile() -> PlanProfile:
 
 
 def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = (), first: bool = True) -> list[Record]:
-    """The records of one heat, of which the first round takes all the time that the search has.
+    """The records of one comparison, of which the first pass takes all the time that the search has.
 
     first: whether it is the search's first one.
     """
