@@ -23,14 +23,14 @@ LAST_TRAP = 51
 
 # Rooms that hold a check; each set is to become ROOMS.
 ROOMS = {source.room for source in PACKAGE}
-READ_NO_PRIVATE_NAMES = ROOMS - {"measure", "parallel", "training", "tune"}
+READ_NO_PRIVATE_NAMES = ROOMS - {"measure", "parallel", "training"}
 SAY_NO_OLD_WORDS = ROOMS - {
-    *("checkpoint", "data", "doctor", "facts", "measure", "parallel", "report", "training", "tune"),
+    *("checkpoint", "data", "doctor", "facts", "measure", "parallel", "report", "training"),
 }
-IMPORT_IN_NO_CIRCLE = ROOMS - {"training", "tune"}
-SMALL_FOLDERS = ROOMS - {"facts", "parallel", "report", "training", "tune"}
+IMPORT_IN_NO_CIRCLE = ROOMS - {"training"}
+SMALL_FOLDERS = ROOMS - {"facts", "parallel", "report", "training"}
 CROWDED_TESTS = ("tests/parallel/", "tests/report/", "tests/training/")
-NAMES_OF_THEIR_OWN = ROOMS - {"parallel", "tune"}
+NAMES_OF_THEIR_OWN = ROOMS - {"parallel"}
 
 
 def of(held: set[str]) -> list[Source]:
