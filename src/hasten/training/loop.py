@@ -359,7 +359,7 @@ class _Loop:
         if self._keeping is not None:
             self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:
-            self._receiver.log(Noticed(text=run.compiling.told()))
+            self._receiver.log(Noticed(text=run.compiling.summary()))
         weights = run.weights()
         results = self._results.get(run.built.result.step, {})
         seconds = time.monotonic() - self._start

@@ -158,4 +158,4 @@ def test_a_model_that_is_larger_than_the_host_and_no_shapes_is_refused(monkeypat
     monkeypatch.setattr(mesh_needs, "read_machine", lambda: machine)
     with pytest.raises(OutOfMemory, match=r"this host has 0\.98 KiB") as refused:
         needs_of(mesh_job(loss=looking_at_numbers))
-    assert "looked at by shapes alone" in refused.value.what
+    assert "measured by shapes alone" in refused.value.what

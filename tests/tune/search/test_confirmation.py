@@ -85,6 +85,7 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
     assert told[-1] == final.confirmed
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("doubtful", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
@@ -102,6 +103,7 @@ def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_with
 HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "room", [pytest.param(1, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof), 10]
 )

@@ -13,7 +13,7 @@ from hasten.facts.trials import Confirmed, Curves, Proven, Record, Surveyed, Tri
 from hasten.tune.proof.by_gradients import ByGradients, GradientProver
 from hasten.tune.proof.by_losses import ByLosses, ShortRuns
 from hasten.tune.proof.dropping import Choices
-from hasten.tune.proof.proofs import prove, rivals
+from hasten.tune.proof.prove_choices import prove, rivals
 from hasten.tune.search.found_plan import plan_found
 from hasten.tune.search.search_log import Options, SearchLog
 from hasten.tune.trials.arms import Arms
