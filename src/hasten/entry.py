@@ -24,13 +24,13 @@ from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import failing_as_one, from_the_leader, joined
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.loop import Result, train_run
-from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import Several
 from hasten.training.run import Run
 from hasten.training.run_folder.folder_checks import check_still_empty
 from hasten.training.run_folder.restarted import was_restarted
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.run_folder.run_request import RunRequest
+from hasten.training.saving.recovery import Recovered
 from hasten.training.saving.saved_run import FollowerRun, SavedRun, finished
 from hasten.training.setup.first_calls import make_first_calls
 from hasten.training.weights.initial_weights import InitialWeights, begun_with

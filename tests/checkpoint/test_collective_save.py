@@ -20,7 +20,7 @@ from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.manifest import PIECES
 from hasten.checkpoint.sharded import rank_files
 from hasten.checkpoint.sharded.collective_save import follow
-from hasten.checkpoint.sharded.slabs import Holding
+from hasten.checkpoint.sharded.tensor_slabs import Holding
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, forger, part_stores, stores

@@ -88,14 +88,6 @@ def test_numbered_folders_count_up_and_never_take_one_that_exists(tmp_path: Path
     assert made == ["job-1", "job-4", "job-5"]
 
 
-def test_a_probe_leaves_a_writable_folder_as_it_was_and_finds_one_that_is_not(tmp_path: Path):
-    files.check_writable(tmp_path)
-    assert os.listdir(tmp_path) == []
-    with file_faults.file_size_limit(0), pytest.raises(StorageFailed):
-        files.check_writable(tmp_path)
-    assert os.listdir(tmp_path) == []
-
-
 # ---- files that grow
 
 
@@ -176,15 +168,6 @@ def test_what_is_in_a_folder_is_on_the_disk_before_its_name_and_the_name_before_
         files.rename_folder(tmp_path / "building", tmp_path / "done")
     building, done = str(tmp_path / "building"), str(tmp_path)
     assert operations == [("fsync", building), ("rename", building), ("fsync", done)]
-
-
-def test_a_name_that_is_taken_by_a_folder_with_something_in_it_is_refused(tmp_path):
-    for name in ("building", "done"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    with pytest.raises(StorageFailed, match="could not be renamed to done"):
-        files.rename_folder(tmp_path / "building", tmp_path / "done")
-    assert sorted(os.listdir(tmp_path)) == ["building", "done"]
 
 
 def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_leads_to(tmp_path):

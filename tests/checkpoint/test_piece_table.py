@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hasten.checkpoint.manifest import PIECES
 from hasten.checkpoint.sharded.piece_table import InPieces, Piece, check_whole, from_json, put_together, to_json
 from hasten.checkpoint.sharded.rank_files import Pieced, assembled, opened, pieced, write_part
-from hasten.checkpoint.sharded.slabs import InParts, Slab, holding
+from hasten.checkpoint.sharded.tensor_slabs import InParts, Slab, holding
 from hasten.errors import Damaged
 from hasten.facts.ranks import Ranks
 from hasten.parallel.sharding import Split

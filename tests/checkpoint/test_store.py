@@ -64,16 +64,6 @@ def test_a_step_that_is_saved_again_leaves_the_first_as_it_was_and_is_found_befo
     assert loaded.manifest.reason == "attempt 3"
 
 
-def test_a_step_whose_first_checkpoint_is_damaged_or_odd_is_saved_beside_it(tmp_path):
-    store = stores.filled(tmp_path, 7)
-    (tmp_path / "step-7" / manifests.NAME).unlink()
-    (tmp_path / "step-7.2").touch()  # no folder at all
-    assert store.save(stores.contents(7)).path.name == "step-7.3"
-    damaged = []
-    assert stores.step_found(store, damaged) == 7
-    assert damaged == []
-
-
 def test_other_names_are_no_checkpoints_and_stay(tmp_path):
     store = stores.filled(tmp_path, 1)
     others = ["latest", "step-", "step-x", "step-3.tmp", "step-3.", ".step-3", "Step-3", "step-3 ", ".step-3.tmp-xyz"]

@@ -6,13 +6,11 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.manifest import STATE, TENSORS
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, stores
 
@@ -109,25 +107,3 @@ def test_what_a_newer_hasten_saved_is_not_passed_over(store, monkeypatch):
     damaged = []
     assert stores.step_found(store, damaged) == 2
     assert [each.step for each in damaged] == [3]
-
-
-@pytest.mark.parametrize(
-    ("limit", "name"), [(0, TENSORS), (100, TENSORS), (1 << 16, TENSORS), (90_000, STATE), (200, manifests.NAME)]
-)
-@pytest.mark.fault("disk full, EIO")
-def test_a_limit_of_the_kernel_on_the_size_of_files_is_told_and_leaves_nothing(tmp_path, limit, name):
-    store = stores.filled(tmp_path, 1)
-    before = stores.files_below(tmp_path)
-    contents = stores.contents(2)
-    if limit > 200:
-        tensors = {name: tensor.repeat(3500) for name, tensor in contents.tensors.items()}  # 84,000 bytes
-        contents = replace(contents, trees={"run": "x" * 100_000}, tensors=tensors)
-    with file_faults.file_size_limit(limit), pytest.raises(StorageFailed) as told:
-        store.save(contents)
-    assert os.strerror(errno.EFBIG) in told.value.what
-    assert "ulimit" in told.value.fix
-    assert Path(told.value.where).name == name
-    assert stores.files_below(tmp_path) == before
-    assert stores.names(store) == ["step-1"]
-    store.save(contents)
-    assert stores.names(store) == ["step-1", "step-2"]

@@ -34,7 +34,7 @@ def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
     assert result.stdout.startswith(
         "wrong.py:1:1  H303  optimizer.zero_grad(set_to_none=False) fills every gradient with zeros\n"
     )
-    assert "    optimizer.zero_grad(set_to_none=False)\n    → leave set_to_none=False out\n" in result.stdout
+    assert "    optimizer.zero_grad(set_to_none=False)\n    → remove set_to_none=False\n" in result.stdout
     assert "1 finding in 2 files" in result.stdout
     assert result.stdout.rstrip().endswith("hasten explain H303")
 

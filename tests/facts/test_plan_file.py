@@ -166,16 +166,6 @@ def test_no_text_does_anything_but_state_a_plan_or_be_refused(text: str):
     assert exactly(plan_from_toml(plan_to_toml(plan))) == exactly(plan)
 
 
-def test_what_is_not_a_readable_plan_file_is_refused(tmp_path: Path):
-    with pytest.raises(PlanError, match="no such file"):
-        read_plan(tmp_path / "missing.toml")
-    path = tmp_path / "plan.toml"
-    path.write_bytes(b"schema = 1\nno = '\xff'")
-    with pytest.raises(PlanError, match="not UTF-8") as caught:
-        read_plan(path)
-    assert caught.value.where == f"{path}:2"
-
-
 def test_a_folder_in_place_of_a_plan_is_refused_with_the_file_to_name(tmp_path: Path):
     with pytest.raises(PlanError, match="is a folder, and a plan is a file") as caught:
         read_plan(tmp_path)
@@ -219,12 +209,6 @@ def test_a_file_above_the_size_limit_is_refused_and_one_at_the_limit_is_read(tmp
     path.write_bytes(b"#" * (LARGEST_BYTES + 1))
     with pytest.raises(PlanError, match="larger than 1,048,576 bytes"):
         read_plan(path)
-
-
-def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path):
-    path = tmp_path / "plan.toml"
-    path.write_bytes(b"\xef\xbb\xbf" + WHOLE.replace("\n", "\r\n").encode())
-    assert read_plan(path).value_of("precision") == "bf16"
 
 
 # ---- writing

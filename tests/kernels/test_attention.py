@@ -137,20 +137,6 @@ def test_torch_computes_other_shapes_and_dtypes():
         assert_close(attention(*some), theirs(*some))
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_torch_computes_nested_tensors():
-    torch.manual_seed(0)
-    rows = [
-        torch.nested.nested_tensor([torch.randn(4, 5, 16), torch.randn(4, 7, 16)], layout=layout).bfloat16()
-        for layout in (torch.strided, torch.jagged)
-    ]
-    for each in rows:
-        heads = each.transpose(1, 2) if each.layout == torch.jagged else each
-        found, wanted = attention(heads, heads, heads), functional.scaled_dot_product_attention(heads, heads, heads)
-        for one, other in zip(found.unbind(), wanted.unbind(), strict=True):
-            assert torch.equal(one, other)
-
-
 def test_sdpa_kernel_chooses_torchs_implementation():
     torch.manual_seed(0)
     given = projected(1, 2, 20, 16)

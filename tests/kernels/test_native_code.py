@@ -177,10 +177,3 @@ def test_a_full_disk_is_a_reason_and_not_a_failure(caches, source, monkeypatch):
     monkeypatch.setattr(module, "write_atomically", refuse)
     with pytest.raises(CannotCompile, match="the disk is full"):
         compiled(source)
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write to")
-def test_a_folder_that_nobody_can_write_to_is_a_reason(source, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self")
-    with pytest.raises(CannotCompile, match="/proc/self/hasten"):
-        compiled(source)

@@ -18,7 +18,7 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.techniques.activation_checkpointing import TECHNIQUE, recompute_in_backward, summary
 from hasten.techniques.common.block_costs import measure_segments
-from hasten.techniques.common.repeated_blocks import BlockCost, blocks_of, repeated_blocks, segments
+from hasten.techniques.common.model_blocks import BlockCost, blocks_of, repeated_blocks, segments
 from hasten.techniques.contract import No, Yes
 from support import laptop, setup_of
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
 
 import hasten
 from hasten.facts.plan import make_plan
@@ -50,12 +49,6 @@ def test_one_batch_of_one_sample_has_no_neighbours():
 def test_the_order_of_samples_stays_the_same():
     assert [len(batch) for batch in batches(16)] == [16, 16, 8]
     assert torch.cat(batches(16)).equal(torch.cat(batches()))
-
-
-def test_the_batch_of_a_loader_is_replaced():
-    data = small_job().train
-    loader = DataLoader(TensorDataset(*data), batch_size=4, shuffle=True)
-    assert [len(batch) for batch in batches(20, train=loader, batch_size=None)] == [20, 20]
 
 
 @pytest.mark.trap(18)

@@ -119,19 +119,3 @@ def test_senseless_values_are_refused():
     with pytest.raises(PlanError, match="Muon has no foreach implementation"):
         muon = setup(lambda params: torch.optim.Muon(params, lr=0.1), nn.Linear(4, 2, bias=False))
         TECHNIQUE.apply(muon, choice("foreach"))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_support_is_judged_on_the_device_that_trains(make):
-    device = torch.device("cuda")
-    model = network().to(device)
-    optimizer = make(model.parameters())
-    if refusal(optimizer, "fused", device):
-        assert type(optimizer) is torch.optim.Adagrad
-        return
-    fused = with_implementation(optimizer, "fused")
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    fused.step()
-    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())

@@ -133,12 +133,6 @@ def test_a_plateau_of_a_metric_follows_the_metrics_direction(better, options, mo
     )
 
 
-def test_a_plateau_watches_the_loss_by_default():
-    target = judged(True)
-    TECHNIQUE.apply(target, plateau())
-    assert target.schedule == ScheduleOptions(name="ReduceLROnPlateau", arguments={}, unit="evaluation", metric="loss")
-
-
 @pytest.mark.parametrize("metric", ["acuracy", 1, ["accuracy"]], ids=str)
 def test_a_metric_that_the_job_lacks_is_refused_with_those_it_has(metric):
     with pytest.raises(PlanError, match="not a metric of the job") as caught:

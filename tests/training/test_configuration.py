@@ -17,8 +17,9 @@ import hasten
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
-from hasten.training.run_folder.code_digest import code_digest
-from hasten.training.setup.configuration import changes, configuration_of, in_force
+from hasten.training.run_folder.config_differences import code_digest
+from hasten.training.saving.run_configuration import configuration_of
+from hasten.training.setup.configuration import changes, in_force
 from support import small_job
 from support.training.saved_runs import every, job, resumed, trained
 
@@ -120,14 +121,14 @@ def test_a_setting_that_the_state_brings_back_is_refused_and_said_to_hold_as_sav
     assert key in refused.what
     assert told in refused.what
     assert f"--allow-change {key}" in refused.fix
-    assert f"the saved {key} will hold" in refused.fix
+    assert f"The saved {key} is restored" in refused.fix
     assert "--weights" in refused.fix
 
 
 def test_what_is_said_to_hold_does_hold(tmp_path):
     half_trained(tmp_path / "run", optimizer=sgd())
     events = resumed(tmp_path / "run", job(optimizer=sgd(lr=0.5)), allow_change=["optimizer.lr"])
-    assert "optimizer.lr: 0.1 → 0.5, as was allowed; but the saved one holds" in notices(events)
+    assert "optimizer.lr: 0.1 → 0.5, as allowed; but the saved value is used" in notices(events)
     assert {event.learning_rate for event in events if isinstance(event, Trained)} == {0.1}
 
 
@@ -183,15 +184,15 @@ def test_another_rate_of_a_module_is_refused_until_it_is_allowed(tmp_path):
 def test_a_number_that_a_module_of_the_users_own_keeps_is_told(tmp_path):
     half_trained(tmp_path / "run", model=lambda: Attending(0.2))
     told = notices(resumed(tmp_path / "run", job(model=lambda: Attending(0.5))))
-    assert "model.attributes: share 0.2 → 0.5, which counts from here on" in told
+    assert "model.attributes: share 0.2 → 0.5, which is used from here on" in told
 
 
 @pytest.mark.fault("changed configuration on resume")
 def test_another_text_of_the_jobs_file_is_told_and_not_refused(tmp_path, monkeypatch):
     half_trained(tmp_path / "run")
-    monkeypatch.setattr("hasten.training.run_folder.code_digest.text_of_module", lambda name: "another text")
+    monkeypatch.setattr("hasten.training.run_folder.config_differences.text_of_module", lambda name: "another text")
     told = notices(resumed(tmp_path / "run", job()))
-    assert "code: the job's file has another text, which counts from here on" in told
+    assert "code: the job's file has another text, which is used from here on" in told
 
 
 def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_not():
@@ -204,7 +205,9 @@ def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_
 
     def digest(**changes: Any) -> str:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("hasten.training.run_folder.code_digest.text_of_module", lambda name: text.get(name, ""))
+            patch.setattr(
+                "hasten.training.run_folder.config_differences.text_of_module", lambda name: text.get(name, "")
+            )
             return code_digest(small_job(**changes))
 
     for field in ("model", "loss", "optimizer", "parameters", "collate", "eval_loss"):
@@ -306,7 +309,7 @@ def test_an_optimizer_that_goes_on_from_anothers_state_is_offered(tmp_path):
 def test_a_key_that_nothing_has_is_refused(tmp_path, key, fix):
     trained(tmp_path / "run")
     refused = refusal(tmp_path / "run", (key,))
-    assert f"'{key}' is nothing that a run is configured with" in refused.what
+    assert f"'{key}' is no key of a run's configuration" in refused.what
     assert fix in refused.fix
 
 
@@ -331,7 +334,7 @@ def test_many_changes_are_said_to_be_another_job_first(tmp_path):
     half_trained(tmp_path / "run")
     refused = refusal(tmp_path / "run", seed=3, epochs=4, clip_norm=1.0, batch_size=10)
     assert refused.what.startswith("this looks like another job, or the folder of another run: 4 things differ")
-    assert refused.fix.startswith("name the folder of this job's own run, or begin one in a new folder")
+    assert refused.fix.startswith("name the folder of this job's own run, or start a run in a new folder")
     assert refused.fix.count("--allow-change") == 1
 
 

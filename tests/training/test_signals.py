@@ -23,7 +23,7 @@ from torch.nn import functional
 import hasten
 from hasten.checkpoint.store import Store
 from hasten.errors import INTERRUPTED, TERMINATED, Terminated
-from hasten.training.stop_request import ONE_CTRL_C_SECONDS
+from hasten.training.saving.stop_request import ONE_CTRL_C_SECONDS
 from support import small_job
 from support.checkpoint import file_faults
 from support.training import killed_jobs

@@ -13,8 +13,8 @@ import pytest
 
 from hasten.errors import Misconfigured
 from hasten.stop_signals import listening
-from hasten.training import stop_request
-from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
+from hasten.training.saving import stop_request
+from hasten.training.saving.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
 
 pytestmark = pytest.mark.trap(37)
 

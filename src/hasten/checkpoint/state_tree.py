@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from hasten.checkpoint.safetensors_files import RESERVED, TYPES
-from hasten.checkpoint.sharded.slabs import InParts
+from hasten.checkpoint.sharded.tensor_slabs import InParts
 from hasten.errors import Damaged, Misconfigured
 
 _MARKS = frozenset({"tuple", "pairs", "float", "tensor", "array"})

@@ -33,7 +33,7 @@ from hasten.checkpoint.saved_checkpoint import Checkpoint, Loaded, checkpoints_i
 from hasten.checkpoint.sharded.collective_save import Led
 from hasten.checkpoint.sharded.piece_table import to_json
 from hasten.checkpoint.sharded.rank_files import write_part
-from hasten.checkpoint.sharded.slabs import Holding
+from hasten.checkpoint.sharded.tensor_slabs import Holding
 from hasten.errors import Damaged, StorageFailed
 
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")

@@ -80,12 +80,6 @@ class Rule(Generic[Subject, What]):
     def headline(self) -> str:
         return self.manual.partition("\n")[0].rstrip(".")
 
-    @cached_property
-    def sections(self) -> dict[str, str]:
-        """The paragraphs of the manual by heading."""
-        parts = (part.partition(": ") for part in self.manual.split("\n\n"))
-        return {heading: body for heading, _, body in parts if heading in HEADINGS}
-
 
 SourceRule = Rule[Code, Found]
 ModelRule = Rule[ModelProfile, FoundInModel]

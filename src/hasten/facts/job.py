@@ -143,7 +143,7 @@ class Job:
     loss: (model, batch) -> Loss(total, count), or a scalar tensor that is a mean over the batch's first dimension.
         `hasten.supervised` makes one from a torch loss.
     optimizer: (params) -> torch.optim.Optimizer, or a list of them that together hold every parameter once. Those with
-        train() and eval() (schedule-free ones) are in evaluation mode while weights are evaluated or kept, else in
+        train() and eval() (schedule-free ones) are in evaluation mode while weights are evaluated or returned, else in
         training mode.
     train, valid: a map-style or iterable data set, a tuple of tensors or arrays of one length, a DataLoader (its
         data set, collate, sampler and batch size are taken over), or a function that returns one of these.
@@ -154,7 +154,7 @@ class Job:
         target) of the Loss in evaluations. Over several processes each has those of all samples, and exchanges nothing.
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
     clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
-        zero; momentum and weight decay still move.
+        zero; momentum and weight decay still change parameters.
     on_bad_sample: what happens when a training sample cannot be read: "stop", or "replace" it by another, the same one
         in every run; the run stops all the same when more than one in a thousand are bad.
     evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics and stop
@@ -162,12 +162,12 @@ class Job:
     log_every: optimizer steps between two lines of metrics.
     state: name -> an object with state_dict and load_state_dict, or a random generator (torch, NumPy or Python), that
         the loss or the model changes while it trains: a teacher, a memory bank, a generator. Checkpoints hold it, and
-        evaluations and retried steps leave it as it was. A loss with both methods is declared by being one. State that
+        evaluations and retried steps do not change it. A loss with both methods is declared by being one. State that
         the loss holds directly is checked in the first two steps: what changes undeclared is an error. State in deeper
         places, such as a list of modules, is not found.
     eval_loss: what evaluations compute, where it differs from `loss`; the same form. None is `loss`.
-    seed: of everything random in training: initialisation, order, samples, dropout. torch's default generators are
-        seeded anew for every optimizer step, by this seed, the rank and the step's number. Data that the job's function
+    seed: of all randomness in training: initialisation, order, samples, dropout. torch's default generators are
+        reseeded for every optimizer step, by this seed, the rank and the step's number. Data that the job's function
         draws has its own seed: the command line seeds torch's, NumPy's and Python's generators with 0, or with --seed,
         before it loads the job's file and before it calls the function. From Python, seed what draws the data.
     device: a torch device; None takes the accelerator where there is one.

@@ -70,8 +70,8 @@ def ranks_here() -> int:
     import torch.distributed as dist
 
     joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    told = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return min(int(told), joined) if told.isdecimal() and int(told) else joined
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return min(int(local), joined) if local.isdecimal() and int(local) else joined
 
 
 def usable_cores() -> int:

@@ -37,8 +37,8 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
 from hasten.techniques.common.block_costs import measure_segments
+from hasten.techniques.common.model_blocks import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.common.repeated_blocks import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.common.restored_state import LaterForwards, StateBefore, first_forward
 from hasten.techniques.common.saved_products import Context, products_in_a_compiler, saving_nothing, saving_products
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes

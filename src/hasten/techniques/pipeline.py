@@ -29,8 +29,8 @@ from hasten.facts.choice import Choice
 from hasten.facts.machine import Machine
 from hasten.parallel.options import PipelineOptions, Schedule
 from hasten.techniques.common.batch_split import split_preserves
+from hasten.techniques.common.model_blocks import repeated_blocks
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.common.repeated_blocks import repeated_blocks
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

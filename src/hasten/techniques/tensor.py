@@ -32,8 +32,8 @@ from hasten.facts.machine import Machine
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.tensor.layer_divisions import Division
 from hasten.parallel.tensor.layer_patterns import divisible
+from hasten.techniques.common.model_blocks import repeated_blocks
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.common.repeated_blocks import repeated_blocks
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup

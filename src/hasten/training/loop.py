@@ -19,11 +19,11 @@ from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, 
 from hasten.facts.job import Job
 from hasten.parallel.collectives import gather_over_ranks
 from hasten.training.failures.smaller_microbatches import halve_microbatches
-from hasten.training.recovered import of_known_form
 from hasten.training.reporting.line_clock import LineClock
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
 from hasten.training.saving.checkpointing import Checkpointing, Origin
+from hasten.training.saving.recovery import of_known_form
 from hasten.training.state.made_buffers import make_buffers
 from hasten.training.state.sharded_state import to_save
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
@@ -359,7 +359,7 @@ class _Loop:
         if self._keeping is not None:
             self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:
-            self._receiver.log(Noticed(text=run.compiling.told()))
+            self._receiver.log(Noticed(text=run.compiling.summary()))
         weights = run.weights()
         results = self._results.get(run.built.result.step, {})
         seconds = time.monotonic() - self._start

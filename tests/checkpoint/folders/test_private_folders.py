@@ -36,13 +36,6 @@ def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch
     assert refused.value.fix == INSTEAD
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageFailed, match="could not be made") as refused:
-        own_folder(tmp_path / "file" / "compiled", INSTEAD)
-    assert refused.value.where.startswith(str(tmp_path / "file"))
-
-
 def test_a_user_without_a_home_is_told_how_to_name_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

@@ -127,16 +127,6 @@ def test_the_lock_of_an_owner_that_was_killed_is_free_though_what_it_had_forked_
                 )
 
 
-def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
-    lock = run_lock(tmp_path)
-    lock.__enter__()
-    assert file_faults.ended(file_faults.started(lambda: lock.__exit__(None, None, None) is False))
-    assert said(tmp_path) == me()
-    assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
-    lock.__exit__(None, None, None)
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.fault("stale lock")
 def test_a_lock_that_something_else_holds_after_its_owner_ended_is_refused(tmp_path, monkeypatch):
     """As a process that a killed run was just starting can do for a moment."""

@@ -118,23 +118,6 @@ def test_a_window_counted_by_hand_or_left_by_continue_is_known():
     )
 
 
-def test_parts_of_one_batch_are_a_window_where_they_are_called_so():
-    finds(
-        """
-        for step in range(100):
-            for micro_step in range(PARTS):
-                criterion(model(x), y).backward()  # finds H409
-            opt.step()
-            opt.zero_grad()
-            for task in range(PARTS):
-                criterion(model(x), y).backward()
-            opt.step()
-            opt.zero_grad()
-        """,
-        "H409",
-    )
-
-
 def test_accumulate_of_accelerate_divides_and_steps_by_itself():
     finds(
         """

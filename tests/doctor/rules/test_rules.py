@@ -14,10 +14,16 @@ from hasten.techniques import ALL as TECHNIQUES
 NOT_RULES = {"__init__", "waiting_for_data", "step_costs"}
 
 
+def sections(rule) -> dict[str, str]:
+    """The paragraphs of its manual by heading."""
+    parts = (part.partition(": ") for part in rule.manual.split("\n\n"))
+    return {heading: body for heading, _, body in parts if heading in HEADINGS}
+
+
 @pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)
 def test_a_rule_has_every_heading_and_says_something_under_it(rule):
-    assert tuple(rule.sections) == HEADINGS
-    assert all(rule.sections.values())
+    assert tuple(sections(rule)) == HEADINGS
+    assert all(sections(rule).values())
     assert rule.headline
     assert "\n" not in rule.headline
 
@@ -25,7 +31,7 @@ def test_a_rule_has_every_heading_and_says_something_under_it(rule):
 @pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)
 def test_a_rule_says_whether_its_fix_is_safe(rule):
     word = "Nothing" if rule.safety is None else rule.safety.value.capitalize()
-    assert rule.sections["Safety"].startswith(word)
+    assert sections(rule)["Safety"].startswith(word)
 
 
 @pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)

@@ -11,7 +11,7 @@ import torch
 
 from hasten.checkpoint.sharded.collective_save import follow, led
 from hasten.checkpoint.sharded.rank_files import assembled
-from hasten.checkpoint.sharded.slabs import Holding, InParts, Slab, holding
+from hasten.checkpoint.sharded.tensor_slabs import Holding, InParts, Slab, holding
 from hasten.checkpoint.state_tree import flattened_in_parts
 from hasten.checkpoint.store import Checkpoint, Contents, Loaded, Store
 

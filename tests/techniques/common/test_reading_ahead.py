@@ -78,20 +78,9 @@ def test_as_many_workers_as_shared_memory_holds_are_offered():
     assert offered(loader_workers, setup_with(Drawing(16), machine=machine)) == [(2, None), (1, None)]
 
 
-def test_the_ranks_on_a_machine_divide_its_cores_and_its_memory():
-    eight = laptop(cores=8, memory_bytes=8 * GIB, ranks=4)
-    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=eight))] == [2, 1, 4]
-    poor = laptop(cores=32, memory_bytes=8 * GIB, ranks=4)
-    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=poor))] == [4, 2, 1]
-    small = laptop(cores=16, shared_memory_bytes=22 * MIB, ranks=4)
-    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=small))] == [2, 1]
-    assert offered(loader_workers, setup_with(SAMPLES, machine=eight))[:2] == [(2, "threads"), (1, "threads")]
-    assert [value for value, _ in offered(prefetch, setup_with(Drawing(16), workers=2, machine=small))] == [1]
-
-
 def test_no_batch_is_read_to_see_whether_it_fits_into_ample_memory():
     setup = setup_with(Drawing(16), machine=laptop(shared_memory_bytes=64 * GIB))
-    setup.draw_sample = lambda: pytest.fail("a sample was read")
+    setup.draw_sample = lambda setup: pytest.fail("a sample was read")
     assert offered(loader_workers, setup)
 
 

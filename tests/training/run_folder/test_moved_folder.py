@@ -16,7 +16,7 @@ import hasten
 from hasten.checkpoint.locks.run_lock import NAME, run_lock
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.facts.events import Event, Saved, Trained
+from hasten.facts.events import Event, Saved
 from hasten.training.run_folder.run_directory import RunFolder
 from support.training.saved_runs import STEPS, check_same, every, job, resumed, saved_in, trained
 
@@ -127,18 +127,6 @@ def test_a_run_whose_folder_was_moved_ends_and_leaves_the_next_one_of_its_name_a
     assert saved_in(tmp_path / "moved") == [2]
 
 
-def test_a_run_whose_folder_is_moved_before_it_is_built_writes_nothing(tmp_path, next_run):
-    take_the_name, had = next_run
-
-    def model() -> nn.Module:
-        take_the_name()
-        return nn.Linear(6, 3)
-
-    with pytest.raises(StorageFailed, match="was moved or removed"):
-        trained(tmp_path / "run", job(model=model))
-    check_untouched(tmp_path / "run", had())
-
-
 def test_a_moved_run_goes_on_in_its_new_place(tmp_path, next_run):
     trained(tmp_path / "whole", saving=every(2))
     moving = moving_when_saved(2, next_run[0])
@@ -176,16 +164,3 @@ def test_a_folder_in_which_another_run_begins_before_it_is_locked_is_refused(tmp
     with pytest.raises(Misconfigured, match="another run has begun in this folder meanwhile"):
         trained(tmp_path / "run", job(seed=5))
     assert content(tmp_path / "run") == before[0]
-
-
-def test_a_line_is_in_the_log_also_when_a_receiver_raises_at_it(tmp_path):
-    trained(tmp_path / "whole", saving=every(3))
-
-    def refuse() -> None:
-        raise ZeroDivisionError
-
-    raising = Calling(lambda event: isinstance(event, Trained) and event.step == 5, refuse)
-    with pytest.raises(ZeroDivisionError):
-        hasten.train(job(), run_dir=tmp_path / "run", receivers=[raising], saving=every(3))
-    resumed(tmp_path / "run", saving=every(3))
-    check_same(tmp_path / "run", tmp_path / "whole")

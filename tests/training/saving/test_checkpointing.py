@@ -116,28 +116,6 @@ def test_an_exception_in_the_middle_of_a_window_takes_back_what_it_drew_and_coun
     check_same(tmp_path / "run", tmp_path / "whole")
 
 
-def test_an_exception_while_parameters_move_saves_nothing(tmp_path, whole):
-    class Broken(torch.optim.SGD):
-        calls = 0
-
-        def step(self, closure: Any = None) -> None:
-            super().step(closure)
-            Broken.calls += 1
-            if Broken.calls == 6:
-                raise ValueError("half moved")
-
-    with pytest.raises(ValueError, match="half moved"):
-        trained(tmp_path / "run", job(optimizer=lambda params: Broken(params, lr=0.1)), saving=every(2))
-    assert saved_in(tmp_path / "run") == [4, 2]
-
-
-def test_a_complete_run_is_completed_again(tmp_path, whole):
-    before = killed_jobs.trace(whole), killed_jobs.weights(whole)
-    events = resumed(whole)
-    assert saves(events) == []
-    assert (killed_jobs.trace(whole), killed_jobs.weights(whole)) == before
-
-
 def test_a_folder_without_a_run_begins_one(tmp_path, whole):
     events = resumed(tmp_path / "run")
     assert next(event for event in events if isinstance(event, Resumed)).checkpoint is None

@@ -86,11 +86,11 @@ def test_the_memory_of_a_copy_is_used_again():
     assert [each.tolist() for each in second.values()] == [[1] * 4, [1] * 3]
 
 
-def test_the_next_save_is_so_far_away_that_saving_costs_one_percent(tmp_path):
+def test_the_next_save_is_so_far_away_that_saving_costs_one_percent(tmp_path, monkeypatch):
     clock = Clock()
     saver = saver_of(tmp_path, [], clock, hasten.Saving(every_seconds=0.0))
     assert saver.due(1)
-    saver._snapshots.of = _standing_still(clock, 0.5)
+    monkeypatch.setattr(Snapshots, "of", _standing_still(clock, 0.5))
     saver.save(state_of(1, torch.ones(1)))
     saver.settle()
     clock.seconds = 1000.0 + 49.9
@@ -101,23 +101,24 @@ def test_the_next_save_is_so_far_away_that_saving_costs_one_percent(tmp_path):
 
 
 def _standing_still(clock: Clock, seconds: float) -> Any:
-    def of(tensors: Any) -> Any:
-        clock.seconds += seconds
+    def of(self: Snapshots, tensors: Any) -> Any:
+        clock.seconds += seconds if tensors else 0.0
         return dict(tensors)
 
     return of
 
 
 def test_time_that_the_thread_takes_from_the_training_counts_where_both_work_on_the_same_processors(tmp_path):
-    def cost(shares: bool) -> float:
-        saver = saver_of(tmp_path / str(shares), [], Clock(), hasten.Saving(), shares_processor=shares)
+    def due_at_once(shares: bool) -> bool:
+        saving = hasten.Saving(every_seconds=0.0)
+        saver = saver_of(tmp_path / str(shares), [], Clock(), saving, shares_processor=shares)
         saver.save(state_of(1, torch.ones(1)))
         saver.settle()
         saver.close()
-        return saver._cost_seconds
+        return saver.due(2)
 
-    assert cost(shares=False) == 0.0  # of a clock that stands
-    assert cost(shares=True) > 0.0
+    assert due_at_once(shares=False)  # by a clock that stands, training lost no time
+    assert not due_at_once(shares=True)
 
 
 def test_a_save_waits_for_the_one_before_it(tmp_path, held):
@@ -138,10 +139,10 @@ def test_a_save_waits_for_the_one_before_it(tmp_path, held):
     assert [each.step for each in Store(tmp_path).found()] == [2, 1]
 
 
-def test_the_best_is_worth_saving_as_soon_as_it_costs_no_more_than_saving_may(tmp_path):
+def test_the_best_is_worth_saving_as_soon_as_it_costs_no_more_than_saving_may(tmp_path, monkeypatch):
     clock = Clock()
     saver = saver_of(tmp_path, [], clock, hasten.Saving(every_seconds=600.0))
-    saver._snapshots.of = _standing_still(clock, 0.5)
+    monkeypatch.setattr(Snapshots, "of", _standing_still(clock, 0.5))
     saver.save(state_of(1, torch.ones(1)))
     saver.settle()
     clock.seconds = 1000.0 + 49.9

@@ -69,7 +69,7 @@ class RunLock:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise failure("could not be looked at", path, error) from error
+            raise failure("could not be examined", path, error) from error
 
 
 def _working_directory() -> str | None:

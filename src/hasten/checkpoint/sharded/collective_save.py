@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.sharded.piece_table import from_json, put_together, to_json
 from hasten.checkpoint.sharded.rank_files import Part, write_part
-from hasten.checkpoint.sharded.slabs import Holding
+from hasten.checkpoint.sharded.tensor_slabs import Holding
 from hasten.errors import Damaged, StorageFailed
 
 _NOWHERE = ""

@@ -26,7 +26,7 @@ from torch import Tensor
 from hasten.checkpoint.digests import Digest, digest_of, in_threads
 from hasten.checkpoint.safetensors_files import MOST_BYTES, TYPES, shared_out, write_tensors
 from hasten.checkpoint.sharded.piece_table import InPieces, Piece, check_whole
-from hasten.checkpoint.sharded.slabs import Holding
+from hasten.checkpoint.sharded.tensor_slabs import Holding
 from hasten.errors import Damaged, StorageFailed
 
 _DTYPES = {word: dtype for dtype, word in TYPES.items()}

@@ -85,7 +85,7 @@ def _useless_biases(model: nn.Module) -> tuple[tuple[str, ...] | None, str]:
 
 @contextmanager
 def _hooked(model: nn.Module) -> Iterator[_Seen]:
-    """No hook stays behind."""
+    """All hooks are removed afterwards."""
     seen = _Seen()
 
     def called(module: nn.Module, *_: Any) -> None:

@@ -1,7 +1,7 @@
 """Accumulation that never steps for the last, incomplete window.
 
 What it finds: A loop over a loader that steps the optimizer only every n-th batch, with nothing that steps for the
-batches behind the last full window.
+batches after the last full window.
 
 Why it costs: Where the number of batches is no multiple of n, the gradients of the last ones are not applied with their
 epoch: they are cleared, or added to the first window of the next epoch.
@@ -27,12 +27,8 @@ _ENDLESS = ("cycle", "count", "islice", "infinite", "range", "repeat", "forever"
 
 
 def check(code: Code) -> Iterator[Found]:
-    seen = set[ast.AST]()
     for window in code.windows.all:
-        if window.condition is None or window.condition in seen or not _ends_within_window(code, window):
-            continue
-        if not _steps_after(code, window):
-            seen.add(window.condition)
+        if _ends_within_window(code, window) and not _steps_after(code, window):
             every = ast.unparse(window.every)
             yield Found(window.condition, f"the batches after the last full window of {every} get no step of their own")
 
@@ -40,7 +36,7 @@ def check(code: Code) -> Iterator[Found]:
 def _ends_within_window(code: Code, window: Window) -> bool:
     """Whether only the count closes a window, and the count begins again with each pass through the loader."""
     loop, count = window.turn.node, window.count
-    if count is None or not count.is_all or not isinstance(loop, ast.For | ast.AsyncFor):
+    if not count.is_all or not isinstance(loop, ast.For | ast.AsyncFor):
         return False
     if not code.windows.is_index_of(count, loop):
         return False

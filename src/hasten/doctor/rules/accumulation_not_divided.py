@@ -27,7 +27,6 @@ from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    seen = set[ast.AST]()
     for window in code.windows.all:
         if window.turn.of(Action.REWRITE, Action.TOUCH) or _rate_allows_for_it(code, window):
             continue
@@ -36,8 +35,7 @@ def check(code: Code) -> Iterator[Found]:
         if not all(weights.is_mean_of_batch(each) for each in losses.values()):
             continue
         for node, loss in losses.items():
-            if node not in seen and loss is not None:
-                seen.add(node)
+            if loss is not None:
                 every = ast.unparse(window.every)
                 message = f"{ast.unparse(loss)} is added up over {every} batches, and not divided by {every}"
                 yield Found(node, message, edits=_edits(code, window, loss))

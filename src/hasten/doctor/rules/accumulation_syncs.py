@@ -19,9 +19,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.accumulation_windows import Window
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
+_SYNCS = ("no_sync", "grad_sync", "gradient_sync", "requires_all_reduce")
 _WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 
 
@@ -29,23 +31,17 @@ def check(code: Code) -> Iterator[Found]:
     wrapped = [*code.calls_to(_WRAPPER)]
     if not wrapped:
         return
-    seen = set[ast.AST]()
     for window in code.windows.all:
         if _syncs_by_choice(window) or not _is_wrapped(code, window, wrapped):
             continue
+        every = ast.unparse(window.every)
         for each in window.backwards:
-            if each.node not in seen:
-                seen.add(each.node)
-                every = ast.unparse(window.every)
-                yield Found(each.node, f"gradients are averaged between processes after each of {every} batches")
+            yield Found(each.node, f"gradients are averaged between processes after each of {every} batches")
 
 
 def _syncs_by_choice(window: Window) -> bool:
-    names = {each.attr for each in window.turn.nodes if isinstance(each, ast.Attribute)}
-    names |= {each.id for each in window.turn.nodes if isinstance(each, ast.Name)}
-    return any(
-        word in each for each in names for word in ("no_sync", "grad_sync", "gradient_sync", "requires_all_reduce")
-    )
+    names = {name_of(each) for each in window.turn.nodes if isinstance(each, ast.Attribute | ast.Name)}
+    return any(word in each for each in names for word in _SYNCS)
 
 
 def _is_wrapped(code: Code, window: Window, wrapped: list[ast.Call]) -> bool:

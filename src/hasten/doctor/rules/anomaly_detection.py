@@ -7,7 +7,7 @@ each time.
 
 When to ignore it: While a NaN is being hunted.
 
-Fix: Leave it out, or let an option switch it on.
+Fix: Remove it, or let an option switch it on.
 
 Safety: Nothing is changed by itself: a person may be hunting one.
 """
@@ -33,6 +33,6 @@ def check(code: Code) -> Iterator[Found]:
 RULE = SourceRule(
     code="H304",
     severity=Severity.SLOW,
-    fix="leave it out, or let an option switch it on",
+    fix="remove it, or let an option switch it on",
     check=check,
 )

@@ -8,7 +8,7 @@ autocast: there, gradients can be cast where they should not be.
 
 When to ignore it: Where a hook or a custom function is meant to compute under autocast.
 
-Fix: End the `with` behind the loss, so that `backward()` stands outside of it.
+Fix: End the `with` after the loss, so that `backward()` is outside of it.
 
 Safety: Nothing is changed by itself: where the block should end, only a person knows.
 """
@@ -65,6 +65,6 @@ def _through_calls(code: Code) -> dict[ast.AST, ast.Call]:
 RULE = SourceRule(
     code="H406",
     severity=Severity.WRONG,
-    fix="end the block of autocast behind the loss, before backward()",
+    fix="end the block of autocast after the loss, before backward()",
     check=check,
 )

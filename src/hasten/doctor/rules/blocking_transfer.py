@@ -1,4 +1,4 @@
-"""Waiting for a copy that need not be waited for.
+"""A blocking copy from pinned memory.
 
 What it finds: `.to(device)` or `.cuda()` of a batch in training, without `non_blocking=True`, where the loader pins its
 memory.
@@ -51,8 +51,7 @@ def _is_pinned(code: Code, loader: Loader) -> bool:
 def _waits(code: Code, move: ast.Call) -> bool:
     if code.values.argument(move, "non_blocking") is not ABSENT:
         return False
-    behind = move.args[1:]
-    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in behind)
+    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in move.args[1:])
 
 
 def _may_be_flag(code: Code, node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ slow, and the cache exists so that neither happens. It frees nothing that is in 
 
 When to ignore it: Where another process needs the memory at just that time.
 
-Fix: Leave it out. Where memory is fragmented, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps without waiting.
+Fix: Remove it. Where memory is fragmented, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps without waiting.
 
 Safety: Unsafe: it computes nothing, but where memory is nearly full or in pieces, the next step may not fit.
 """
@@ -28,13 +28,13 @@ def check(code: Code) -> Iterator[Found]:
         if code.names.qualified(call.func) in _EMPTY:
             statement = code.names.parents[call]
             edits = (Remove(statement),) if isinstance(statement, ast.Expr) else ()
-            yield Found(call, "the allocator's cache is emptied in every step", edits=edits)
+            yield Found(call, f"{ast.unparse(call)} empties the allocator's cache in every step", edits=edits)
 
 
 RULE = SourceRule(
     code="H302",
     severity=Severity.SLOW,
-    fix="leave it out; where memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    fix="remove it; where memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     safety=Safety.UNSAFE,
     technique="allocator",
     check=check,

@@ -1,4 +1,4 @@
-"""Clipping gradients at a place where it does not hold.
+"""Gradients clipped at the wrong place.
 
 What it finds: `clip_grad_norm_` or `clip_grad_value_` of gradients that a GradScaler still scales, after
 `optimizer.step()`, or before `backward()`.
@@ -33,39 +33,39 @@ def check(code: Code) -> Iterator[Found]:
                 continue
             seen.add(clip.node)
             before = [each for each in turn.before(clip, *_OF_GRADIENTS) if each.may_meet(clip)]
-            behind = [each for each in turn.after(clip, *_OF_GRADIENTS) if each.may_meet(clip)]
-            if any(each.action in {Action.TOUCH, Action.REWRITE} for each in before + behind):
+            after = [each for each in turn.after(clip, *_OF_GRADIENTS) if each.may_meet(clip)]
+            if any(each.action in {Action.TOUCH, Action.REWRITE} for each in before + after):
                 continue
-            wrong = _too_early(before, behind) or _too_late(before, behind) or _still_scaled(code, clip, before, behind)
+            wrong = _too_early(before, after) or _too_late(before, after) or _still_scaled(code, clip, before, after)
             if wrong is not None:
                 yield Found(clip.node, wrong[0], fix=wrong[1])
 
 
-def _too_early(before: list[Event], behind: list[Event]) -> tuple[str, str] | None:
+def _too_early(before: list[Event], after: list[Event]) -> tuple[str, str] | None:
     if any(each.action in {Action.BACKWARD, Action.UPDATE} for each in before):
         return None
-    following = next((each for each in behind if each.action in {Action.BACKWARD, Action.UPDATE}), None)
+    following = next((each for each in after if each.action in {Action.BACKWARD, Action.UPDATE}), None)
     if following is None or following.action is not Action.BACKWARD:
         return None
     return "gradients are clipped before backward() has computed them", "clip between backward() and step()"
 
 
-def _too_late(before: list[Event], behind: list[Event]) -> tuple[str, str] | None:
+def _too_late(before: list[Event], after: list[Event]) -> tuple[str, str] | None:
     computed = max((number for number, each in enumerate(before) if each.action is Action.BACKWARD), default=None)
     if computed is None or not any(each.action is Action.UPDATE for each in before[computed:]):
         return None
-    following = next((each for each in behind if each.action in {Action.BACKWARD, Action.UPDATE}), None)
+    following = next((each for each in after if each.action in {Action.BACKWARD, Action.UPDATE}), None)
     if following is not None and following.action is Action.UPDATE:
         return None
     return "gradients are clipped after the optimizer has used them", "clip between backward() and step()"
 
 
-def _still_scaled(code: Code, clip: Event, before: list[Event], behind: list[Event]) -> tuple[str, str] | None:
+def _still_scaled(code: Code, clip: Event, before: list[Event], after: list[Event]) -> tuple[str, str] | None:
     backwards = [each for each in before if each.action is Action.BACKWARD]
     scaler = _scaler(code, backwards[-1].node) if backwards else None
     if scaler is None or _is_off(code, scaler):
         return None
-    update = next((each for each in behind if each.action is Action.UPDATE), None)
+    update = next((each for each in after if each.action is Action.UPDATE), None)
     optimizers = code.updates.optimizers
     for each in before:
         other = update is not None and optimizers.is_distinct(each.target, update.target)

@@ -1,6 +1,6 @@
-"""An evaluation with dropout on, or with batch norm that learns.
+"""An evaluation in training mode.
 
-What it finds: A loop over the batches of a loader that calls a model and never goes backward, in a file that trains,
+What it finds: A loop over the batches of a loader that calls a model and never calls backward(), in a file that trains,
 where the model has dropout or batch norm and is still in training mode.
 
 Why it costs: Dropout leaves out other units in each call, so the score is worse than the model, and another each time.

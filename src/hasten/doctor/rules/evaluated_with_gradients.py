@@ -1,7 +1,7 @@
-"""An evaluation that records what a backward pass would need.
+"""An evaluation without no_grad().
 
-What it finds: A loop over the batches of a loader that calls the model and never goes backward, in a file that trains,
-where neither a block, a decorator nor a caller switches gradients off.
+What it finds: A loop over the batches of a loader that calls the model and never calls backward(), in a file that
+trains, where neither a block, a decorator nor a caller switches gradients off.
 
 Why it costs: Every call keeps its activations until its output is gone, though nothing will use them. That is memory of
 the size of a training step's, and the time to record the graph. Where outputs are collected, all their graphs stay.
@@ -25,9 +25,7 @@ from hasten.doctor.rule import Code, Found, Severity, SourceRule
 def check(code: Code) -> Iterator[Found]:
     found = dict.fromkeys(each.call for each in code.evaluations.all if each.with_gradients)
     for call in found:
-        yield Found(
-            call, f"{ast.unparse(call.func)}(…) records a graph for each batch, and nothing goes back through it"
-        )
+        yield Found(call, f"{ast.unparse(call.func)}(…) records a graph for each batch, and no backward() uses it")
 
 
 RULE = SourceRule(

@@ -7,7 +7,7 @@ bytes as the model has, in each step. With None (the default since torch 2.0) th
 
 When to ignore it: Where something keeps a reference to `.grad`, or reads it before the next backward pass.
 
-Fix: Leave the argument out.
+Fix: Remove the argument.
 
 Safety: Unsafe: code that reads `.grad` after `zero_grad()` finds None, and an optimizer skips a parameter without a
 gradient.
@@ -35,7 +35,7 @@ def check(code: Code) -> Iterator[Found]:
 RULE = SourceRule(
     code="H303",
     severity=Severity.SLOW,
-    fix="leave set_to_none=False out",
+    fix="remove set_to_none=False",
     safety=Safety.UNSAFE,
     check=check,
 )

@@ -1,4 +1,4 @@
-"""Adding up a loss that still has its graph.
+"""A sum of losses that keeps their graphs.
 
 What it finds: `total = total + loss` or `total += loss` in a training loop, where `loss` is what backward() is called
 on, and lists that collect it.
@@ -25,14 +25,11 @@ from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    single, seen = Single(code.names), set[ast.AST]()
+    single = Single(code.names)
     for step in code.training.steps:
         for kept in code.accumulated.of_step(step):
-            if kept.value in seen or not code.tensors.is_attached(kept.value):
-                continue
-            if kept.is_sum or code.tensors.is_loss(kept.value):
-                seen.add(kept.value)
-                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
+            if code.tensors.is_attached(kept.value) and (kept.is_sum or code.tensors.is_loss(kept.value)):
+                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} that is added"
                 computed = isinstance(kept.value, ast.BinOp) or code.tensors.is_differentiated(kept.value)
                 is_one = computed or single.is_tensor(kept.value)
                 edits = (Append(kept.value, ".detach()"),) if is_one and _stays_here(code, kept.total) else ()

@@ -51,7 +51,7 @@ def _is_on_device(code: Code, loader: Loader) -> bool:
 
 
 def _is_certain(code: Code, move: ast.Call) -> bool:
-    """Whether it goes to a device of CUDA, whatever the machine."""
+    """Whether it moves to a CUDA device on every machine."""
     if isinstance(move.func, ast.Attribute) and move.func.attr == "cuda":
         return True
     target = code.names.followed(code.devices.target(move))

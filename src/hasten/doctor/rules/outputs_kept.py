@@ -1,4 +1,4 @@
-"""Keeping a model's outputs with their graph.
+"""Outputs that are collected with their graphs.
 
 What it finds: A list that outlives the training step, and gets in each step what the model has computed, without
 `detach()`, `cpu()` or `item()`.
@@ -24,13 +24,11 @@ from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    single, seen = Single(code.names), set[ast.AST]()
+    single = Single(code.names)
     for step in code.training.steps:
         for kept in code.accumulated.of_step(step):
-            if kept.is_sum or kept.value in seen or not code.tensors.is_attached(kept.value):
-                continue
-            if not code.tensors.is_loss(kept.value):
-                seen.add(kept.value)
+            is_output = code.tensors.is_attached(kept.value) and not code.tensors.is_loss(kept.value)
+            if is_output and not kept.is_sum:
                 message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
                 edits = (Append(kept.value, ".detach()"),) if single.is_tensor(kept.value) else ()
                 yield Found(kept.value, message, edits=edits)

@@ -1,4 +1,4 @@
-"""Reading a tensor's number in every step.
+"""A tensor that is read to the host in every step.
 
 What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(loss)` and `print(loss)` of the loss in every turn
 of a training loop, in a file that uses an accelerator.
@@ -27,11 +27,9 @@ _FUNCTIONS = frozenset({"builtins.float", "builtins.int", "builtins.print", "bui
 def check(code: Code) -> Iterator[Found]:
     if not code.devices.accelerated:
         return
-    seen = set[ast.AST]()
     for step in code.training.steps:
         for node in step.every_turn:
-            if node not in seen and _reads(code, node):
-                seen.add(node)
+            if _reads(code, node):
                 whole = _whole(code, node)
                 yield Found(whole, f"{_shown(whole)} waits for the device in every step")
 

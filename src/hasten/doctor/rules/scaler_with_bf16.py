@@ -1,4 +1,4 @@
-"""A loss that is scaled for bfloat16.
+"""A GradScaler with bfloat16.
 
 What it finds: A `GradScaler` that scales the loss of a training loop whose autocast is of `torch.bfloat16`.
 
@@ -8,7 +8,7 @@ gradients, and reads the answer on the host, which waits for the device. Each in
 
 When to ignore it: Where the same loop runs with float16 as well. Then give the scaler `enabled=`.
 
-Fix: Leave the scaler out: `loss.backward()` and `optimizer.step()`.
+Fix: Remove the scaler: `loss.backward()` and `optimizer.step()`.
 
 Safety: Nothing is changed by itself: all calls of the scaler have to go with it.
 """
@@ -54,6 +54,6 @@ def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
 RULE = SourceRule(
     code="H407",
     severity=Severity.SLOW,
-    fix="leave the scaler out: loss.backward(), optimizer.step()",
+    fix="remove the scaler: loss.backward(), optimizer.step()",
     check=check,
 )

@@ -8,7 +8,7 @@ once.
 
 When to ignore it: Where the rate is meant to change before the first step.
 
-Fix: Move it behind `optimizer.step()`, or to the end of the epoch.
+Fix: Move it after `optimizer.step()`, or to the end of the epoch.
 
 Safety: Nothing is changed by itself: it changes what is learned.
 """
@@ -24,14 +24,10 @@ from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    seen = set[ast.AST]()
     for turn in code.updates.turns:
         for event in turn.of(Action.SCHEDULE):
-            if event.node in seen or not _is_plain(code, event):
-                continue
-            update = _first_update_behind(code, turn, event)
+            update = _first_update_after(code, turn, event) if _is_plain(code, event) else None
             if update is not None and event.conditions <= update.conditions:
-                seen.add(event.node)
                 assert event.target is not None
                 scheduler, optimizer = ast.unparse(event.target), ast.unparse(update.target or event.target)
                 yield Found(
@@ -52,20 +48,20 @@ def _is_plain(code: Code, event: Event) -> bool:
     return not silenced and code.updates.optimizers.is_in_sight(event.target)
 
 
-def _first_update_behind(code: Code, turn: Turn, event: Event) -> Event | None:
+def _first_update_after(code: Code, turn: Turn, event: Event) -> Event | None:
     """Of its own optimizer, where nothing in this turn may update that before it."""
     optimizers = code.updates.optimizers
     own = optimizers.scheduled(event.target) if event.target is not None else None
     for each in turn.before(event, Action.UPDATE, Action.TOUCH):
         if each.may_meet(event) and not optimizers.is_distinct(each.target, own):
             return None
-    behind = [each for each in turn.after(event, Action.UPDATE) if each.may_meet(event)]
+    later = [each for each in turn.after(event, Action.UPDATE) if each.may_meet(event)]
     if own is None:
         updates = turn.of(Action.UPDATE)
-        several = any(optimizers.is_distinct(behind[0].target, each.target) for each in updates if behind)
-        return behind[0] if behind and not several else None
+        several = any(optimizers.is_distinct(later[0].target, each.target) for each in updates if later)
+        return later[0] if later and not several else None
     named = ast.unparse(own)
-    for each in behind:
+    for each in later:
         if each.target is not None and (optimizers.is_same(each.target, own) or ast.unparse(each.target) == named):
             return each
     return None
@@ -74,7 +70,7 @@ def _first_update_behind(code: Code, turn: Turn, event: Event) -> Event | None:
 RULE = SourceRule(
     code="H402",
     severity=Severity.WRONG,
-    fix="move it behind the optimizer's step()",
+    fix="move it after the optimizer's step()",
     technique="schedule",
     check=check,
 )

@@ -1,4 +1,4 @@
-"""A softmax before a loss that has its own.
+"""A softmax before a loss that includes it.
 
 What it finds: `cross_entropy` of what a softmax or log_softmax has made, `nll_loss` of a softmax without logarithm, and
 `binary_cross_entropy_with_logits` of a sigmoid: in the same function, or as the last layer of the model.
@@ -39,7 +39,7 @@ _LEAVE_VALUES = frozenset(
 
 
 def check(code: Code) -> Iterator[Found]:
-    layers, seen = Layers(code.names), set[ast.AST]()
+    layers = Layers(code.names)
     for call in code.all(ast.Call):
         loss = _loss(code, call)
         given = _input(call) if loss else None
@@ -49,10 +49,7 @@ def check(code: Code) -> Iterator[Found]:
         if made is None or made[0] not in _MUST_NOT[loss]:
             continue
         inside = code.names.enclosing(call, *_FUNCTIONS) is code.names.enclosing(made[1], *_FUNCTIONS)
-        place = call if inside else made[1]
-        if place not in seen:
-            seen.add(place)
-            yield Found(place, _message(loss, made[0]), _FIXES[loss])
+        yield Found(call if inside else made[1], _message(loss, made[0]), _FIXES[loss])
 
 
 def _loss(code: Code, call: ast.Call) -> str:

@@ -1,4 +1,4 @@
-"""Waiting for the device in every step.
+"""A synchronize() in every step.
 
 What it finds: `torch.cuda.synchronize()` in every turn of a training loop.
 
@@ -7,7 +7,7 @@ every step takes that away, and the device then waits for Python.
 
 When to ignore it: In a script that only measures its steps one by one.
 
-Fix: Leave it out. To time a step, record two `torch.cuda.Event(enable_timing=True)`, and wait once, behind the loop.
+Fix: Remove it. To time a step, record two `torch.cuda.Event(enable_timing=True)`, and wait once, after the loop.
 
 Safety: Unsafe: a clock that is read next to it measures something else without it.
 """
@@ -35,7 +35,7 @@ def check(code: Code) -> Iterator[Found]:
 RULE = SourceRule(
     code="H306",
     severity=Severity.SLOW,
-    fix="leave it out; time steps by torch.cuda.Event(enable_timing=True), or many of them together",
+    fix="remove it; time steps by torch.cuda.Event(enable_timing=True), or many of them together",
     safety=Safety.UNSAFE,
     check=check,
 )

@@ -1,8 +1,8 @@
-"""Training waits for a processor that makes samples.
+"""Training waits for decoding and transforms.
 
 What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
 reading keeps its cores busy: decoding, augmentation, or Python that runs for every sample. Where the training process
-reads itself, the line in which most of that time goes is named; workers are not looked into, so profile with a plan
+reads itself, the line in which most of that time goes is named; workers are not sampled, so profile with a plan
 of `loader_workers = 0` to see it.
 
 Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once

@@ -15,7 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hasten.data.loading.device_transfer import map_tensors
 from hasten.data.order.randomness import undisturbed
-from hasten.techniques.common.repeated_blocks import BlockCost, blocks_of
+from hasten.techniques.common.model_blocks import BlockCost, blocks_of
 from hasten.techniques.common.restored_state import same_state
 from hasten.techniques.setup import Setup
 

@@ -11,7 +11,7 @@ from torch import nn
 from hasten.parallel.shard.repeated_blocks import blocks_of
 from hasten.parallel.tensor.layer_divisions import Columns, Division, Rows, parameter_splits, qualified, size_to_divide
 from hasten.parallel.tensor.layer_patterns import divisible
-from hasten.techniques.common.repeated_blocks import repeated_blocks
+from hasten.techniques.common.model_blocks import repeated_blocks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

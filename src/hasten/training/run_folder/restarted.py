@@ -41,5 +41,5 @@ def _is_theirs(folder: Path | None, launchers_began: float, counted: bool) -> bo
 def _began(pid: int) -> float:
     try:
         return psutil.Process(pid).create_time()
-    except psutil.Error:  # it has ended, or may not be looked at
+    except psutil.Error:  # it has ended, or may not be examined
         return math.inf

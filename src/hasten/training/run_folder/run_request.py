@@ -60,9 +60,9 @@ class RunRequest:
 
     def write(self, folder: Path) -> None:
         """Raises StorageFailed."""
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
-        told |= {"schema": SCHEMA, "changes": dict(self.changes), "saving": asdict(self.saving)}
-        write_atomically(folder / ASKED, sealed(told))
+        table = {each.name: getattr(self, each.name) for each in fields(self)}
+        table |= {"schema": SCHEMA, "changes": dict(self.changes), "saving": asdict(self.saving)}
+        write_atomically(folder / ASKED, sealed(table))
 
 
 def asked_in(folder: Path) -> RunRequest | None:

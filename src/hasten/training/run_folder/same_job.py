@@ -1,11 +1,10 @@
-"""All ranks of a run have to build the same job: they compare it while they build it, and all refuse a difference.
+"""All ranks of a run must build the same job: they compare it while they build it, and all refuse a difference.
 
-Ranks with different jobs would train on other samples in silence, or wait for each other in a collective. So facts are
-compared before the first collective that depends on them: fields and plan before the model is made, which the first
-rank may make alone; model and data before layers, gradients or parameters are divided over ranks; optimizers and
-schedule before the first step.
+Ranks with different jobs would silently train on other samples, or block in a collective. So facts are compared before
+the first collective that depends on them: fields and plan before the model is built; model and data before layers,
+gradients or parameters are divided over ranks; optimizers and schedule before the first step.
 
-Not compared: which device a rank has, where files lie, and what functions do.
+Not compared: the device of a rank, file paths, and what functions do.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ _FIX = (
 
 
 def check_same_job(facts: Mapping[str, Any], ranks: Ranks, device: torch.device) -> None:
-    """Raises Misconfigured, on all ranks, where they have other facts, with the first of these and each rank's value.
+    """Raises Misconfigured on all ranks where their facts differ, with the first of these and each rank's value.
 
     facts: name -> value, as JSON can hold it. device: the one that this rank trains on, through which ranks talk.
     """
     if not ranks.many:
         return
-    told = json.dumps(facts)
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps(facts)
+    digest = hashlib.sha256(text.encode()).hexdigest()
     if len({*gather_over_ranks([digest], ranks, device)}) > 1:
-        everywhere = [json.loads(each) for each in gather_over_ranks([told], ranks, device)]
+        everywhere = [json.loads(each) for each in gather_over_ranks([text], ranks, device)]
         what = f"the processes of this run have built different jobs: {_differences(everywhere)}"
         error = Misconfigured(what, fix=_FIX)
         if ranks.leads:
             last_words(ranks).first_failure(cause_of(error))
-        gather_over_ranks([], ranks, device)  # the first rank speaks for all: nobody fails before it has spoken
+        gather_over_ranks([], ranks, device)  # the first rank reports for all: no other fails before it has
         raise error
 
 
 def facts_of_fields(job: Job, planned: Sequence[Planned]) -> dict[str, Any]:
-    """What the job and the plan say, before anything is built."""
+    """Of the job and the plan, before anything is built."""
     facts: dict[str, Any] = {name: plain(getattr(job, name)) for name in FIELDS}
     facts["metrics"] = [*job.metrics]
     facts["loss"] = getattr(job.loss, "__qualname__", type(job.loss).__qualname__)
@@ -109,18 +108,18 @@ def _kind(tensor: Tensor) -> str:
 
 def _differences(everywhere: Sequence[Mapping[str, Any]]) -> str:
     names = dict.fromkeys(name for facts in everywhere for name in facts)
-    told = [_difference(name, everywhere) for name in names if len({*_values(name, everywhere)}) > 1]
-    more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    return "; ".join([*told[:_SHOWN], *more])
+    texts = [_difference(name, everywhere) for name in names if len({*_values(name, everywhere)}) > 1]
+    more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return "; ".join([*texts[:_SHOWN], *more])
 
 
 def _difference(name: str, everywhere: Sequence[Mapping[str, Any]]) -> str:
     ranks: dict[str, list[int]] = {}
     for rank, value in enumerate(_values(name, everywhere)):
         ranks.setdefault(value, []).append(rank)
-    told = [f"{_shown(value)} on {_named(found)}" for value, found in ranks.items()]
-    more = [f"{len(told) - _SHOWN} other values"] if len(told) > _SHOWN else []
-    return f"{name} is {', '.join([*told[:_SHOWN], *more])}"
+    texts = [f"{_shown(value)} on {_named(found)}" for value, found in ranks.items()]
+    more = [f"{len(texts) - _SHOWN} other values"] if len(texts) > _SHOWN else []
+    return f"{name} is {', '.join([*texts[:_SHOWN], *more])}"
 
 
 def _values(name: str, everywhere: Sequence[Mapping[str, Any]]) -> list[str]:

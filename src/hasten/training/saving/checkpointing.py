@@ -14,12 +14,12 @@ from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
 from hasten.training.saving.follower_saver import FollowerSaver
+from hasten.training.saving.save_decision import Own, Shared
 from hasten.training.saving.saver import Saver, State
-from hasten.training.wishes import Own, Shared
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
-    from hasten.training.stop_request import StopRequest
+    from hasten.training.saving.stop_request import StopRequest
 
 Trees = Callable[[], dict[str, Any]]
 
@@ -115,7 +115,7 @@ class Checkpointing:
     def save_after(self, error: BaseException, run: Run, trees: Trees) -> None:
         """Save the last completed step before `error` ends the run.
 
-        Of several ranks nothing is saved, as the others may be anywhere: their last checkpoint stands. Raises
+        Several ranks save nothing, as the others may be at any step: their last checkpoint is used. Raises
         KeyboardInterrupt where a signal asked for the end, which may have killed a loader worker and so caused `error`.
         """
         if isinstance(error, KeyboardInterrupt):
@@ -140,7 +140,7 @@ class Checkpointing:
         left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
         if self._wishes.anywhere(left is not None and needed > left):
             why = f"the last save took {needed:.1f} s, and {max(left or 0, 0):.1f} s of the grace period are left"
-            self._tell(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it stands"))
+            self._tell(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it is retained"))
         elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
             self._save(self._saver.save_now, "asked to end", run, trees)
         self._wishes.meet()  # a launcher kills ranks that still write as soon as one has ended

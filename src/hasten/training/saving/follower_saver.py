@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.sharded.collective_save import follow
-from hasten.checkpoint.sharded.slabs import holding
+from hasten.checkpoint.sharded.tensor_slabs import holding
 from hasten.checkpoint.state_tree import flattened_in_parts
 from hasten.errors import StorageFailed
 from hasten.parallel.launch.text_exchange import Exchange

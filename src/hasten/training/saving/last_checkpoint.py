@@ -30,13 +30,13 @@ class LastSaved:
     def told_of(self, found: Callable[[], list[Checkpoint]]) -> str:
         """The newest checkpoint in words. found: lists the folder, which may hold one that was not reported yet."""
         step, path = self._newest
-        told = f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"
+        reported = f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"
         try:
             newest = next(iter(found()), None)
         except StorageFailed:
-            return told
+            return reported
         if newest is None or newest.step <= step:
-            return told
+            return reported
         return f"step {newest.step:,} is saved in {newest.path}"
 
 

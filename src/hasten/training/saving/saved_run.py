@@ -20,7 +20,6 @@ from hasten.facts.saving import Saving
 from hasten.parallel.launch.agreement import Agreement
 from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
-from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
 from hasten.training.run_folder.run_directory import RunFolder
@@ -28,10 +27,12 @@ from hasten.training.run_folder.run_request import RunRequest
 from hasten.training.saving.checkpointing import Checkpointing, Origin
 from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+from hasten.training.saving.recovery import Recovered
+from hasten.training.saving.run_configuration import configuration_of
+from hasten.training.saving.save_decision import Own, Shared
 from hasten.training.saving.saver import Saver
-from hasten.training.setup.configuration import configuration_of, in_force
-from hasten.training.stop_request import signals_as_requests
-from hasten.training.wishes import Own, Shared
+from hasten.training.saving.stop_request import signals_as_requests
+from hasten.training.setup.configuration import in_force
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

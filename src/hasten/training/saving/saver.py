@@ -18,7 +18,7 @@ from typing import Any
 from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.manifest import holds_parts
 from hasten.checkpoint.sharded.collective_save import Exchange, Led, led
-from hasten.checkpoint.sharded.slabs import Holding, holding
+from hasten.checkpoint.sharded.tensor_slabs import Holding, holding
 from hasten.checkpoint.state_tree import flattened_in_parts
 from hasten.checkpoint.store import Checkpoint, Contents, Store
 from hasten.errors import StorageFailed

@@ -1,4 +1,4 @@
-"""The choices of a plan, put in order and applied to a Setup; what is wrong with one is told with its place."""
+"""The choices of a plan, sorted by stage and applied to a Setup; errors name the place in the plan."""
 
 from __future__ import annotations
 

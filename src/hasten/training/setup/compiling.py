@@ -1,14 +1,12 @@
-"""Compile a model in place, and account for it: how long, how often, and where the code is kept.
+"""Compile a model in place, and log how long that takes, how often it happens, and where the code is cached.
 
-A compiled model compiles when it is called, not when it is told to: in its first step, and again when a guard fails, as
-for a smaller last batch. So the cost is not a number known at the start but a log that goes on. It is read from the
-callbacks that torch runs at both ends of every compilation, of the backward's too. They also see what a cache answers,
-they cost nothing in a step that does not compile, and they need no backend of our own, which would pass over what
-torch.compile sets up for a mode. Graph breaks are read from Dynamo's counters.
+A compiled model compiles in its first step, and again when a guard fails, as for a smaller last batch. So its cost is a
+log that grows. It is read from the callbacks that torch runs at both ends of every compilation, those of the backward
+pass and cache hits included; they cost nothing in other steps. Graph breaks are read from Dynamo's counters.
 
-Compiled code is loaded from a cache and executed. torch's own cache is a directory of a known name under /tmp, which
-any user of the machine can make first. So ours is below the user's cache directory, and is refused when others can
-write to it. Directories that the user has chosen with TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR are left as they are.
+Compiled code is loaded from a cache and executed. torch's default cache is a directory of a known name under /tmp,
+which any user of the machine can create first. So ours is below the user's cache directory, and is refused when others
+can write to it. Directories in TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR are used unchanged.
 """
 
 from __future__ import annotations
@@ -45,15 +43,15 @@ class CompileLog:
         """Places where a model falls back to Python between two graphs."""
         return _graph_breaks() - self.graph_breaks_before
 
-    def told(self) -> str:
-        """In a line, for the user."""
+    def summary(self) -> str:
+        """One line."""
         backend = self.options.backend
         took = "compiling" if backend is None else "tracing"
         line = f"{took} took {self.seconds:.1f} s: {self.graphs} graphs, {self.recompiles} of them again"
         if backend is None:
             return line
         found = ", ".join(f"{times} by {name}" for name, times in sorted(backend.found.items()))
-        return f"{line}. fused_operators: {found or 'nothing that they compute is there'}"
+        return f"{line}. fused_operators: {found or 'no operation to replace was found'}"
 
     def stop(self) -> None:
         """Count nothing from here on."""

@@ -1,49 +1,35 @@
-"""What a run was configured with, as a checkpoint keeps it, and what it means to resume with something else.
+"""What it means to resume a run with another configuration than the checkpoint's.
 
-A change is of one of four kinds. SAFE ones cannot change what is trained: how often to log, where data is read. DRIFT
-is the ground that a run stands on, such as torch's version: the run goes on as well as it can, and is told that it may
-differ in the last bits. CODE is the text of the job's own file: a change of it is told, as nobody can see what it does.
-RISKY is all else: it trains something else from here on, so it needs to be allowed by name.
+A change is of one of four kinds. SAFE ones cannot change what is trained, such as how often to log. DRIFT is the
+environment, such as torch's version: the run resumes, with a notice that it may differ in the last bits. CODE is the
+text of the job's own file: a change is reported, because its effect is unknown. RISKY is all else: the run would train
+something else from here on, so the change must be allowed by name.
 
-Not every change that is allowed has an effect, or can work at all. An optimizer's settings and a schedule's are part of
-the state that goes on, so the saved ones hold; and a state fits no other shapes, kinds and lengths than its own.
+Some allowed changes have no effect: an optimizer's and a schedule's settings are restored with their state. Others are
+impossible: a state fits only its own shapes, kinds and lengths.
 """
 
 from __future__ import annotations
 
-import platform
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import Any
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import SEED_THE_DATA, Job, describe
 from hasten.techniques import ALL, Stage
-from hasten.training.run_folder.code_digest import code_digest
-from hasten.training.run_folder.config_differences import DATA, difference, differs
-from hasten.training.setup.settings import (
-    module_settings,
-    optimizer_settings,
-    own_attributes,
-    schedule_length,
-    schedule_settings,
-)
-
-if TYPE_CHECKING:
-    from hasten.training.run import Run
+from hasten.training.run_folder.config_differences import difference, differs
 
 FIELDS = (
     *("batch_size", "epochs", "max_steps", "evaluate_every", "log_every", "clip_norm", "clip_value", "seed", "shuffle"),
     *("drop_last", "on_bad_sample", "stop", "average"),
 )
-# Who reads the samples and how far ahead, which the order and each sample's random numbers do not depend on.
+# How samples are read, which their order and random numbers do not depend on.
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
@@ -53,11 +39,11 @@ _OF_DATA = frozenset({"data"})
 _OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})
 _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a setting, and the optimizer that has it
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
-_HELD_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
+_RESTORED_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
 _CHANGING_MODULES = frozenset(f"plan.{technique.name}" for technique in ALL if technique.stage is Stage.MODEL)
-_DIVIDING = frozenset({"plan.tensor"})  # a number of heads that a module keeps
-_ONE_STATE = ({"Adam", "AdamW"},)  # optimizers that go on from each other's
-_MANY = 4  # that are no slip of a hand any more
+_DIVIDING = frozenset({"plan.tensor"})  # it changes a module's number of heads
+_ONE_STATE = ({"Adam", "AdamW"},)  # optimizers with one form of state
+_MANY = 4  # changes that look like another job
 
 
 class Kind(Enum):
@@ -78,22 +64,22 @@ class Change:
         return f"{self.key}: {difference(self.before, self.now)}"
 
     @property
-    def saved_one_holds(self) -> bool:
-        """Whether the state that goes on brings the value back that it began with."""
-        return _is_held(self.key)
+    def is_restored(self) -> bool:
+        """Whether loading the state restores the saved value."""
+        return _is_restored(self.key)
 
     @property
     def can_never_fit(self) -> bool:
-        """An optimizer of another name may be the same one, so whoever allows it knows better."""
+        """False for an optimizer of another name, which may be the same one: its change can be allowed."""
         return not self.fits and _OPTIMIZER.fullmatch(self.key) is None
 
     @property
     def fits(self) -> bool:
-        """Whether the state can go on with it."""
+        """Whether the saved state can be loaded."""
         match self.key:
             case "parameters" | "shapes" | "schedule" | "schedule.length" | "plan.conv_bn_bias":
                 return False
-            case "stop" | "average":  # what is new has no state
+            case "stop" | "average":  # a new one has no saved state
                 return self.before is not None
             case "plan.precision":
                 return _value(self.now) != "fp16" or _value(self.before) == "fp16"
@@ -103,60 +89,23 @@ class Change:
                 return re.fullmatch(r"optimizer(\.\d+)?\.groups", key) is None  # a state for each parameter
 
 
-def configuration_of(run: Run) -> dict[str, Any]:
-    """Of a run as it was built, before a step or a saved state has moved its rates: by key, as JSON can hold it.
-    "plan.<technique>" has the choice's value and what it preserves."""
-    job, fingerprint = run.job, run.built.fingerprint
-    found: dict[str, Any] = {name: plain(getattr(job, name)) for name in FIELDS}
-    found["batch_size"] = run.built.batch_size
-    found["samples"] = fingerprint.samples
-    found["data"] = {name: f"{DATA} {digest}" for name, digest in run.built.data.items()}
-    found["parameters"], found["shapes"] = fingerprint.parameters, f"shapes {fingerprint.shapes}"
-    found["model"], found["model.attributes"] = module_settings(run.model), own_attributes(run.model)
-    found["code"] = f"code {code_digest(job)}"
-    for number, optimizer in enumerate(run.optimizers):
-        key = f"optimizer.{number}" if number else "optimizer"
-        found[key] = type(optimizer).__name__
-        found[f"{key}.groups"] = [len(group["params"]) for group in optimizer.param_groups]
-        found |= {f"{key}.{name}": value for name, value in optimizer_settings(optimizer).items()}
-    found["schedule"] = run.schedule.kinds
-    if run.schedule.kinds:
-        found["schedule.length"] = schedule_length(run.schedule)
-        found["schedule.settings"] = schedule_settings(run.schedule)
-    for item in run.built.plan.choices:
-        choice = item.choice
-        preserves = choice.preserves.name if choice.preserves is not None else None
-        found[f"plan.{choice.technique}"] = {
-            "value": plain(choice.value),
-            "options": {name: plain(each) for name, each in choice.options.items()},
-            "preserves": preserves,
-        }
-    return found | {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "device": run.device.type,
-        "threads": torch.get_num_threads(),
-    }
-
-
 def in_force(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What the next checkpoints say of a run that goes on with a configuration from one with another: the saved values
-    of all that the state brings back."""
-    found = {key: saved.get(key, each) if _is_held(key) else each for key, each in now.items()}
-    return {key: each for key, each in found.items() if key in saved or key not in _HELD_PLAN}
+    """The configuration that the next checkpoints save: with the saved values of everything that loading restores."""
+    found = {key: saved.get(key, each) if _is_restored(key) else each for key, each in now.items()}
+    return {key: each for key, each in found.items() if key in saved or key not in _RESTORED_PLAN}
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """What differs, in the order of the keys; what only follows from another change is left out."""
+    """What differs, in the order of the keys, without what only follows from another change."""
     keys = [*before, *(key for key in now if key not in before)]
     different = [key for key in keys if _differs(key, before, now)]
-    told = [key for key in different if not _follows(key, different)]
-    return [Change(key, before.get(key), now.get(key), _kind(key, before, now)) for key in told]
+    causes = [key for key in different if not _follows(key, different)]
+    return [Change(key, before.get(key), now.get(key), _kind(key, before, now)) for key in causes]
 
 
 def check_allowed(found: Collection[Change], allowed: Collection[str]) -> list[str]:
-    """A sentence for every change that is accepted. Raises Misconfigured for a risky one that is not allowed by name,
-    with all of them and what to write, for one that no state fits, and for a name that none can have."""
+    """A sentence for every accepted change. Raises Misconfigured for risky ones that are not allowed by name, with the
+    options to write; for changes that no state fits; and for unknown names."""
     _check_known(allowed, [change.key for change in found])
     risky = [change for change in found if change.kind is Kind.RISKY]
     risky = [change for change in risky if change.key not in allowed or change.can_never_fit]
@@ -165,12 +114,12 @@ def check_allowed(found: Collection[Change], allowed: Collection[str]) -> list[s
     return [f"resumed with {change}, {_meaning(change)}" for change in found]
 
 
-def _is_held(key: str) -> bool:
-    return key == "schedule.settings" or key in _HELD_PLAN or _OF_OPTIMIZER.fullmatch(key) is not None
+def _is_restored(key: str) -> bool:
+    return key == "schedule.settings" or key in _RESTORED_PLAN or _OF_OPTIMIZER.fullmatch(key) is not None
 
 
 def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """An older checkpoint lacks some keys, and another torch may know other settings: that is no change."""
+    """A key that one of them lacks is no change: an older checkpoint has fewer, another torch other settings."""
     newer = key in _OF_MODEL | _OF_DATA | _OF_SCHEDULE | _CODE or _OF_OPTIMIZER.fullmatch(key)
     if newer and (key not in before or key not in now):
         return False
@@ -178,7 +127,7 @@ def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> boo
 
 
 def _follows(key: str, different: Collection[str]) -> bool:
-    """Whether a change of this is what another one brings with it."""
+    """Whether this change follows from another one."""
     setting = _OF_OPTIMIZER.fullmatch(key)
     if setting:
         owner, name = setting.groups()
@@ -186,7 +135,7 @@ def _follows(key: str, different: Collection[str]) -> bool:
         return any(each in causes or (name == "lr" and each == "plan.learning_rate") for each in different)
     causes_of = {
         "shapes": {"parameters"},
-        "data": {"samples", "seed"},  # the command line seeds with it what the job draws
+        "data": {"samples", "seed"},  # the command line seeds the job's data with it
         "model": _CHANGING_MODULES,
         "model.attributes": _CHANGING_MODULES | _DIVIDING,
         "schedule.length": {"schedule"},
@@ -196,55 +145,57 @@ def _follows(key: str, different: Collection[str]) -> bool:
 
 
 def _check_known(allowed: Collection[str], changed: Collection[str]) -> None:
-    """Those that have not changed are known too: the same command is given whenever a run is begun again."""
+    """Names without a change are known too, because the same command may resume a run again."""
     own = {*FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_DATA, *_OF_SCHEDULE, "samples", "parameters"}
     known = own.union(changed, (each.name for each in fields(Job)), (f"plan.{each.name}" for each in ALL))
     for key in allowed:
         if key not in known and re.fullmatch(r"optimizer(\.\w+)+", key) is None:
             raise Misconfigured(
-                f"{key!r} is nothing that a run is configured with",
+                f"{key!r} is no key of a run's configuration",
                 where="allow_change",
                 fix=did_you_mean(key, [*changed, *FIELDS]),
             )
 
 
 def _refusal(risky: Sequence[Change]) -> Misconfigured:
-    told = "; ".join(map(str, risky))
+    listed = "; ".join(map(str, risky))
     unfit = [change.key for change in risky if not change.fits]
     if len(risky) >= _MANY:
-        what = f"this looks like another job, or the folder of another run: {len(risky)} things differ: {told}"
-        fix = "name the folder of this job's own run, or begin one in a new folder"
-        meant = "; or, if all of it is meant, name each of these with --allow-change"
+        what = f"this looks like another job, or the folder of another run: {len(risky)} things differ: {listed}"
+        fix = "name the folder of this job's own run, or start a run in a new folder"
+        meant = "; or, if all of it is intended, name each of these with --allow-change"
         return Misconfigured(what, fix=fix if unfit else fix + meant)
-    what = f"this run began with another configuration: {told}"
+    what = f"this run was started with another configuration: {listed}"
     if unfit:
-        fix = f"resume with what it began with, as its state fits no other {_listed(unfit)}; or {_anew(unfit)}"
+        fix = (
+            f"resume with its own configuration, because its state fits no other {_listed(unfit)}; or {_new_run(unfit)}"
+        )
         return Misconfigured(what, fix=fix)
     flags = " ".join(f"--allow-change {shlex.quote(change.key)}" for change in risky)
-    fix = f"resume with what it began with, or say that the change is meant: {flags}"
+    fix = f"resume with its own configuration, or allow the change: {flags}"
     if [change.key for change in risky] == ["data"]:
-        fix = f"{SEED_THE_DATA}; if the change is meant: {flags}"
-    held = [change.key for change in risky if change.saved_one_holds]
+        fix = f"{SEED_THE_DATA}; if the change is intended: {flags}"
+    held = [change.key for change in risky if change.is_restored]
     if held:
-        fix += f". Then the saved {_listed(held)} will hold all the same; to train with another, {_anew(held)}"
+        fix += f". The saved {_listed(held)} is restored all the same; to train with another, {_new_run(held)}"
     return Misconfigured(what, fix=fix)
 
 
-def _anew(keys: Collection[str]) -> str:
+def _new_run(keys: Collection[str]) -> str:
     taken = "hasten export RUN -o weights.safetensors, then"
     if {"parameters", "shapes"}.intersection(keys):
-        return f"begin a new run with those of its weights that fit: {taken} hasten.read_weights in the job's model"
-    return f"begin a new run with its weights: {taken} hasten train with --weights weights.safetensors"
+        return f"start a new run from those of its weights that fit: {taken} hasten.read_weights in the job's model"
+    return f"start a new run from its weights: {taken} hasten train with --weights weights.safetensors"
 
 
 def _meaning(change: Change) -> str:
-    if change.kind is Kind.RISKY and change.saved_one_holds:
-        return "as was allowed; but the saved one holds, as the state that goes on brings it back"
+    if change.kind is Kind.RISKY and change.is_restored:
+        return "as allowed; but the saved value is used, because loading the state restores it"
     return {
-        Kind.SAFE: "which changes nothing that is trained",
+        Kind.SAFE: "which does not change what is trained",
         Kind.DRIFT: "so the run may differ from an uninterrupted one in the last bits",
-        Kind.CODE: "which counts from here on",
-        Kind.RISKY: "which changes what is trained from here on, as was allowed",
+        Kind.CODE: "which is used from here on",
+        Kind.RISKY: "which changes what is trained from here on, as allowed",
     }[change.kind]
 
 
@@ -259,7 +210,7 @@ def _kind(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Kind:
 
 
 def _preserves_bits(choice: Any) -> bool:
-    """A choice that is absent changes nothing by itself."""
+    """True for an absent choice."""
     return choice is None or choice["preserves"] == Preserves.BITS.name
 
 
@@ -273,7 +224,7 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """As JSON can hold it; what it cannot hold is described."""
+    """The value as JSON can hold it; a description of any other."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value) and not isinstance(value, type):

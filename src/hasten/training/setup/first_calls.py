@@ -1,10 +1,9 @@
 """The first call of every function of oneMKL's vector mathematics, made by one thread.
 
-On an x86 processor torch computes sqrt, exp, tanh and their like by that library, which chooses a function's kernel
-when it is first called. Where several compute threads call it first at once, one of them may compute its whole part
-by a kernel of low accuracy, some thousand units in the last place from the right numbers, and only that once. So the
-same job, begun twice, would train two ways: by data that were made otherwise, or by another first step. Seen with
-torch 2.13 here, and told of 2.10 in https://github.com/pytorch/pytorch/issues/188792
+On x86 processors torch computes sqrt, exp, tanh and similar functions by that library, which chooses a function's
+kernel at its first call. When several compute threads make that first call at once, one of them may use a kernel of low
+accuracy, thousands of units in the last place off, for that call only. So the same job, started twice, could train
+differently. Seen with torch 2.13, and reported for 2.10 in https://github.com/pytorch/pytorch/issues/188792
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ FUNCTIONS = (
 
 
 def make_first_calls() -> None:
-    """To be called before anything of the user's is computed in this process; again, it does no harm."""
+    """To be called before the user's code computes anything in this process; calling it again is harmless."""
     with torch.inference_mode():
         for dtype in (torch.float32, torch.float64):  # the others are computed without that library
             one = torch.ones(1, dtype=dtype, device="cpu")

@@ -1,4 +1,4 @@
-"""What Job.model has returned and what Job.state holds, checked before anything is done with it."""
+"""Checks of the modules that a job returns and declares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hasten.facts.job import describe
 
 
 def check_made(model: Any) -> nn.Module:
-    """The same module. Raises JobError where it is none, or does not know its sizes yet."""
+    """The same module. Raises JobError for anything else, and for a lazy module without its sizes."""
     if not isinstance(model, nn.Module):
         raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
     lazy = _first_lazy((*model.named_parameters(), *model.named_buffers()))
@@ -27,7 +27,7 @@ def check_made(model: Any) -> nn.Module:
 
 
 def check_made_of_loss(modules: Iterable[nn.Module]) -> None:
-    """modules: that the job declares. Raises JobError where one does not know its sizes yet."""
+    """modules: that the job declares. Raises JobError for a lazy module without its sizes."""
     for module in modules:
         lazy = _first_lazy((*module.named_parameters(), *module.named_buffers()))
         if lazy is not None:

@@ -1,16 +1,13 @@
-"""Put what a plan says about the process into force, and take it back afterwards.
+"""Apply a plan's process-wide settings, and restore the former ones afterwards.
 
     with process_options(setup.process) as notices:
         ...                                         # notices: what could not be set, and why
 
-Settings of a process are seen by all code in it, so a run that ends gives back what it found, also after an exception.
-Two things cannot be taken back fully, because nothing can ask for their present state or reach all of it:
+Former settings are restored after an exception, too. Two of them cannot be restored completely, because their present
+state cannot be read:
 
-* Compute threads that started while denormals were flushed go on flushing them; the calling thread does not.
-* The C library's thresholds return to their documented defaults, but glibc no longer adapts them to the sizes that it
-  sees, as it does in a process where nobody ever set one.
-
-A run in a process of its own, as the tuner starts them, leaves nothing behind.
+* Compute threads that started while denormals were flushed still flush them; the calling thread does not.
+* The C library's thresholds return to their documented defaults, but glibc no longer adapts them to allocation sizes.
 """
 
 from __future__ import annotations

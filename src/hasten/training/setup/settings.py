@@ -1,7 +1,7 @@
-"""What a job makes its optimizers, its schedule and its model with, as plain values that a later run can compare.
+"""The settings of a job's optimizers, schedule and model as plain values, which a resumed run compares.
 
-Only what is told surely: numbers, words and sequences of them, as they are before anything has moved. Two runs of one
-job have the same.
+Only numbers, strings and sequences of them, as they are before the first step, so that two runs of one job have the
+same.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from hasten.training.schedule.schedule_checks import parts
 if TYPE_CHECKING:
     from hasten.training.schedule.rate_schedule import RateSchedule
 
-_UNTOLD = object()
+_UNKNOWN = object()
 _LARGEST = 2**63  # no checkpoint can hold every whole number
 _COMPUTES = {"params", "param_names", "foreach", "fused"}
 _OF_CYCLE = "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"
-_MOVED = {"last_epoch", "base_lrs"}  # the latter are the optimizer's
+_CHANGING = {"last_epoch", "base_lrs"}  # the latter are the optimizer's
 
 
 def optimizer_settings(optimizer: Optimizer) -> dict[str, Any]:
-    """By name, before it has stepped: one value where all parameter groups have the same, else a list of each group's.
-    Not how it computes, nor what a schedule has written beside it."""
+    """By name, before the first step: one value where all parameter groups have the same, else a list of each group's.
+    Without the implementation, and without what a schedule has added."""
     groups = optimizer.param_groups
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for group in groups for name in group if isinstance(name, str)):
         if name in _COMPUTES or name in _OF_CYCLE:
             continue
-        values = [_told(_value_of(name, group)) for group in groups]
-        if not any(value is _UNTOLD for value in values):
+        values = [_plain(_value_of(name, group)) for group in groups]
+        if not any(value is _UNKNOWN for value in values):
             found[name] = values[0] if all(value == values[0] for value in values) else values
     return found
 
 
 def schedule_settings(schedule: RateSchedule) -> dict[str, Any]:
-    """By kind and name, before it has moved: what torch's schedulers were made with, but for what a function computes
-    and the length. Several of one kind are told apart by their numbers."""
+    """By kind and name, before the first step: the arguments of torch's schedulers, without functions and lengths.
+    Several of one kind are numbered."""
     made = [part for each in schedule._schedulers for part in dict.fromkeys((each, *_parts(each)))]
     held = [(type(each).__name__, _made_with(each)) for each in made if is_library(type(each))]
     if schedule._schedulers:
@@ -54,17 +54,17 @@ def schedule_settings(schedule: RateSchedule) -> dict[str, Any]:
     for kind, values in held:
         met[kind] += 1
         label = kind if met[kind] == 1 else f"{kind} {met[kind]}"
-        found |= {f"{label}.{name}": _told(each) for name, each in values.items() if _told(each) is not _UNTOLD}
+        found |= {f"{label}.{name}": _plain(each) for name, each in values.items() if _plain(each) is not _UNKNOWN}
     return found
 
 
 def schedule_length(schedule: RateSchedule) -> str:
-    """As its state has it, which fits no other length and no other unit."""
+    """The length that its state fits, with the unit."""
     return f"{schedule.unit}s without an end" if schedule._end is None else f"{schedule._end} {schedule.unit}s"
 
 
 def module_settings(model: nn.Module) -> list[list[Any]]:
-    """Of each module its name, its kind and, where the kind is torch's, what it was made with."""
+    """Of each module its name, its class and, for torch's classes, its arguments."""
     return [
         [name, own_class(module).__name__, plain_attributes(module) if is_library(own_class(module)) else {}]
         for name, module in model.named_modules()
@@ -72,7 +72,7 @@ def module_settings(model: nn.Module) -> list[list[Any]]:
 
 
 def own_attributes(model: nn.Module) -> dict[str, Any]:
-    """The numbers that modules of the user's own keep, by their place. They may be anything: a rate, or a clock."""
+    """The numbers in attributes of the user's own modules, by their place. They may mean anything."""
     return {
         f"{name}.{attribute}" if name else attribute: value
         for name, module in model.named_modules()
@@ -83,9 +83,9 @@ def own_attributes(model: nn.Module) -> dict[str, Any]:
 
 
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module keeps as numbers, words and tuples of them."""
+    """A module's attributes that are numbers, strings or tuples of them."""
     held = {name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"}
-    return {name: _told(each) for name, each in held.items() if _told(each) is not _UNTOLD}
+    return {name: _plain(each) for name, each in held.items() if _plain(each) is not _UNKNOWN}
 
 
 def is_library(made: Any) -> bool:
@@ -94,7 +94,7 @@ def is_library(made: Any) -> bool:
 
 
 def _made_with(scheduler: Any) -> dict[str, Any]:
-    held = {name: each for name, each in vars(scheduler).items() if name[0] != "_" and name not in _MOVED}
+    held = {name: each for name, each in vars(scheduler).items() if name[0] != "_" and name not in _CHANGING}
     if hasattr(scheduler, "_milestones"):
         held["milestones"] = scheduler._milestones
     if hasattr(scheduler, "_schedule_phases"):  # of one-cycle
@@ -108,22 +108,22 @@ def _parts(scheduler: Any) -> list[Any]:
 
 
 def _value_of(name: str, group: Mapping[str, Any]) -> Any:
-    """A schedule writes its first rate over the optimizer's: beside most the latter is kept, of a cycle it is none."""
+    """A schedule overwrites the optimizer's rate; most store the original, cyclic ones do not."""
     if (name == "lr" and "max_lr" in group) or (name in ("momentum", "betas") and "base_momentum" in group):
-        return _UNTOLD
-    return group.get("initial_lr", group["lr"]) if name == "lr" else group.get(name, _UNTOLD)
+        return _UNKNOWN
+    return group.get("initial_lr", group["lr"]) if name == "lr" else group.get(name, _UNKNOWN)
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, Tensor | np.generic):
-        value = value.item() if value.ndim == 0 and not getattr(value, "is_meta", False) else _UNTOLD
+        value = value.item() if value.ndim == 0 and not getattr(value, "is_meta", False) else _UNKNOWN
     if isinstance(value, Counter):
         value = sorted(value.elements())
     if isinstance(value, list | tuple):
-        each_told = [_told(each) for each in value]
-        return _UNTOLD if any(each is _UNTOLD for each in each_told) else each_told
+        plain_items = [_plain(each) for each in value]
+        return _UNKNOWN if any(each is _UNKNOWN for each in plain_items) else plain_items
     if type(value) is float and value != value:
-        return "nan"  # which is never the same as itself
+        return "nan"  # NaN is not equal to itself
     if type(value) is int and abs(value) >= _LARGEST:
-        return _UNTOLD
-    return value if value is None or type(value) in (bool, int, float, str) else _UNTOLD
+        return _UNKNOWN
+    return value if value is None or type(value) in (bool, int, float, str) else _UNKNOWN

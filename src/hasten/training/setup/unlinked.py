@@ -1,5 +1,5 @@
-"""What a run leaves in its folder for compiled code when it is killed while it links: empty files, and files that end
-early. Torch would take them for code, for ever: it looks only whether they are there."""
+"""Incomplete libraries in the folder of compiled code, of a run that was killed while it linked: torch would load them,
+because it only checks that the files exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = 64  # bytes
 
 
 def remove_unlinked(folder: Path) -> None:
-    """Remove such files. Raises StorageFailed for one that cannot be removed."""
+    """Remove incomplete libraries. Raises StorageFailed for one that cannot be removed."""
     for each in folder.rglob("*.so"):
         with suppress(FileNotFoundError):  # another process has removed it
             about = each.stat()
@@ -26,8 +26,8 @@ def remove_unlinked(folder: Path) -> None:
 
 
 def is_unlinked(header: bytes, size: int) -> bool:
-    """Whether a library with this beginning lacks its end. One that is no 64-bit ELF is never thought to, unless there
-    is nothing in it. Source: the ELF-64 object file format, 1998; linkers write its table of sections last."""
+    """Whether the library with this header is shorter than the header says. False for a file other than 64-bit ELF,
+    unless it is empty. Source: the ELF-64 object file format, 1998; linkers write the section table last."""
     if not any(header):
         return True
     if len(header) < _HEADER or not header.startswith(b"\x7fELF\x02\x01"):

@@ -7,7 +7,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from hasten.checkpoint.sharded.rank_files import Pieced, assembled
-from hasten.checkpoint.sharded.slabs import InParts, Slab
+from hasten.checkpoint.sharded.tensor_slabs import InParts, Slab
 from hasten.facts.ranks import Ranks
 from hasten.parallel.sharding import Sharding
 

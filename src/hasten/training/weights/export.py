@@ -132,6 +132,8 @@ def _is_entry(entry: tuple[Any, Any]) -> bool:
 def _kept_step(run: Any) -> int | None:
     """From the run's state, which is untrusted."""
     match run:
-        case {"best": (dict(), int(step))}:
+        case {"result": {"best": dict(), "step": int(step)}}:
+            return step
+        case {"best": (dict(), int(step))}:  # as 0.1.0 wrote it
             return step
     return None

@@ -1,13 +1,11 @@
-"""Weights that were made elsewhere, by name: a safetensors file, or one of torch.save.
+"""Weights from a file: of safetensors, or of torch.save.
 
-A file of torch.save is a pickle, and a pickle is a program. It is read by torch's own reader of weights, which builds
-tensors and plain containers, and refuses whatever else the file asks for (weights_only=True). What a file says is
-printed without characters that a terminal obeys.
+A file of torch.save is a pickle, which can run code. It is read with weights_only=True, which builds tensors and plain
+containers and refuses everything else. It is read whole and not memory-mapped: torch compares a record's length with
+its storage's only when it reads it, and a mapped storage would take whatever follows a record that is too short.
 
-A file of torch.save is read whole and not mapped: torch compares a record's length with its storage's only when it
-reads it, and a storage that is mapped takes whatever lies behind a record that is too short. Tensors of a safetensors
-file lie in its memory map: only those that are looked at are read. Nobody must write into that file meanwhile; to
-rename another one into its place is safe.
+A safetensors file is memory-mapped, so only tensors that are used are read. Nobody must write into that file meanwhile;
+renaming another one into its place is safe.
 
 Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.load with weights_only=True".
 """
@@ -40,8 +38,8 @@ from hasten.facts.formatting import printable, shortened
 
 SAFETENSORS = ".safetensors"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
-WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which trainers keep the weights
-_DEEPEST = 3  # wrappers in each other
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which trainers save the weights
+_DEEPEST = 3  # levels of wrappers
 _COMPILED, _PARALLEL = "_orig_mod", "module."  # what torch.compile and DistributedDataParallel put before names
 _MOST_SHOWN = 3
 _ASKED_FOR = re.compile(r"\bGLOBAL ([\w.]+)")
@@ -52,30 +50,29 @@ _CONVERT = "give them as safetensors; where you trust who made the file, convert
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """tensors: by the names that the file has, on the CPU. under: the keys that they were found under, outermost
-    first."""
+    """tensors: by their names in the file, on the CPU. under: the keys that they were found under, outermost first."""
 
     tensors: Mapping[str, Tensor]
     under: tuple[str, ...] = ()
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The weights in a file, by name, on the CPU: to look at, or for load_state_dict() of a module of your own.
+    """The weights in a file, by name, on the CPU, for load_state_dict() of your own module.
 
-    path: .safetensors; or .pt, .pth, .bin or .ckpt of torch.save, of which nothing but tensors is taken, from the file
-        itself or from its "state_dict", "model_state_dict" or "model". Names lose what torch puts before them:
-        "module." where all of them have it, and "_orig_mod.".
+    path: .safetensors; or .pt, .pth, .bin or .ckpt of torch.save, of which only tensors are read, from the file itself
+        or from its "state_dict", "model_state_dict" or "model". Prefixes of torch are removed from the names: "module."
+        where all of them have it, and "_orig_mod.".
 
-    Tensors of a safetensors file lie in its memory map: do not write into the file while they are in use.
+    Tensors of a safetensors file are memory-mapped: do not write into the file while they are in use.
 
-    Raises Misconfigured for a file that holds no weights, asks to run code or describes tensors that its records do not
-    hold, StorageFailed when it cannot be read.
+    Raises Misconfigured for a file that holds no weights, that asks to run code, or whose tensors do not match its
+    records; StorageFailed when it cannot be read.
     """
     return without_prefixes(weights_in(Path(path)).tensors)[0]
 
 
 def weights_in(path: Path) -> WeightsFile:
-    """As read_weights, with the names that the file has."""
+    """As read_weights, with the names in the file."""
     check_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return WeightsFile(_of_safetensors(path))
@@ -87,11 +84,11 @@ def weights_in(path: Path) -> WeightsFile:
 
 
 def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
-    """The weights inside what trainers wrap them in, and the keys that they were found under."""
+    """The weights inside the dictionaries of trainers, and the keys that they were found under."""
     found, under = _entries(content, path, ()), list[str]()
     while present := [name for name in WRAPPERS if isinstance(found.get(name), dict)]:
         if len(present) > 1 or len(under) == _DEEPEST:
-            what = f"has weights under {' and under '.join(present)}, and only you know which are meant"
+            what = f"has weights under {' and under '.join(present)}, and it is not known which are meant"
             raise Misconfigured(what, where=_name(path), fix=f"save one of them by itself; {_CONVERT}")
         under.append(present[0])
         found = _entries(found[present[0]], path, under)
@@ -99,7 +96,7 @@ def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
 
 
 def check_file(path: Path) -> None:
-    """Whether the path can be that of weights, before anything is read. Raises as read_weights does."""
+    """Check the path before anything is read. Raises as read_weights does."""
     if path.suffix.lower() not in (SAFETENSORS, *PICKLED):
         what = f"no file of weights is called {path.suffix}" if path.suffix else "the name does not say what is in it"
         raise Misconfigured(what, where=_name(path), fix=f"give one of {', '.join((SAFETENSORS, *PICKLED))}")
@@ -115,8 +112,7 @@ def check_file(path: Path) -> None:
 
 
 def without_prefixes(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors by the names that the model itself has, and the prefixes that were taken away; where two would get
-    the same name, as they are."""
+    """The tensors without prefixes of torch, and these prefixes; unchanged where two would get the same name."""
     found, taken = dict(tensors), list[str]()
     while True:
         if found and all(name.startswith(_PARALLEL) for name in found):
@@ -132,7 +128,7 @@ def without_prefixes(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
 
 
 def some(names: Iterable[str]) -> str:
-    """The first few names, as they can be printed."""
+    """The first few names, safe to print."""
     listed = sorted(names)
     shown = ", ".join(shortened(printable(name), 80) for name in listed[:_MOST_SHOWN])
     return shown + (f" and {len(listed) - _MOST_SHOWN:,} more" if len(listed) > _MOST_SHOWN else "")
@@ -155,7 +151,7 @@ def _of_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _refuse_names_twice(path: Path) -> None:
-    """The format forbids it, and readers differ in which one they take. The header is known to be sound otherwise."""
+    """The format forbids it, and readers differ in which one they use. The header is valid otherwise."""
     with open(path, "rb") as file:
         header = file.read(int.from_bytes(file.read(8), "little"))
     json.loads(header, object_pairs_hook=_unique)
@@ -164,13 +160,13 @@ def _refuse_names_twice(path: Path) -> None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("it has a name twice")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """mark: what was written into it before torch read it; empty where it was read by then."""
+    """mark: random bytes written into it before torch reads it; empty where torch has read it by then."""
 
     bytes: torch.UntypedStorage
     mark: bytes
@@ -181,11 +177,11 @@ class _Storage:
 
 
 def _unpickled(path: Path) -> tuple[Any, list[_Storage]]:
-    """What is in the file, and the storages that torch made for it."""
+    """The content of the file, and the storages that torch allocated for it."""
     storages = list[_Storage]()
 
     def on_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
-        # The old format has the bytes behind all else, and torch misses none that are not there.
+        # The old format has the bytes last, and torch does not notice that they are missing.
         mark = b"" if zipped else os.urandom(min(16, storage.nbytes()))
         for place, value in enumerate(mark):
             storage[place] = value
@@ -202,11 +198,11 @@ def _unpickled(path: Path) -> tuple[Any, list[_Storage]]:
         raise
     except OSError as error:
         raise _unreadable(path, error) from error
-    except Exception as error:  # its reader raises what its parts raise
+    except Exception as error:  # torch's reader raises many kinds
         if is_out_of_memory(error):
             raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
         if asked := _ASKED_FOR.search(str(error)):
-            what = f"asks for {shortened(printable(asked[1]), 80)}, which is no part of weights; nothing of it was run"
+            what = f"asks for {shortened(printable(asked[1]), 80)}, which is no part of weights; no code was run"
             raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
         if zipped and (misfits := _misfits(path)):
             what = f"describes storages of another length than the file holds: {some(misfits)}"
@@ -217,44 +213,46 @@ def _unpickled(path: Path) -> tuple[Any, list[_Storage]]:
 
 def _loaded(path: Path, place: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it has to say is said by the errors of this file
+        warnings.simplefilter("ignore")  # this module's errors say what is wrong
         return torch.load(path, map_location=place, weights_only=True, mmap=False)
 
 
 def _is_zip(path: Path) -> bool:
-    """As torch.load decides it."""
+    """By the same test as torch.load."""
     with open(path, "rb") as file:
         return file.read(4) == b"PK\x03\x04"
 
 
 def _misfits(path: Path) -> list[str]:
-    """Of a file that torch refuses: the tensors whose storage is as long as no record of the file. On the device
-    "meta", torch reads no record, and lets a storage grow until its tensor fits."""
+    """Of a file that torch refuses: the tensors whose storage matches no record's length.
+
+    On the device "meta", torch reads no record, and grows a storage until its tensor fits.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             lengths = {each.file_size for each in archive.infolist() if "/data/" in each.filename}
         found, _ = _unwrapped(_loaded(path, "meta"), path)
-    except Exception:  # then torch's first words have to do
+    except Exception:  # then torch's own message is used
         return []
     tensors = {str(name): each for name, each in found.items() if isinstance(each, Tensor)}
     return [name for name, each in tensors.items() if each.untyped_storage().nbytes() not in lengths]
 
 
 def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: Sequence[_Storage], path: Path) -> None:
-    """Tensors whose bytes are no bytes of the file, but what memory held before."""
+    """Raises Misconfigured for tensors whose bytes are not in the file: they would be uninitialised memory."""
     written = sorted((each.bytes.data_ptr(), each.bytes.nbytes()) for each in storages if not each.is_unwritten)
 
     def is_written(tensor: Tensor) -> bool:
         place = tensor.untyped_storage().data_ptr()
         begin, length = written[bisect_right(written, (place, sys.maxsize)) - 1] if written else (0, 0)
-        return begin <= place < begin + length  # an old file has views of storages as well
+        return begin <= place < begin + length  # old files have views of storages, too
 
     if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
         raise Misconfigured(f"has no bytes for {some(unwritten)}", where=_name(path), fix=_AGAIN)
 
 
 def _refuse_compressed(path: Path) -> None:
-    """torch.save compresses nothing. What is compressed cannot be mapped, and may be larger than any memory."""
+    """torch.save compresses nothing. A compressed record may be larger than any memory."""
     try:
         with zipfile.ZipFile(path) as archive:
             whole = all(each.compress_type == zipfile.ZIP_STORED for each in archive.infolist())
@@ -265,8 +263,8 @@ def _refuse_compressed(path: Path) -> None:
 
 
 def _entries(found: object, path: Path, under: Sequence[str]) -> dict[Any, Any]:
-    """Raises Misconfigured for what is no dictionary, and for an empty one."""
-    # Of the class, as below: a file can give an object attributes of its own, which hide its methods.
+    """Raises Misconfigured for anything but a dictionary with entries."""
+    # dict.items of the class, as below: a file can give an object attributes that hide its methods.
     entries = dict(dict.items(cast("dict[Any, Any]", found))) if isinstance(found, dict) else None
     if entries:
         return entries
@@ -275,11 +273,11 @@ def _entries(found: object, path: Path, under: Sequence[str]) -> dict[Any, Any]:
 
 
 def _checked(entries: dict[Any, Any], path: Path, under: Sequence[str]) -> dict[str, Tensor]:
-    """Raises Misconfigured for anything but plain tensors under names."""
+    """Raises Misconfigured for anything but dense tensors by name."""
     odd = {str(name): each for name, each in entries.items() if not isinstance(name, str) or not _is_plain(each)}
     if odd:
         shown = some(f"{name} ({type(each).__name__})" for name, each in odd.items())
-        what = f"holds other things than dense tensors under names{_inside(under)}: {shown}"
+        what = f"holds other things than dense tensors by name{_inside(under)}: {shown}"
         raise Misconfigured(what, where=_name(path), fix=f"give a state_dict; {_CONVERT}")
     return {name: Tensor.detach(each) for name, each in entries.items()}
 
@@ -299,7 +297,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _words(error: Exception) -> str:
-    """One sentence of it, and never torch's advice to read the file although it may run code."""
+    """Its first sentence, without torch's advice to load the file although it may run code."""
     lines = [line for line in re.split(r"\n|\. ", str(error)) if line.strip()]
     if isinstance(error, pickle.UnpicklingError):
         lines = [line for line in lines if not _ADVICE.search(line)]

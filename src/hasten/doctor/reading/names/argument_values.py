@@ -123,13 +123,7 @@ class Values:
 
     def _class_field(self, owner: ast.ClassDef, base: ast.expr, name: str, depth: int) -> Any:
         making = self._names.making(base)
-        if making is not None:
-            for keyword in making.keywords:
-                if keyword.arg in {name, None}:
-                    return self.constant(keyword.value, depth + 1) if keyword.arg == name else HIDDEN
-            if making.args:
-                return HIDDEN
-        if self._is_assigned(name):
+        if self._is_assigned(name) or (making is not None and (making.args or making.keywords)):
             return HIDDEN
         for each in owner.body:
             match each:

@@ -185,7 +185,7 @@ class Names:
 
     def _reaching(self, bindings: list[Binding], name: ast.Name) -> list[Binding]:
         """Of one scope: from the last before it, back to one that it surely passed. Where none stands before it, those
-        behind it, which a loop brings round."""
+        after it, which an earlier turn of a loop reaches."""
         here, scope = begin(name), self.scopes.of(name)
         before = [each for each in bindings if each.since <= here]
         reaching: list[Binding] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from hasten.doctor.reading.names.name_resolution import Names, method, only_return
-from hasten.doctor.reading.names.scopes import Binding, Function, Kind
+from hasten.doctor.reading.names.name_resolution import Names, only_return
+from hasten.doctor.reading.names.scopes import Binding, Kind
 
 _DEEPEST = 14
 _SEVERAL = frozenset(
@@ -70,8 +70,10 @@ class Single:
             return False
         if name is not None and self._is_used_as_tensor(name, bindings):
             return True
-        if name is not None and len(bindings) == 1 and bindings[0].kind is Kind.PARAMETER:
-            return self._is_given_tensor(bindings[0], name, depth)
+        if len(bindings) == 1 and bindings[0].kind is Kind.PARAMETER:
+            given = self._names.all_given_to(bindings[0].node)
+            stacked = name is not None and self._is_stacked(name)
+            return all(self.is_tensor(each, depth + 1) for each in given) if given else stacked
         return all(self.is_tensor(self._names.source(each), depth + 1) for each in bindings)
 
     def _is_asked_for(self, name: ast.Name) -> bool:
@@ -85,6 +87,13 @@ class Single:
                 return True
         return False
 
+    def _is_stacked(self, name: ast.Name) -> bool:
+        """Whether its function replaces it by a tensor of something else: `images = torch.stack(rows)`."""
+        sources = [each.source for each in self._names.scopes.of(name).bindings.get(name.id, [])]
+        calls = [each for each in sources if isinstance(each, ast.Call)]
+        stacks = [each for each in calls if self._names.qualified(each.func) == "torch.stack"]
+        return any(not any(getattr(part, "id", "") == name.id for part in ast.walk(each)) for each in stacks)
+
     def _is_used_as_tensor(self, name: ast.Name, bindings: list[Binding]) -> bool:
         """`x.size(0)`, `x.unsqueeze(1)`: somewhere in the file, where it is bound as here."""
         here = {*map(id, bindings)}
@@ -95,20 +104,6 @@ class Single:
                     if called and {*map(id, self._names.bindings(used))} == here:
                         return True
         return False
-
-    def _is_given_tensor(self, parameter: Binding, name: ast.Name, depth: int) -> bool:
-        """As the places that call the function show; or what its own `x = torch.stack(…)` puts in its place."""
-        given = self._names.all_given_to(parameter.node)
-        if given:
-            return all(self.is_tensor(each, depth + 1) for each in given)
-        others = [each for each in self._names.scopes.of(name).bindings.get(name.id, []) if each is not parameter]
-        return any(each.kind is Kind.VALUE and self._is_certainly_made(each.source, name.id, depth) for each in others)
-
-    def _is_certainly_made(self, source: ast.expr | None, name: str, depth: int) -> bool:
-        """From something else: `images = torch.stack(images)` makes one of a list."""
-        if not isinstance(source, ast.Call) or self._names.qualified(source.func) != "torch.stack":
-            return False
-        return not any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(source))
 
     def _is_made(self, call: ast.Call, depth: int) -> bool:
         name = self._names.qualified(call.func) or ""
@@ -130,12 +125,8 @@ class Single:
         return self._returns_tensor(call, depth)
 
     def _returns_tensor(self, call: ast.Call, depth: int) -> bool:
-        function = self._names.function(call)
-        if function is None:
-            owner = self._names.class_of(call.func)
-            function = method(owner, "forward") if owner is not None else None
-        returned = only_return(function) if isinstance(function, Function) else None
-        return self.is_tensor(returned, depth + 1)
+        function = self._names.function(call) or self._names.method_of(self._names.class_of(call.func), "forward")
+        return self.is_tensor(only_return(function), depth + 1)
 
     def _is_array(self, node: ast.expr) -> bool:
         made = self._names.made_by(node) or ""

@@ -11,7 +11,6 @@ from typing import Any
 from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Kind, Loop
-from hasten.doctor.reading.objects.optimizer_roles import words_of
 from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn, Updates
 
 _SPLITTING = ("accum", "micro", "minibatch")
@@ -19,8 +18,8 @@ _SPLITTING = ("accum", "micro", "minibatch")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """`(index + 1) % every == 0`. index: None of a counter that is set back. is_all: whether nothing but the count
-    closes a window."""
+    """`(index + 1) % every == 0`. index: None of a counter that is reset. is_all: whether only the count closes a
+    window."""
 
     every: ast.expr
     index: ast.expr | None
@@ -29,15 +28,18 @@ class Count:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """backwards: whose gradients are added up before the update. condition: under which it comes; None where each turn
-    goes through a loop of parts of a batch."""
+    """backwards: whose gradients are added up before the update. condition: under which the update comes."""
 
     turn: Turn
     update: Event
     backwards: tuple[Event, ...]
-    every: ast.expr
-    count: Count | None = None
-    condition: ast.If | None = None
+    count: Count
+    condition: ast.If
+
+    @property
+    def every(self) -> ast.expr:
+        """The number of batches."""
+        return self.count.every
 
 
 class Windows:
@@ -54,19 +56,14 @@ class Windows:
 
     def _of(self, turn: Turn, update: Event) -> Iterator[Window]:
         backwards = [each for each in turn.of(Action.BACKWARD) if each.may_meet(update)]
-        for place in update.around:
-            node, branch = place
+        for node, branch in update.around:
             count = self.counted(node, branch) if isinstance(node, ast.If) else None
-            if count is None or any(place in each.around for each in backwards):
-                continue
-            window = Window(turn, update, tuple(backwards), count.every, count, node)  # pyright: ignore[reportArgumentType]
-            if backwards and self._adds_up(window, place):
-                yield window
-                return
-        backwards = _since_last_update(turn, update)
-        every = self._parts(update, backwards)
-        if every is not None and self._values.constant(every) != 1:
-            yield Window(turn, update, tuple(backwards), every)
+            inside = any((node, branch) in each.around for each in backwards)
+            if isinstance(node, ast.If) and count is not None and backwards and not inside:
+                window = Window(turn, update, tuple(backwards), count, node)
+                if self._adds_up(window, (node, branch)):
+                    yield window
+                    return
 
     def _adds_up(self, window: Window, place: tuple[ast.AST, str]) -> bool:
         """Whether nothing else updates, or clears the gradients, between the updates."""
@@ -80,20 +77,6 @@ class Windows:
             if each.action is Action.UPDATE or not (counted or other):
                 return False
         return True
-
-    def _parts(self, update: Event, backwards: list[Event]) -> ast.expr | None:
-        """`for part in range(parts): … backward()`, and the update behind it."""
-        around = [
-            [node for node, _ in each.conditions - update.conditions if isinstance(node, Loop)] for each in backwards
-        ]
-        loops = {node for each in around for node in each}
-        loop = loops.pop() if len(loops) == 1 and all(around) else None
-        match loop:
-            case ast.For(target, ast.Call(ast.Name("range"), [every])):
-                said = words_of(f"{ast.unparse(target)} {ast.unparse(every)}")
-                return every if any(each.startswith(_SPLITTING) for each in said) else None
-            case _:
-                return None
 
     def counted(self, condition: ast.If, branch: str) -> Count | None:
         """Where the branch runs in every n-th turn."""
@@ -141,13 +124,3 @@ class Windows:
         named = ast.walk(count.index) if count.index is not None else []
         bindings = [each for name in named if isinstance(name, ast.Name) for each in self._names.bindings(name)]
         return any(each.kind is Kind.ITEM and each.node is loop for each in bindings)
-
-
-def _since_last_update(turn: Turn, update: Event) -> list[Event]:
-    """Backward passes between it and the update before it."""
-    found = list[Event]()
-    for each in reversed(turn.before(update, Action.BACKWARD, Action.UPDATE)):
-        if each.action is Action.UPDATE and each.may_meet(update):
-            break
-        found += [each] if each.action is Action.BACKWARD and each.may_meet(update) else []
-    return found[::-1]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hasten.errors import PlanError
 from hasten.techniques.common.block_costs import measure_segments
-from hasten.techniques.common.repeated_blocks import BlockCost, cheapest_segments
+from hasten.techniques.common.model_blocks import BlockCost, cheapest_segments
 from support import setup_of
 
 costs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=7)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from hasten.parallel.launch.agreement import Agreement
 
 if TYPE_CHECKING:
-    from hasten.training.stop_request import StopRequest
+    from hasten.training.saving.stop_request import StopRequest
 
 
 class Clock(Protocol):

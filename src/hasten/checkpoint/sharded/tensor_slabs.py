@@ -19,7 +19,7 @@ class Slab(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InParts:
-    """What stands in a state for a tensor in parts.
+    """A tensor in parts, as it appears in a state.
 
     shape: of the whole.
     slabs: that this rank saves, none of them empty; without slabs that another rank saves.
