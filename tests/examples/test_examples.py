@@ -51,7 +51,8 @@ def module_of(example: str, name: str | None = None) -> ModuleType:
     return sys.modules[name or example]
 
 
-@pytest.mark.parametrize(("example", "least"), [("digits", 0.95), pytest.param("photos", 0.9, marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize(("example", "least"), [("digits", 0.95), ("photos", 0.9)])
 def test_a_small_job_names_most_of_what_it_never_saw(example: str, least: float) -> None:
     assert hasten.train(small_job(example), receivers=[]).results["accuracy"] >= least
 

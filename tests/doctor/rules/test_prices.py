@@ -50,7 +50,7 @@ def test_huge_pages_are_priced_and_told_by_what_each_of_them_brings():
 def test_no_less_than_no_memory_is_told_to_be_new():
     found = found_in_run(replace(HEALTHY, new_pages=1.0, growth=8 << 20, kept_memory=KEPT_MEMORY))
     (returned,) = [each for each in found if each.code == "H715"]
-    assert returned.message == "0 B of memory are new in every step, beside what grows"
+    assert returned.message == "0 B of memory are allocated again in every step, beyond what grows"
 
 
 def test_what_is_waited_for_is_to_be_gained_also_where_batches_that_are_there_already_take_longer():

@@ -50,6 +50,7 @@ def on_two_ranks(tmp_path, held: Callable[..., Any], of: dict[str, Any], ways: A
         yield mesh, memory_of(mesh, needs, size, 2), [rank[number] for rank in ranks]
 
 
+@pytest.mark.proof
 def test_two_ranks_hold_and_sum_what_was_predicted(tmp_path):
     of = {"width": 64, "layers": 2}
     for mesh, predicted, ranks in on_two_ranks(tmp_path, held_by_a_rank, of, WAYS[2:]):
@@ -158,4 +159,4 @@ def test_a_model_that_is_larger_than_the_host_and_no_shapes_is_refused(monkeypat
     monkeypatch.setattr(mesh_needs, "read_machine", lambda: machine)
     with pytest.raises(OutOfMemory, match=r"this host has 0\.98 KiB") as refused:
         needs_of(mesh_job(loss=looking_at_numbers))
-    assert "looked at by shapes alone" in refused.value.what
+    assert "measured by shapes alone" in refused.value.what

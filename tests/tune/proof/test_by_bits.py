@@ -15,7 +15,7 @@ from hasten.facts.trials import Proven
 from hasten.tune.proof.by_bits import ByBits
 from hasten.tune.trials.trial import Trial
 from tune.jobs import loss_jobs
-from tune.proof.test_proofs import FLUSH, SPLIT, THREADS, arms, claiming, texts
+from tune.proof.test_prove_choices import FLUSH, SPLIT, THREADS, arms, claiming, texts
 
 EXACT = claiming(Preserves.BITS, THREADS, FLUSH)
 

@@ -100,6 +100,7 @@ def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: S
     assert all(reasons.values())
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_what_does_nothing_is_not_kept():
     search = searched("flush_denormals")
@@ -168,6 +169,7 @@ def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_
     assert reasons == {"at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"}
 
 
+@pytest.mark.proof
 def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
     search = searched("microbatch", "threads", function="failing_in_microbatches")
     assert search.verdicts()["microbatch = 4"] == "failed"
@@ -209,7 +211,8 @@ def interrupting(where: str) -> Callable[[Doing], None]:
     return tell
 
 
-@pytest.mark.parametrize("where", [pytest.param("trying", marks=pytest.mark.proof), "confirming"])
+@pytest.mark.proof
+@pytest.mark.parametrize("where", ["trying", "confirming"])
 def test_an_interrupted_search_keeps_what_it_knows_and_claims_nothing_that_is_not_confirmed(where: str):
     search = searched("microbatch", tell=interrupting(where))
     assert search.found.interrupted

@@ -70,7 +70,7 @@ class Planted:
     log: SearchLog
     off: float = 0.1
     asked: list[tuple[Choice, tuple[Choice, ...]]] = field(default_factory=list[Any])
-    undecided: list[Choice] = field(default_factory=list[Choice])
+    inconclusive: list[Choice] = field(default_factory=list[Choice])
     has_time: Callable[[Sequence[Choice]], bool] = lambda choices: True
 
     def try_all(
@@ -85,7 +85,7 @@ class Planted:
     def has_lead(self, results: Sequence[Tried]) -> bool:
         return False
 
-    def note_undecided(self, results: Sequence[Tried]) -> None: ...
+    def note_inconclusive(self, results: Sequence[Tried]) -> None: ...
 
     def has_time_to_end(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
         return self.has_time([*sure, *doubtful])
@@ -249,11 +249,11 @@ def test_a_lead_whose_proof_has_failed_keeps_nothing_from_being_tried():
     assert not trials.has_lead([lead])
 
 
-def test_what_anothers_lead_left_undecided_stays_so_until_it_is_decided():
+def test_what_anothers_lead_left_inconclusive_stays_so_until_it_is_decided():
     trials = trials_of(log())
-    trials.note_undecided([tried(BF16, 2.0), tried(SIZES[0], 1.0, pairs=3), tried(FUSED, 0.8)])
-    assert trials.undecided == [SIZES[0]]
-    trials.note_undecided([tried(BF16, 2.0)])
-    assert trials.undecided == [SIZES[0]]
-    trials.note_undecided([tried(SIZES[0], 1.0)])
-    assert trials.undecided == []
+    trials.note_inconclusive([tried(BF16, 2.0), tried(SIZES[0], 1.0, pairs=3), tried(FUSED, 0.8)])
+    assert trials.inconclusive == [SIZES[0]]
+    trials.note_inconclusive([tried(BF16, 2.0)])
+    assert trials.inconclusive == [SIZES[0]]
+    trials.note_inconclusive([tried(SIZES[0], 1.0)])
+    assert trials.inconclusive == []

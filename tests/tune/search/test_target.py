@@ -160,6 +160,7 @@ class Searched:
         return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
 
 
+@pytest.mark.proof
 def test_a_search_that_may_change_training_writes_a_plan_that_ends_at_the_target():
     search = Searched("job")
     plan = search.plan()

@@ -1,4 +1,4 @@
-"""A parameter that asks for a gradient and gets none.
+"""A parameter that requires a gradient and gets none.
 
 What it finds: Parameters with `requires_grad` of layers that were called, which no backward pass of a few real training
 steps reached.

@@ -1,4 +1,4 @@
-"""cuDNN's search for the fastest convolution, off where it helps or on where it hurts.
+"""cuDNN benchmark mode, off with fixed sizes or on with varying ones.
 
 What it finds: `torch.backends.cudnn.benchmark = False` outright, and `= True` in a file whose convolutions get another
 size in each step.

@@ -1,4 +1,4 @@
-"""Waiting for a copy that need not be waited for.
+"""A blocking copy from pinned memory.
 
 What it finds: `.to(device)` or `.cuda()` of a batch in training, without `non_blocking=True`, where the loader pins its
 memory.

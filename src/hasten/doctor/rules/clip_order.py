@@ -1,4 +1,4 @@
-"""Clipping gradients at a place where it does not hold.
+"""Gradients clipped at the wrong place.
 
 What it finds: `clip_grad_norm_` or `clip_grad_value_` of gradients that a GradScaler still scales, after
 `optimizer.step()`, or before `backward()`.

@@ -1,4 +1,4 @@
-"""Mixed precision by its old names.
+"""Deprecated names of torch.cuda.amp.
 
 What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`. Not
 where the file has the new name beside it, for another version of torch.

@@ -1,4 +1,4 @@
-"""An evaluation with dropout on, or with batch norm that learns.
+"""An evaluation in training mode.
 
 What it finds: A loop over the batches of a loader that calls a model and never calls backward(), in a file that trains,
 where the model has dropout or batch norm and is still in training mode.

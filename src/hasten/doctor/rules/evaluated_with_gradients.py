@@ -1,4 +1,4 @@
-"""An evaluation that records what a backward pass would need.
+"""An evaluation without no_grad().
 
 What it finds: A loop over the batches of a loader that calls the model and never calls backward(), in a file that
 trains, where neither a block, a decorator nor a caller switches gradients off.

@@ -1,4 +1,4 @@
-"""Adding up a loss that still has its graph.
+"""A sum of losses that keeps their graphs.
 
 What it finds: `total = total + loss` or `total += loss` in a training loop, where `loss` is what backward() is called
 on, and lists that collect it.
@@ -29,7 +29,7 @@ def check(code: Code) -> Iterator[Found]:
     for step in code.training.steps:
         for kept in code.accumulated.of_step(step):
             if code.tensors.is_attached(kept.value) and (kept.is_sum or code.tensors.is_loss(kept.value)):
-                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
+                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} that is added"
                 computed = isinstance(kept.value, ast.BinOp) or code.tensors.is_differentiated(kept.value)
                 is_one = computed or single.is_tensor(kept.value)
                 edits = (Append(kept.value, ".detach()"),) if is_one and _stays_here(code, kept.total) else ()

@@ -1,4 +1,4 @@
-"""Loading in the process that trains.
+"""Data loading without worker processes.
 
 What it finds: A DataLoader that a training loop reads, without `num_workers` or with 0, where each sample is visibly
 work: a `__getitem__` that opens a file or calls a transform, a data set of torchvision or torchaudio, or one that

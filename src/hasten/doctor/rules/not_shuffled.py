@@ -1,4 +1,4 @@
-"""Training in the order in which the data is stored.
+"""A training loader that does not shuffle.
 
 What it finds: A DataLoader that a training loop reads, of a data set with an index, with neither `shuffle` nor a
 `sampler` nor a `batch_sampler`.

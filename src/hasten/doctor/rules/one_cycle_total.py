@@ -1,4 +1,4 @@
-"""A one-cycle schedule that is made for another number of steps than it takes.
+"""A OneCycleLR whose total differs from the steps of the loop.
 
 What it finds: `OneCycleLR` whose `total_steps`, or `epochs * steps_per_epoch`, visibly differs from how often the loop
 calls its `step()`.

@@ -1,4 +1,4 @@
-"""Keeping a model's outputs with their graph.
+"""Outputs that are collected with their graphs.
 
 What it finds: A list that outlives the training step, and gets in each step what the model has computed, without
 `detach()`, `cpu()` or `item()`.

@@ -1,4 +1,4 @@
-"""Reading a tensor's number in every step.
+"""A tensor that is read to the host in every step.
 
 What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(loss)` and `print(loss)` of the loss in every turn
 of a training loop, in a file that uses an accelerator.

@@ -1,4 +1,4 @@
-"""A loss that is scaled for bfloat16.
+"""A GradScaler with bfloat16.
 
 What it finds: A `GradScaler` that scales the loss of a training loop whose autocast is of `torch.bfloat16`.
 

@@ -1,4 +1,4 @@
-"""A schedule that is stepped in another unit than it counts in.
+"""A schedule stepped per epoch that counts batches, or the other way round.
 
 What it finds: `OneCycleLR`, which counts batches, stepped once an epoch; `ReduceLROnPlateau.step()` without the metric
 that it waits for; and a schedule whose numbers are those of epochs (StepLR, MultiStepLR, ExponentialLR) stepped after

@@ -1,4 +1,4 @@
-"""A softmax before a loss that has its own.
+"""A softmax before a loss that includes it.
 
 What it finds: `cross_entropy` of what a softmax or log_softmax has made, `nll_loss` of a softmax without logarithm, and
 `binary_cross_entropy_with_logits` of a sigmoid: in the same function, or as the last layer of the model.

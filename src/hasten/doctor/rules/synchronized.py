@@ -1,4 +1,4 @@
-"""Waiting for the device in every step.
+"""A synchronize() in every step.
 
 What it finds: `torch.cuda.synchronize()` in every turn of a training loop.
 

@@ -1,4 +1,4 @@
-"""An allocator that runs out of memory and tries again.
+"""Allocation retries.
 
 What it finds: Jobs on an accelerator whose allocator found no free block in some of the steps, released its
 cached blocks, and asked again; and how much of what it holds is fragmented.
@@ -26,8 +26,8 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     use = profile.device_use
     if use is not None and use.retries:
         message = (
-            f"memory was not enough {use.retries:,} times in {use.steps:,} steps; of {byte_size(use.reserved_bytes)} "
-            f"that are held, {100 * use.fragmented:.0f} % lie in pieces between others"
+            f"the allocator ran out of memory and retried {use.retries:,} times in {use.steps:,} steps; "
+            f"{100 * use.fragmented:.0f} % of its {byte_size(use.reserved_bytes)} are fragmented"
         )
         yield FoundInRun(message, None)
 

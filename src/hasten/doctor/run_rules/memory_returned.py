@@ -33,9 +33,9 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     kept, returned = profile.kept_memory.kept, profile.kept_memory.returned
     if kept.high < returned.low and returned.value - kept.value > MUCH * returned.value:
         memory = byte_size(max(0, round(profile.new_pages * profile.page_bytes - (profile.growth or 0))))
-        held = "beside what grows" if profile.growth else "though no more is held"
+        held = "beyond what grows" if profile.growth else "though the process holds no more"
         most = profile.together.value * (1 - kept.low / (_STARTS * returned.high))
-        yield FoundInRun(f"{memory} of memory are new in every step, {held}", most)
+        yield FoundInRun(f"{memory} of memory are allocated again in every step, {held}", most)
 
 
 RULE = RunRule(

@@ -27,7 +27,9 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
         here = [each for each in profile.recompiled if (each.path, each.line) == (path, line)]
         times = sum(each.times for each in here)
         if times > _USUAL:
-            yield FoundInRun(f"it was compiled {times} times again, most often as {here[0].why}", None, here[0])
+            yield FoundInRun(
+                f"the compiler recompiled this {times} times, most often because {here[0].why}", None, here[0]
+            )
 
 
 RULE = RunRule(

@@ -1,4 +1,4 @@
-"""Training waits for data that waits itself.
+"""Training waits for a disk, a network or a lock.
 
 What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
 reading leaves the processor idle most of the time: it waits for a disk, a network or a lock.
@@ -26,7 +26,7 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
         cores = profile.reading_cores
         busy = profile.loading_cpu / profile.loading.value / cores
         of_them = f"{cores} cores" if cores > 1 else "a core"
-        yield waiting(profile, f"reading waits itself, and uses {100 * busy:.0f} % of {of_them}")
+        yield waiting(profile, f"reading is idle most of the time: it uses {100 * busy:.0f} % of {of_them}")
 
 
 RULE = RunRule(

@@ -1,4 +1,4 @@
-"""Training waits for a processor that makes samples.
+"""Training waits for decoding and transforms.
 
 What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
 reading keeps its cores busy: decoding, augmentation, or Python that runs for every sample. Where the training process

@@ -1,4 +1,4 @@
-"""A line on which nothing is computed on tensors.
+"""A slow line without tensor operations.
 
 What it finds: Lines of the job that take a fifth of the time of steps or more and begin no tensor operation: they wait,
 read or write files, log, or work on NumPy arrays and Python objects. And lines that take as much, though only some
@@ -26,7 +26,7 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     for line in stalls(profile):
         share = line.seconds / profile.together.value
         what = "in some steps only" if is_in_some_steps(profile, line) else "and no operation on tensors begins"
-        message = f"{100 * share:.0f} % of a step go here, in {line.function}, {what}"
+        message = f"{line.function} spends {100 * share:.0f} % of a step on this line, {what}"
         yield FoundInRun(message, line.high, line)
 
 

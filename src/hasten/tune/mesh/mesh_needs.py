@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hasten.errors import OutOfMemory
 from hasten.facts.formatting import byte_size
@@ -33,6 +32,7 @@ from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
 from hasten.tune.mesh.saved_tensors import AROUND, SavedBytes, saved_by
 from hasten.tune.mesh.state_bytes import state_bytes
+from hasten.tune.mesh.torch_trees import FakeTensorMode
 
 SAMPLES = 2, 4  # at which activations are measured
 ON_SHAPES = "on shapes alone"

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_leaves
 
 from hasten.techniques.common.mesh_parts import ModelParts
+from hasten.tune.mesh.torch_trees import tensors_in, tree_leaves
 
 AROUND = ""  # the name of what is in no repeated block
 
@@ -90,20 +90,16 @@ class _Watch:
 
     def _close(self, module: nn.Module, given: Any, output: Any) -> None:
         self._between = max(self._between - 1, 0)
-        self.saved.summed[self._block] += sum(each.nbytes for each in _tensors(output))
+        self.saved.summed[self._block] += sum(each.nbytes for each in tensors_in(output))
 
     def _leave(self, name: str, module: nn.Module, given: Any, output: Any) -> None:
         self._blocks.pop()
         if name == self._parts.blocks[0]:
-            self.saved.border += sum(each.nbytes for each in _tensors(output))
+            self.saved.border += sum(each.nbytes for each in tensors_in(output))
 
 
 def _has_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
 def _storages(values: Any) -> Iterator[tuple[int, torch.UntypedStorage]]:

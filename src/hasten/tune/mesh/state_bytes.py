@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from hasten.facts.job import Job
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.setup.optimizers import build_optimizers
+from hasten.tune.mesh.torch_trees import tensors_in
 
 LONGEST = 8  # elements of a small parameter in any dimension
 
@@ -34,7 +31,9 @@ def state_bytes(job: Job, model: nn.Module, options: OptimizerOptions) -> dict[s
     found = dict[str, float]()
     for name, parameter in model.named_parameters():
         states = [optimizer.state[parameter] for optimizer in optimizers if parameter in optimizer.state]
-        found[name] = sum(_scaled_bytes(each, parameter, shapes[name]) for each in _tensors(states))
+        found[name] = sum(
+            _scaled_bytes(each, parameter, shapes[name]) for each in tensors_in([dict(state) for state in states])
+        )
     return found
 
 
@@ -57,7 +56,3 @@ def _scaled_bytes(state: Tensor, small: Tensor, shape: tuple[int, ...]) -> float
     for length, short, long in zip(state.shape, small.shape, shape, strict=True):
         elements *= long if length == short else length
     return elements * state.element_size()
-
-
-def _tensors(states: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves([dict(each) for each in states]) if isinstance(leaf, Tensor))

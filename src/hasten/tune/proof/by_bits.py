@@ -1,4 +1,4 @@
-"""Proves choices that claim to leave every bit as it is, by the losses of the plan.
+"""Proves choices that claim to leave every bit unchanged, by the losses of the plan.
 
 All of them are compared with the baseline together: over the first steps of the first epoch and of the second one, so
 that what acts between epochs is seen as well. A loss depends on all weights: after a few steps a bit that changed

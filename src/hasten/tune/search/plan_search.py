@@ -2,11 +2,11 @@
 
 1. Profile the baseline: what can be tried, and how long things take.
 2. Rounds: choices that are faster join the plan (rounds.py).
-3. Prove that the choices preserve what they claim (proof/proofs.py).
+3. Prove that the choices preserve what they claim (proof/prove_choices.py).
 4. Confirm the whole plan beside the baseline, and remove what earns nothing (confirmation.py).
 5. Where the ceiling allows it, judge what changes training by whole runs, on top of that plan (target.py).
 
-Every result is a record of the file of trials, written as soon as it is known. A search that gets the records of an
+Every result is a record of the file of trials, written at once. A search that gets the records of an
 earlier one on the same job and machine repeats none of its trials, only the proofs and the confirmation.
 """
 
@@ -34,7 +34,7 @@ from hasten.facts.trials import (
 )
 from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.proof.by_losses import SEEDS, ShortRuns
-from hasten.tune.proof.proofs import prove
+from hasten.tune.proof.prove_choices import prove
 from hasten.tune.search.candidates import plan_of, same
 from hasten.tune.search.compared_arm import WINDOW_SECONDS, Entry
 from hasten.tune.search.comparison import ComparisonSettings, compare_arms
@@ -71,7 +71,7 @@ class Found:
 
 
 class Search:
-    """Call it once. keep: receives every record as soon as it is known; report: what the search is doing; earlier: the
+    """Call it once. keep: receives every record at once; report: what the search is doing; earlier: the
     records of a search of the same key; began: by time.monotonic(), when its time began, None for now."""
 
     def __init__(

@@ -35,13 +35,13 @@ LEAD = 1.3  # a speed-up by which all later trials take so much less time that t
 
 @dataclass(kw_only=True, slots=True)
 class RoundTrials:
-    """baseline: its profile, with the step of the last comparison that it was the base of; undecided: choices that were
-    dropped when another's lead ended their comparison."""
+    """baseline: its profile, with the step of the last comparison that it was the base of; inconclusive: choices
+    that were dropped when another's lead ended their comparison."""
 
     arms: Arms
     log: SearchLog
     baseline: PlanProfile
-    undecided: list[Choice] = field(default_factory=list[Choice])
+    inconclusive: list[Choice] = field(default_factory=list[Choice])
 
     def try_all(
         self, profile: PlanProfile, base: tuple[Choice, ...], choices: Sequence[Choice], *, in_time: bool = True
@@ -74,10 +74,10 @@ class RoundTrials:
         faster = [tried for tried in results if tried.verdict == "faster" and ratio_of(tried) >= LEAD]
         return any(self.log.is_sound(tried.choice) for tried in faster)
 
-    def note_undecided(self, results: Sequence[Tried]) -> None:
-        decided = [tried.choice for tried in results if not _is_undecided(tried)]
-        found = [*self.undecided, *(tried.choice for tried in results if _is_undecided(tried))]
-        self.undecided = [choice for choice in found if not any(same(choice, each) for each in decided)]
+    def note_inconclusive(self, results: Sequence[Tried]) -> None:
+        decided = [tried.choice for tried in results if not _is_inconclusive(tried)]
+        found = [*self.inconclusive, *(tried.choice for tried in results if _is_inconclusive(tried))]
+        self.inconclusive = [choice for choice in found if not any(same(choice, each) for each in decided)]
 
     def _whatever_the_time(
         self, profile: PlanProfile, base: tuple[Choice, ...], waiting: Sequence[Choice]
@@ -160,7 +160,7 @@ class RoundTrials:
                 losses = compared.losses
                 self.log.add(same_losses(losses[PLAIN], losses[str(tried.choice)]).of(tried.choice))
         if compared.ended_early:
-            self.note_undecided(results)
+            self.note_inconclusive(results)
         return results
 
     # ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,7 +223,7 @@ def _is_lead(ratios: Sequence[float]) -> bool:
     return is_gain(found) and found.ratio >= LEAD
 
 
-def _is_undecided(tried: Tried) -> bool:
+def _is_inconclusive(tried: Tried) -> bool:
     """Whether it was dropped early and may be clearly faster all the same."""
     found = tried.speedup
     return tried.verdict == "no difference" and found is not None and found.pairs < LEAST_PAIRS and found.high > CLEAR

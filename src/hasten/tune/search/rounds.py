@@ -216,7 +216,7 @@ class SearchRounds:
             waiting = [choice for choice in waiting if choice not in onward]
             results += self.trials.try_all(profile, base, onward)
         if self.trials.has_lead(results):
-            self.trials.note_undecided(results)
+            self.trials.note_inconclusive(results)
             return results
         reason = "its values before did not get better from one to the next"
         self.log.skip([Skipped(choice=choice, reason=reason) for choice in waiting], base)
@@ -255,8 +255,8 @@ class SearchRounds:
             return False
         if stage.since is None or tried_again(choice.technique, stage.since):
             return True
-        base, seconds, undecided = stage.base.choices, stage.profile.run_seconds, self.trials.undecided
-        if any(same(choice, each) for each in undecided) or self.log.remembered(choice, base) is not None:
+        base, seconds, inconclusive = stage.base.choices, stage.profile.run_seconds, self.trials.inconclusive
+        if any(same(choice, each) for each in inconclusive) or self.log.remembered(choice, base) is not None:
             return True
         last = self.log.last_trial(choice)
         if last is not None:

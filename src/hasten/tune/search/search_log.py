@@ -27,7 +27,7 @@ class Options:
 
 @dataclass(kw_only=True, slots=True)
 class SearchLog:
-    """keep: receives every record as soon as it is known; report: what the search is doing; known: records of an
+    """keep: receives every record at once; report: what the search is doing; known: records of an
     earlier search of the same key, whose trials are not repeated; lost_seconds: that other programs cost so far, which
     are not counted as the search's."""
 

@@ -202,8 +202,8 @@ class Arms:
         return self._process_seconds
 
     def expect(self, *, build_seconds: float, request_seconds: float) -> None:
-        """Tell how long the baseline took: an arm that takes many times that, and longer than a job should, is hung.
-        Limits that were given stay, and hold for techniques that are slow once by nature."""
+        """Set limits by how long the baseline took: an arm that takes many times that, and longer than a job should, is
+        hung. Limits that were given stay, and hold for techniques that are slow once by nature."""
         self._limits = replace(
             self._given,
             build_seconds=min(self._given.build_seconds, max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)),
