@@ -24,7 +24,7 @@ from bench.record import PACKAGES, Target, environment, head, keep_to_one_source
 from hasten.errors import InvalidMeasurement
 from hasten.facts.machine import read_machine
 from hasten.facts.trials import Record, Tried
-from hasten.report.terminal.progress_bar import Waiting
+from hasten.report.terminal.progress_bar import ProgressBar
 from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options
 from hasten.tune.trials.arms import Arms
@@ -92,7 +92,7 @@ def searched(folder: Path, jobs: Sequence[str]) -> list[Line]:
     path = folder / "searches.jsonl"
     known = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
     lines = list[Line]()
-    waiting = Waiting(f"{len(jobs)} searches")
+    waiting = ProgressBar(f"{len(jobs)} searches")
     try:
         with path.open("a", encoding="utf-8") as file:
             for number, job in enumerate(jobs):

@@ -26,7 +26,7 @@ from bench.record import PACKAGES, Target, environment, head, target_table, writ
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
 from hasten.measure.loss_equivalence import Criterion
-from hasten.report.terminal.progress_bar import Waiting
+from hasten.report.terminal.progress_bar import ProgressBar
 from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, LossProof, judged
 from hasten.tune.proof.paired_runs import Pair, Side, Trained
 from hasten.tune.trials.arms import Arms
@@ -99,7 +99,7 @@ def main() -> None:
 
 def train_all(kinds: Sequence[Kind], seeds: Sequence[int], steps: int | None = None) -> dict[str, list[Trained]]:
     """A run of every kind from every seed, in their order. steps: None for whole runs."""
-    found, waiting = dict[str, list[Trained]](), Waiting(f"training {len(kinds)} × {len(seeds)} runs")
+    found, waiting = dict[str, list[Trained]](), ProgressBar(f"training {len(kinds)} × {len(seeds)} runs")
     try:
         for number, kind in enumerate(kinds):
             side = Side(Arms(f"{JOBS}:{kind.function}"), kind.name, kind.plan, LIMIT_SECONDS)

@@ -46,9 +46,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leaves_its_trials(here: Path):
     code, out, err = ran(f"{CLOCKED}:job", "--allow", "rounding", "--seconds", "600")
     assert code == 0
-    assert "this job would take " in out
+    assert "This job would take " in out
     assert f"hasten train {CLOCKED}:job --plan plan.toml" in out
-    assert "the same job again" in err
+    assert "the baseline again" in err
     plan = read_plan(here / "plan.toml")
     assert plan.value_of("microbatch") == 4
     assert plan.choices[0].speedup is not None

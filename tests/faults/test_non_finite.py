@@ -252,7 +252,7 @@ def test_under_loss_scaling_the_step_is_skipped_and_counted_and_training_goes_on
             if begins and parameters(run) == before:
                 skips.append(run.steps)
         run.built.step.skips.settle()
-        assert run.skipped_updates == len(skips) == 3  # in every epoch
+        assert run.built.step.skips.skipped == len(skips) == 3  # in every epoch
         assert (skips[0], run.steps) == (BAD_STEP, 3 * epoch)
         assert all(each.isfinite().all() for each in run.model.state_dict().values())
 
@@ -283,4 +283,4 @@ def test_skips_without_end_are_refused_with_the_last_parameter_and_samples(where
     assert refusal.value.where.startswith("optimizer step 5, after 3 skipped (epoch 0, samples ")
     assert refusal.value.what.startswith("a gradient of body.weight is not finite; the update was not applied")
     assert "4 times in a row" in refusal.value.what
-    assert run.skipped_updates == 3
+    assert run.built.step.skips.skipped == 3

@@ -157,41 +157,12 @@ def test_equal_arms_pass_in_four_of_five_tests_where_the_power_is_adequate():
     assert found["harmed"] + found["better"] == 0
 
 
-@pytest.mark.parametrize("pairs", [3, 5, 10, 30])
-@pytest.mark.parametrize("spread", [0.001, 0.005, 0.02])
-def test_a_harm_of_twice_the_margin_is_called_equivalent_in_at_most_one_of_twenty_tests(pairs, spread):
-    assert verdicts(harm=2 * LOSS.margin, spread=spread, pairs=pairs, runs=400, seed=2)["equivalent"] <= 20
-
-
 @pytest.mark.parametrize("pairs", [3, 8])
 def test_a_harm_exactly_at_the_margin_is_settled_either_way_at_the_stated_rate(pairs):
     """5 % of 2000 is 100; 30 is three standard deviations of such a count. The test of three pairs is as honest."""
     found = verdicts(harm=LOSS.margin, spread=0.001, pairs=pairs, runs=2000, seed=3)
     assert found["equivalent"] == pytest.approx(100, abs=30)
     assert found["harmed"] == pytest.approx(100, abs=30)
-
-
-@pytest.mark.parametrize("pairs", [3, 5, 12])
-def test_the_visible_harm_is_called_harm_in_four_of_five_tests(pairs):
-    """80 % of 2000 is 1600; 54 is three standard deviations of such a count."""
-    spread = 0.004
-    stated = verdict(spread_of(range(pairs), spread, 0)).visible_harm
-    found = verdicts(harm=stated, spread=spread, pairs=pairs, runs=2000, seed=4)
-    assert found["harmed"] == pytest.approx(1600, abs=54)
-
-
-@pytest.mark.parametrize(("harm", "spread"), [(0.0, 0.005), (0.0025, 0.004), (0.008, 0.006), (-0.008, 0.006)])
-def test_the_pairs_needed_settle_four_of_five_tests_and_fewer_do_not(harm, spread):
-    """80 % of 2000 is 1600; 54 is three standard deviations of such a count."""
-    first = verdict(spread_of(range(4), spread, harm))
-    assert first.verdict == "inconclusive"
-    needed = first.pairs_needed
-    enough, fewer = (
-        2000 - verdicts(harm=harm, spread=spread, pairs=pairs, runs=2000, seed=5)["inconclusive"]
-        for pairs in (needed, round(0.8 * needed))
-    )
-    assert enough >= 1600 - 54
-    assert fewer < 1600 - 54
 
 
 @pytest.mark.parametrize("pairs", [3, 4, 8])
@@ -202,7 +173,7 @@ def test_the_stated_power_is_exact_with_few_pairs_too(pairs):
     assert harmed == pytest.approx(0.8, abs=0.0038)
 
 
-@pytest.mark.parametrize(("harm", "spread"), [(0.0, 0.005), (0.0, 0.02), (0.008, 0.006), (0.03, 0.022), (-0.03, 0.022)])
+@pytest.mark.parametrize(("harm", "spread"), [(0.0, 0.005), (0.008, 0.006), (-0.03, 0.022)])
 def test_no_pair_is_asked_for_in_vain(harm, spread):
     needed = verdict(spread_of(range(4), spread, harm)).pairs_needed
     assert shares_beyond(harm=harm, spread=spread, pairs=needed)[1] >= 0.8 - 0.0038

@@ -1,6 +1,10 @@
+"""Ratios of two arms that take turns, and their intervals."""
+
 from __future__ import annotations
 
 import math
+import random
+from statistics import median
 
 import numpy as np
 import pytest
@@ -8,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.errors import InvalidMeasurement
-from hasten.measure.paired_timing import LEAST_PAIRS, Window, compare, early_speedup, estimate, interleaved
+from hasten.facts.choice import Speedup
+from hasten.measure.paired_timing import (
+    LEAST_PAIRS,
+    Window,
+    compare,
+    early_speedup,
+    estimate,
+    interleaved,
+    over_processes,
+)
 
 DURATIONS = st.lists(st.floats(0.01, 100), min_size=LEAST_PAIRS, max_size=20)
 
@@ -51,7 +64,7 @@ def test_swapping_the_arms_inverts_the_ratio_and_its_interval(durations, seed):
 @pytest.mark.parametrize("pairs", [12, *(pytest.param(many, marks=pytest.mark.proof) for many in (13, 16, 24))])
 def test_equal_arms_are_called_equal_at_the_stated_rate(pairs):
     generator = np.random.default_rng(1)
-    experiments = [windows_of(noise(generator, pairs), noise(generator, pairs)) for _ in range(400)]
+    experiments = [windows_of(noise(generator, pairs), noise(generator, pairs)) for _ in range(200)]
     covered = [not compare(windows, baseline="a", challenger="b").differs for windows in experiments]
     assert sum(covered) / len(covered) >= 0.93
 
@@ -160,3 +173,49 @@ def test_few_pairs_are_told_with_students_interval():
 def test_few_pairs_that_have_no_spread_or_are_impossible_are_refused(ratios: tuple[float, ...]):
     with pytest.raises(InvalidMeasurement):
         early_speedup(ratios)
+
+
+# ── over processes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+SURE = Speedup(ratio=1.5, low=1.49, high=1.51, pairs=12)
+RATIOS = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=5)
+
+
+def test_of_one_start_nobody_knows_how_another_would_have_gone():
+    assert over_processes(SURE, [1.5], [1.02]) == SURE
+
+
+def test_starts_that_lie_apart_make_the_interval_wider_and_leave_the_ratio():
+    found = over_processes(SURE, [1.4, 1.6, 1.45, 1.55], [1.0, 1.0, 1.0, 1.0])
+    assert found.ratio == SURE.ratio
+    assert found.low < 1.45
+    assert found.high > 1.55
+
+
+def test_equal_arms_that_lie_apart_make_it_wider_though_the_starts_agree():
+    assert over_processes(SURE, [1.5, 1.5], [1.0, 1.0]) == SURE
+    assert over_processes(SURE, [1.5, 1.5], [1.04, 0.96]).low < 1.45
+
+
+@given(RATIOS, st.lists(st.floats(0.5, 2.0), max_size=5))
+def test_it_is_never_narrower_than_the_one_within_the_processes(starts: list[float], equal: list[float]):
+    found = over_processes(SURE, starts, equal)
+    assert found.low <= SURE.low
+    assert found.high >= SURE.high
+
+
+@pytest.mark.parametrize("starts", [2, 4])
+def test_of_a_thousand_intervals_some_ninety_five_in_a_hundred_hold_the_truth(starts: int):
+    """The truth is 1, and every process differs by 2 % for as long as it lives."""
+    random.seed(0)
+
+    def apart() -> list[float]:
+        return [random.lognormvariate(0, 0.02) / random.lognormvariate(0, 0.02) for _ in range(starts)]
+
+    held = 0
+    for _ in range(1000):
+        ratios = apart()
+        within = Speedup(ratio=median(ratios), low=median(ratios), high=median(ratios), pairs=12)
+        found = over_processes(within, ratios, apart())
+        held += found.low <= 1 <= found.high
+    assert 930 <= held <= 980

@@ -1,15 +1,43 @@
-"""What a process holds, and held at most."""
+"""What a process holds and held at most, and what a page fault costs."""
 
 from __future__ import annotations
 
 import mmap
+import sys
 
-from hasten.measure.process_memory import peak_resident_bytes, resident_bytes
+import pytest
+
+from hasten.measure.process_memory import fault_cost, page_faults, peak_resident_bytes, resident_bytes
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="others map memory in their own ways")
 
 
-def test_the_peak_of_a_process_stays_when_memory_is_given_back():
+def test_the_peak_of_a_process_stays_when_memory_is_freed():
     before = resident_bytes()
     with mmap.mmap(-1, 64 << 20) as taken:  # an allocator may have as much at hand, which is resident already
         taken.write(b"x" * len(taken))
         assert resident_bytes() >= before + (60 << 20)
     assert peak_resident_bytes() >= before + (60 << 20)
+
+
+@ON_LINUX
+def test_each_page_that_is_touched_first_is_counted_and_none_that_is_touched_again():
+    pages = 64
+    with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        before = page_faults()
+        for page in range(pages):
+            memory[page * mmap.PAGESIZE] = 1
+        new = page_faults() - before
+        for page in range(pages):
+            memory[page * mmap.PAGESIZE] = 2
+        again = page_faults() - before - new
+    assert pages <= new < 2 * pages
+    assert again < pages
+
+
+@ON_LINUX
+def test_a_new_page_costs_something():
+    found = fault_cost()
+    assert 0 < found.seconds < 1e-3
+    assert found.bytes >= 0.9 * mmap.PAGESIZE  # the probe is not all that is new meanwhile

@@ -5,12 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from typing import Any
 
 import pytest
 
-from hasten.measure import stack_sampling as stacks
-from hasten.measure.stack_sampling import callers, stack_of
+from hasten.measure.stack_sampling import callers, share, stack_of
 
 
 def test_a_thread_that_waits_is_seen_with_all_that_it_was_called_from():
@@ -44,50 +42,18 @@ def test_a_frame_comes_before_those_that_it_was_called_from():
     assert found[-1].f_back is None
 
 
-class Garbage:
-    """Refers to itself, and says when it is collected."""
-
-    def __init__(self, collected: list[str]) -> None:
-        self.itself, self.collected = self, collected
-
-    def __del__(self) -> None:
-        self.collected.append("collected")
-
-
 @pytest.mark.parametrize("enabled", [True, False])
-def test_nothing_is_collected_while_frames_are_followed_and_the_collector_stays_as_it_was(enabled, monkeypatch):
-    """What is collected may run Python, which lets the thread move on, and what it has left is followed then."""
-    entered, over, collected = threading.Event(), threading.Event(), list[str]()
-
-    def deep(depth: int) -> None:
-        if depth:
-            deep(depth - 1)
-        else:
-            entered.set()
-            over.wait()
-
-    outwards, usual, meanwhile = stacks._outwards, gc.get_threshold(), list[str]()
-
-    def collecting(innermost: Any) -> Any:
-        gc.set_threshold(1, 1, 1)  # at every allocation
-        yield from outwards(innermost)
-        meanwhile.extend(collected)
-        gc.set_threshold(*usual)
-
-    thread = threading.Thread(target=deep, args=(50,))
-    thread.start()
-    entered.wait()
-    ident, was_enabled = thread.ident, gc.isenabled()
-    assert ident is not None
-    monkeypatch.setattr(stacks, "_outwards", collecting)
-    gc.collect()
+def test_the_collector_stays_as_it_was(enabled: bool):
+    was_enabled = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        Garbage(collected)
-        assert len(stack_of(ident)) > 50
+        assert "test_the_collector_stays_as_it_was" in [each.f_code.co_name for each in stack_of(threading.get_ident())]
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if was_enabled else gc.disable)()
-        over.set()
-        thread.join()
-    assert meanwhile == []
+
+
+def test_the_share_of_a_place_has_wilsons_interval():
+    assert share(0, 0) == (0.0, 0.0, 1.0)
+    low, middle, high = share(25, 100)
+    assert (low, middle, high) == (pytest.approx(0.1755, abs=1e-4), 0.25, pytest.approx(0.3430, abs=1e-4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from hasten.report.terminal.progress_bar import Waiting
+from hasten.report.terminal.progress_bar import ProgressBar
 
 ERASED = "\x1b[2K"
 
@@ -32,7 +32,7 @@ def shown(terminal: bool, seconds: list[float], monkeypatch) -> str:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     clock, screen = Clock(), Screen(terminal)
-    waiting = Waiting("packing\x1b[31m", screen, clock=clock)
+    waiting = ProgressBar("packing\x1b[31m", screen, clock=clock)
     for tenth, took in enumerate(seconds, start=1):
         clock.now += took
         waiting(tenth, 10)
@@ -66,7 +66,7 @@ def test_a_bar_is_drawn_ten_times_a_second_at_most(monkeypatch):
 
 def test_work_of_no_size_shows_nothing(monkeypatch):
     clock, screen = Clock(), Screen(False)
-    waiting = Waiting("packing", screen, clock=clock)
+    waiting = ProgressBar("packing", screen, clock=clock)
     clock.now += 5
     waiting(0, 0)
     assert screen.getvalue() == ""

@@ -120,7 +120,7 @@ def test_without_a_terminal_every_fact_is_one_plain_line():
         "evaluated at step 120  loss 0.6000  accuracy 0.5000",
         "Finished: the planned end",
         "  trained   240 steps, 20 epochs, 33.6 s",
-        "  kept      step 228: loss 0.1120, accuracy 0.9780",
+        "  saved     step 228: loss 0.1120, accuracy 0.9780",
         "  skipped   1 update with a gradient that was not finite",
         "  weights   runs/job-1/model.safetensors",
         "  next      hasten profile digits.py:job",
@@ -179,11 +179,11 @@ def test_a_loss_that_is_no_number_is_shown_as_such(stream: type[io.StringIO]):
 def test_a_run_of_unknown_length_has_neither_total_nor_estimate(stream: type[io.StringIO]):
     unknown = started(total_steps=None, total_epochs=None, samples=None, choices=())
     text = shown(stream(), unknown, trained(60), trained(120), finished(results={}, weights=None))
-    assert "samples as they come" in text
-    assert "none: the job as it is" in text
+    assert "an unknown number of samples" in text
+    assert "none: the baseline" in text
     assert "step 120 " in text
     assert "left" not in text
-    assert "kept" not in text
+    assert "saved" not in text
 
 
 def test_the_estimate_leaves_out_what_happened_before_the_first_record():

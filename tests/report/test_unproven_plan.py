@@ -9,8 +9,8 @@ import pytest
 
 from hasten.facts.choice import Speedup
 from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
-from hasten.report.page.words import finish_sentence
-from hasten.report.terminal.search_progress import Tuning
+from hasten.report.plan_sentence import plan_sentence
+from hasten.report.terminal.search_progress import SearchProgress
 from support.report.samples import BF16, FUSED, PLAIN_TAKES, sample_records
 
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
@@ -29,7 +29,7 @@ def confirmed(found: Speedup, noise: Speedup = EQUAL) -> Confirmed:
 
 def rows(record: Confirmed) -> list[str]:
     stream = io.StringIO()
-    screen = Tuning(60, stream)
+    screen = SearchProgress(60, stream)
     screen.record(record)
     screen.close()
     return stream.getvalue().splitlines()[1:]  # without the head
@@ -58,7 +58,7 @@ def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
     assert [row.rpartition(")")[2].strip() for row in shown] == [
         *["not proven"] * 3,
         "earned nothing",
-        "no farther off than the job beside itself",
+        Verdict.WITHIN_NOISE,
     ]
     shown = rows(confirmed(between(0.99, 1.2)))
     assert shown[-1].endswith(")         no difference")
@@ -71,25 +71,25 @@ def test_the_screen_tells_what_a_proven_plan_keeps():
 
 
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
-    assert finish_sentence(confirmed(between(1.05, 1.15), APART)) == (
-        f"This job takes {PLAIN_TAKES}, and this plan is no farther off than the job is from itself "
-        "(1.10×, 95 % 1.05–1.15, 12 pairs; the job beside itself 0.92–0.95)"
+    assert plan_sentence(confirmed(between(1.05, 1.15), APART)) == (
+        f"This job takes {PLAIN_TAKES}, and this plan differs no more than the baseline from itself "
+        "(1.10×, 95 % 1.05–1.15, 12 pairs; the baseline against itself 0.92–0.95)"
     )
-    assert "gains less than 1 % (1.00×" in finish_sentence(confirmed(between(1.001, 1.009)))
+    assert "gains less than 1 % (1.00×" in plan_sentence(confirmed(between(1.001, 1.009)))
 
 
 def test_a_trial_that_left_before_its_answer_was_known_is_no_answer_on_the_screen():
     stream = io.StringIO()
-    screen = Tuning(60, stream)
+    screen = SearchProgress(60, stream)
     found = between(0.97, 1.09)
     screen.record(Tried(choice=BF16, on=(), verdict="no difference", reason="", speedup=found, cut_short=True))
-    assert stream.getvalue().splitlines()[-1].endswith("cut short")
+    assert stream.getvalue().splitlines()[-1].endswith("stopped early")
 
 
 def test_the_time_that_is_left_is_no_promise():
     stream = io.StringIO()
     clock = iter([0.0, 40.0, 61.0])
-    screen = Tuning(60, stream, clock=lambda: next(clock))
+    screen = SearchProgress(60, stream, clock=lambda: next(clock))
     screen.doing(Doing(what="wave 1"))
     screen.doing(Doing(what="confirming"))
     assert stream.getvalue().splitlines() == ["wave 1 … about 20 s left", "confirming … longer than asked for"]

@@ -26,7 +26,7 @@ def check_writes(source: Source) -> Iterator[Fault]:
     """Only one file changes what is on disk. Reading is free to all."""
     if source.path == ONLY_DOOR_TO_DISK:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
         if _is_a_setting_of_the_process(node):

@@ -21,7 +21,7 @@ def check_budgets(source: Source) -> Iterator[Fault]:
     allowed, length = LINES_OF_A_TECHNIQUE if small else LINES_OF_A_MODULE, len(source.text.splitlines())
     if length > allowed:
         yield Fault(source, allowed + 1, f"has {length} lines; {allowed} are allowed")
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > LINES_OF_A_FUNCTION:

@@ -11,10 +11,10 @@ from shape.source import Fault, Source, called
 def check_handlers(source: Source) -> Iterator[Fault]:
     """No signal handler raises, nor what it calls in its file: the error could surface in any line of any library."""
     functions: dict[str, list[ast.FunctionDef]] = {}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef):
             functions.setdefault(node.name, []).append(node)
-    waiting = [name for node in ast.walk(source.tree) for name in _handlers(source, node)]
+    waiting = [name for node in source.nodes for name in _handlers(source, node)]
     seen = set[str]()
     while waiting:
         name = waiting.pop()
@@ -56,6 +56,6 @@ def _last_name(node: ast.expr) -> str:
 
 def check_sleeps(source: Source) -> Iterator[Fault]:
     """A test waits for what it needs, never for a time."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and called(source, node) in ("time.sleep", "asyncio.sleep"):
             yield Fault(source, node.lineno, "sleeps; wait for the event itself")

@@ -22,7 +22,7 @@ def check_private_names(source: Source) -> Iterator[Fault]:
     if _is_adapter(source):
         return
     own = set(_defined(source.tree))
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         for name in _read(source, node):
             if _is_private(name) and name not in own and name not in DOCUMENTED_METHODS:
                 yield Fault(source, node.lineno, f"{name} is private to another object; give it a public door")

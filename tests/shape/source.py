@@ -29,6 +29,11 @@ class Source:
         return ast.parse(self.text, self.path)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Of the tree: every check walks over all of them."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def module(self) -> str:
         """The dotted name: hasten.training.step; a package is named without its __init__."""
         parts = self.path.removeprefix("src/").removesuffix(".py").split("/")
@@ -54,7 +59,7 @@ class Source:
     def names(self) -> dict[str, str]:
         """What each imported name stands for: {"np": "numpy", "sleep": "time.sleep"}."""
         found: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     first = alias.name.partition(".")[0]
@@ -93,7 +98,7 @@ def files_in(*folders: str) -> list[str]:
 def imports(source: Source) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import of this package, wherever it stands: in a function, under TYPE_CHECKING, or
     as a string for import_module. A name that is imported from a module is part of the dotted name."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -20,7 +20,7 @@ def faults(source: Source) -> set[object]:
 def _tagged(source: Source, mark: str) -> set[object]:
     """By decorator, as a parameter's mark, or for the whole module."""
     marked: list[ast.expr] = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.lower().startswith("test"):
             marked += node.decorator_list
         elif isinstance(node, ast.Assign) and any(_is_mark(target) for target in node.targets):

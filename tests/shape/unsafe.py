@@ -74,7 +74,7 @@ def check_refused(source: Source) -> Iterator[Fault]:
     for line, name in _references(source, REFUSED):
         yield Fault(source, line, f"{name} {REFUSED[name]}")
     yield from _conditional(source)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             if called(source, node) == "contextlib.suppress" and any(_is_broad(source, item) for item in node.args):
                 yield Fault(source, node.lineno, "suppresses every error; name the one that is expected")
@@ -113,14 +113,14 @@ def reads_the_calendar(source: Source) -> bool:
 
 def _references(source: Source, names: Mapping[str, str] | tuple[str, ...]) -> list[tuple[int, str]]:
     """(line, which of the names) wherever one of them, or what lies in it, is read."""
-    nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Attribute)]
+    nodes = [node for node in source.nodes if isinstance(node, ast.Name | ast.Attribute)]
     found = {(node.lineno, _listed(dotted(source, node), names)) for node in nodes}
     return sorted((line, name) for line, name in found if name)
 
 
 def _imports(source: Source, names: tuple[str, ...]) -> list[tuple[int, str]]:
     found = list[tuple[int, str]]()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             given = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -140,10 +140,10 @@ def _listed(name: str, names: Mapping[str, str] | tuple[str, ...]) -> str:
 def _conditional(source: Source) -> Iterator[Fault]:
     """Functions that are safe in one way of calling them alone, which must be written out."""
     safe = dict[ast.expr, ast.Call]()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and (check := _SAFE_CALLS.get(called(source, node))) and check(source, node):
             safe[node.func] = node
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and node not in safe:
             name = dotted(source, node)
             if name in _SAFE_CALLS:

@@ -39,7 +39,7 @@ _SAID = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, inst
 
 def check_words(source: Source) -> Iterator[Fault]:
     """No string literal and no docstring says one of these words."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = re.sub(r"\s", " ", node.value)  # a phrase may be broken over two lines
             for said, instead in _SAID.items():

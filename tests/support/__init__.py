@@ -54,7 +54,7 @@ def setup_of(model: nn.Module, sample: Any, machine: Machine | None = None, **jo
         device=torch.device("cpu"),
         model=model,
         train=_opened(made),
-        draw_sample=lambda: sample,
+        draw_sample=lambda setup: sample,
         batch_size=job.get("batch_size", 8) or getattr(job.get("train"), "batch_size", None),
     )
 

@@ -17,7 +17,7 @@ import hasten
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
-from hasten.training.run_folder.code_digest import code_digest
+from hasten.training.run_folder.config_differences import code_digest
 from hasten.training.saving.run_configuration import configuration_of
 from hasten.training.setup.configuration import changes, in_force
 from support import small_job
@@ -190,7 +190,7 @@ def test_a_number_that_a_module_of_the_users_own_keeps_is_told(tmp_path):
 @pytest.mark.fault("changed configuration on resume")
 def test_another_text_of_the_jobs_file_is_told_and_not_refused(tmp_path, monkeypatch):
     half_trained(tmp_path / "run")
-    monkeypatch.setattr("hasten.training.run_folder.code_digest.text_of_module", lambda name: "another text")
+    monkeypatch.setattr("hasten.training.run_folder.config_differences.text_of_module", lambda name: "another text")
     told = notices(resumed(tmp_path / "run", job()))
     assert "code: the job's file has another text, which is used from here on" in told
 
@@ -205,7 +205,9 @@ def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_
 
     def digest(**changes: Any) -> str:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("hasten.training.run_folder.code_digest.text_of_module", lambda name: text.get(name, ""))
+            patch.setattr(
+                "hasten.training.run_folder.config_differences.text_of_module", lambda name: text.get(name, "")
+            )
             return code_digest(small_job(**changes))
 
     for field in ("model", "loss", "optimizer", "parameters", "collate", "eval_loss"):

@@ -38,9 +38,9 @@ def checkpoints(
       hasten checkpoints runs/job-1
     """
     from hasten.checkpoint.listing import listed
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
 
-    with closing(Waiting("verifying")) as waiting:
+    with closing(ProgressBar("verifying")) as waiting:
         found = listed(run, waiting)
     newest = next((each for each in found if each.damage is None), None)
     following = _next(run, found, newest)
@@ -128,8 +128,7 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     from rich.cells import cell_len
 
     from hasten.facts.formatting import shortened
-    from hasten.report.display import UNKNOWN, printable, table
-    from hasten.report.page import words
+    from hasten.report.display import UNKNOWN, printable, size, table, whole
 
     numbers, texts = list[list[str]](), [("why", "state")]
     longest = max(len(_step(each)) for each in found)
@@ -141,7 +140,7 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
             numbers.append([mark + step, *[UNKNOWN] * 3])
             texts.append((UNKNOWN, state))
             continue
-        numbers.append([mark + step, words.whole(about.epoch), _age(about.saved_at, now), words.size(about.bytes)])
+        numbers.append([mark + step, whole(about.epoch), _age(about.saved_at, now), size(about.bytes)])
         texts.append((about.reason, f"best, {state}" if about.best else state))
     shown = [tuple(shortened(printable(text), _LONGEST_WORDS) for text in row) for row in texts]
     width = max(cell_len(why) for why, _ in shown)

@@ -249,9 +249,9 @@ def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
 
 
 def _with_progress(items: Iterable[_Item], count: int) -> Iterator[_Item]:
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
 
-    with closing(Waiting("reading files")) as waiting:
+    with closing(ProgressBar("reading files")) as waiting:
         for number, each in enumerate(items, start=1):
             yield each
             waiting(number, count)

@@ -56,13 +56,13 @@ def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None)
     from hasten.facts.formatting import byte_size
     from hasten.report.display import count
     from hasten.report.terminal.output import show
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
 
     data = _to_pack(source)
     guess = estimated(data, folder)
     size = f"{count(guess.samples)} samples, {byte_size(guess.bytes)}; {byte_size(guess.free_bytes)} are free"
     show(f"Packing {source}", [("estimate", size)])
-    with closing(Waiting("packing")) as waiting:
+    with closing(ProgressBar("packing")) as waiting:
         done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
     if data.classes is not None:
         use = f'hasten.ImageFolder("{folder}", hasten.RandomResizedCrop(224))'
@@ -85,9 +85,9 @@ def _show_verified(folder: Path) -> None:
     from hasten.facts.formatting import byte_size
     from hasten.report.display import count
     from hasten.report.terminal.output import show
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
 
-    with closing(Waiting("verifying")) as waiting:
+    with closing(ProgressBar("verifying")) as waiting:
         found = verify(folder, waiting)
     size = f"{count(found.samples)} samples in {count(found.shards)} shards, {byte_size(found.bytes)}"
     show(f"{folder}", [("verified", f"{size}: every byte is as it was packed")])

@@ -72,12 +72,12 @@ def tune(
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
-    from hasten.report.terminal.search_progress import Tuning
+    from hasten.report.terminal.search_progress import SearchProgress
     from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
     split_name(job)
-    with held_place(output), closing(Trials(output)) as trials, closing(Tuning(seconds)) as screen:
+    with held_place(output), closing(Trials(output)) as trials, closing(SearchProgress(seconds)) as screen:
         others = OtherPrograms(None if busy else seconds, screen.doing)
         found = _searched(job, seconds, allow, others, trials, screen, began)
         plan, written = _plan(found), found.has_plan or not found.interrupted
@@ -189,12 +189,12 @@ def _plan(found: Found) -> Plan:
 
 def _sentence(found: Found, others: float) -> str:
     """others: share of the CPU that other programs used."""
-    from hasten.report.terminal.search_progress import sentence
+    from hasten.report.plan_sentence import search_sentence
 
     gained = found.gained.reached if found.gained else ()
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
-    result = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     took = f"; other programs used {100 * others:.0f} % of the CPU"
     return f"{result}{took if others > MUCH_ELSE else ''}"
 

@@ -1,7 +1,7 @@
-"""The job's own step in float64: the truth that gradients and updates are judged by (oracle.py).
+"""The job's own step in float64: the truth that gradients and updates are judged by (gradient_error.py).
 
-The model is copied, and so are its batches; whatever the job's own code casts to a narrower format on the way, such as
-images.float(), is lifted to float64 as well, because it would round the truth.
+The model and its batches are copied. Casts to a lower precision in the job's own code, such as images.float(), become
+casts to float64, because they would round the truth.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ def reference_gradients(
 ) -> dict[str, Tensor]:
     """Parameter name -> gradient of the mean loss over all batches together; float64, dense, on the CPU.
 
-    device: where it is computed; it must know float64.
+    device: where it is computed; it must support float64.
 
-    The model is copied, in the mode that it is in; nothing of it, nor any random state of the process, changes. A loss
-    that returns a mean is weighted by the length of the batch's first tensor. Batch norm sees one batch at a time, so a
-    model with it is given its full batch as one. Dropout draws its own numbers here: switch it off on every side. What
-    raises in the job's own code passes through. Raises InvalidMeasurement for a loss that is not float64: something in
-    it casts in a way that cannot be lifted, and would round the truth.
+    The model is copied in its mode; the model and every random state of the process stay unchanged. A loss that returns
+    a mean is weighted by the length of the batch's first tensor. Batch norm sees one batch at a time: give a model with
+    it the full batch as one. Switch dropout off on every side. Errors of the job's own code pass through. Raises
+    InvalidMeasurement for a loss that is not float64.
     """
     copied = in_float64(model, device)
     total = count = auxiliary = samples = 0
@@ -68,11 +67,11 @@ def reference_gradients(
 
 
 def nearby_gradients(model: nn.Module, loss: LossFunction, batch: Any, *, terms: int, seed: int) -> dict[str, Tensor]:
-    """Parameter name -> gradient of the mean loss in the model's own format, from weights that are moved at random by
-    as much as honest rounding is in sums of so many terms, twice, for what moves at random is averaged out further on,
-    and the error of a channel's mean is not; of 0 terms, from the weights themselves.
+    """Parameter name -> gradient of the mean loss in the model's own dtype, from weights moved at random by twice the
+    rounding of sums of so many terms: random errors average out further on, that of a channel's mean does not. With 0
+    terms, from the weights themselves.
 
-    seed: of all random numbers inside. The model is left alone, and so is every random state.
+    seed: of all random numbers inside. The model and every random state stay unchanged.
     """
     copied = copy.deepcopy(model)
     with _undisturbed(torch.get_default_dtype()):
@@ -99,7 +98,7 @@ def _mean(returned: Loss | Tensor) -> Tensor:
 
 
 def rounding(dtype: torch.dtype, growth: float) -> float:
-    """The relative rounding of a number that is summed, then stored; growth: of the sum's error over that of one term.
+    """Relative rounding of a sum that is stored in this dtype. growth: of the sum's error over that of one term.
     Libraries sum 16-bit numbers in float32."""
     return torch.finfo(dtype).eps / 2 + torch.finfo(torch.promote_types(dtype, torch.float32)).eps / 2 * growth
 
@@ -107,10 +106,8 @@ def rounding(dtype: torch.dtype, growth: float) -> float:
 def longest_sum(model: nn.Module, loss: LossFunction, batch: Any) -> int:
     """How many terms the longest sum behind one number of a gradient has: samples × positions per sample.
 
-    A module's parameters are read once for every position of its output, and an output has as many positions as it has
-    numbers, divided by the length of the channels: the longest dimension that it shares with a parameter. What computes
-    in a forward pass of its own, without a module, is counted by the module around it, which gives more rather than
-    fewer.
+    A module's parameters are read once for every position of its output: its numbers divided by its channels, the
+    longest dimension that it shares with a parameter.
     """
     copied, terms = copy.deepcopy(model), dict[nn.Module, int]()
 
@@ -130,7 +127,7 @@ def longest_sum(model: nn.Module, loss: LossFunction, batch: Any) -> int:
 
 
 def in_float64(model: nn.Module, device: torch.device = _HOST) -> nn.Module:
-    """A copy. Tensors are converted one by one on the way: an accelerator never holds a second model as it is."""
+    """A copy. Tensors are converted one by one, so an accelerator never holds a second model in the old dtype."""
     memo: dict[int, Any] = {id(each): _tensor_in_float64(each, device) for each in model.buffers()}
     for each in model.parameters():
         memo[id(each)] = nn.Parameter(_tensor_in_float64(each, device), requires_grad=each.requires_grad)
@@ -144,7 +141,7 @@ def dense(gradient: Tensor) -> Tensor:
 
 
 class _Lifted(TorchFunctionMode):
-    """Inside, what would be cast to a narrower format becomes float64."""
+    """Inside, casts to a lower precision become casts to float64."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -192,7 +189,7 @@ def _first_tensor(value: Any) -> Tensor | None:
 
 @contextmanager
 def _undisturbed(own: torch.dtype) -> Iterator[None]:
-    """own: of tensors that the job makes itself. It, gradients (on), and every random state are put back."""
+    """own: dtype of tensors that the job makes. Restores it, gradient mode and every random state."""
     dtype, python, of_numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
     try:
         # fork_rng() without devices covers the CPU and every accelerator that has been used.

@@ -1,16 +1,12 @@
-"""Floating-point operations that one sample costs, forward and backward, by module.
+"""Floating-point operations of one sample, forward and backward, by module.
 
-Counts what torch's own counter counts (torch.utils.flop_counter): matrix products, convolutions and fused attention, a
-multiplication and an addition as two. Formulas for fused attention on a CPU, which that counter lacks, are added here.
+Counted is what torch's own counter counts (torch.utils.flop_counter): matrix products, convolutions and fused
+attention, a multiplication and an addition as two. Formulas for fused attention on a CPU are added here.
 
-What is not counted: element-wise work, normalisation, softmax, embeddings, loss and optimizer. It is small beside the
-products in any model that keeps a device busy. Recurrent layers, grouped products and operators from outside torch have
-no formula either, and are not small: those that ran are listed in `uncounted`, so that nobody takes the sum for the
-whole.
-
-What else to know: fused attention counts as if no key were masked, and its backward pass with the scores computed
-again; checkpointed layers count twice in the forward direction, because they do run twice. For a utilization by the
-model's own work, profile the model without checkpointing.
+Not counted: element-wise work, normalisation, softmax, embeddings, loss and optimizer, which are small beside the
+products. Recurrent layers, grouped products and operators from outside torch have no formula and are not small: those
+that ran are listed in `uncounted`. Fused attention counts as if no key were masked, and checkpointed layers count
+twice in the forward direction, because they run twice.
 """
 
 from __future__ import annotations
@@ -48,18 +44,18 @@ class FlopProfile:
 def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> FlopProfile:
     """Count one call of `run`, which takes `samples` samples through the model, forward and backward.
 
-    `run` is not a whole step by need: give it no optimizer. Only modules called through `model` appear by name; a
-    module whose inputs need no gradient may be billed, in the backward pass, for what ran after it. The sum has no such
-    doubt. Raises InvalidMeasurement when samples is not positive.
+    `run` needs no optimizer. Only modules called through `model` appear by name. The backward pass of a module whose
+    inputs need no gradient may include what ran after it; the sum is exact. Raises InvalidMeasurement when samples is
+    not positive.
     """
     if samples < 1:
         raise InvalidMeasurement(
             f"the run takes {samples} samples", fix="say how many samples one call takes: 1 or more"
         )
     formulas = _attention_on_cpu()
-    strangers = _Strangers({operator._qualified_op_name for operator in formulas})
+    unknown = _WithoutFormula({operator._qualified_op_name for operator in formulas})
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
-    with strangers, counter:
+    with unknown, counter:
         run()
     counts = counter.get_flop_counts()
     root = type(model).__name__
@@ -72,12 +68,12 @@ def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> 
     return FlopProfile(
         flops_per_sample=counter.get_total_flops() / samples,
         by_module=tuple(sorted(modules, key=lambda module: -module.flops_per_sample)),
-        uncounted=tuple(sorted(strangers.names)),
+        uncounted=tuple(sorted(unknown.names)),
     )
 
 
-class _Strangers(TorchDispatchMode):
-    """Notes the operators that ran and that no formula knows, though they may be most of the work."""
+class _WithoutFormula(TorchDispatchMode):
+    """Collects the operators that ran and have no formula, though they may be most of the work."""
 
     def __init__(self, known: set[str]) -> None:
         super().__init__()

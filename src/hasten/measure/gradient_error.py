@@ -1,58 +1,44 @@
-"""Whether a plan computes the plain job's gradient: its rounding error, in multiples of the plain job's own.
+"""Whether a plan computes the baseline's gradient: its rounding error, in multiples of the baseline's own.
 
-Two ways to compute one gradient never agree to the bit, so asking whether they are equal leads nowhere, and asking
-whether they are close needs a number that nobody knows. The answer is a third gradient, in float64: both are compared
-with it, and the plain job's own error is the unit. A plan may be twice as far from the truth, and no more. A wrong
-gradient is not near that line: in the tests even a loss scaled by 1.01 lies beyond it every time, in float32.
+Two ways to compute one gradient never agree to the bit, and nobody knows how close is close enough. So both are
+compared with a float64 gradient, and the baseline's own error is the unit. A plan may be twice as far from the truth.
+In the tests even a loss scaled by 1.01 is beyond that line every time, in float32.
 
-Every parameter is judged for itself and all of them together, by the relative L2 distance; the worst one counts, so
-that a wrong bias cannot hide behind a large weight. Squared errors are pooled over several steps, because one is not
-enough: the error of a single number is luck, and an honest plan that only adds in another order is many times worse
-than the plain job in a bias that happened to be rounded well.
+Every parameter is judged by its relative L2 distance, and all of them together; the worst one counts, so a wrong bias
+cannot hide behind a large weight. Squared errors are pooled over several steps, because the error of a single number
+is luck. How exactly the baseline adds also depends on its library: batch norm on a CPU is less exact in channels-last
+than in the usual layout. The rounding of a sum of n terms grows like √n (Higham and Mary 2019, doi:10.1137/18M1226312),
+so the unit has a floor:
 
-Luck is half of why the unit has a floor. The other half: how exactly the plain job adds is its library's affair, not
-the format's promise. Torch's batch norm on a CPU is less exact in channels-last than in the usual layout, and both are
-float32 done right. The rounding of a sum of n terms grows like √n (Higham and Mary 2019, doi:10.1137/18M1226312), and
-nobody is blamed for less than that:
+    rounding = u of the gradient's dtype + u of the sum's dtype · √terms
+    unit = max(baseline error, rounding · own norm, min(rounding · typical norm, √(baseline error · own norm)))
 
-    rounding = u of the gradient's format + u of the sum's format · √terms
-    unit = max(plain error, rounding · own norm, min(rounding · typical norm, √(plain error · own norm)))
+u is half the spacing of numbers at 1, and sums are float32 at least. Norms are of the reference gradient: the
+parameter's own, and the one it would have if its numbers were as large as all parameters' are in the root mean square.
+The typical norm is for terms that cancel: they were rounded at their own size, not at their sum's. It never excuses
+more than half of the digits that the baseline has right (the square root). Where the baseline has none right (the bias
+of a convolution before batch norm, whose true gradient is 0), the unit is the typical norm with n in place of √n.
 
-u is half the spacing of numbers at 1, and sums are float32 at least. Norms are those of the reference gradient: the
-parameter's own, and the one it would have were its numbers as large as all parameters' are in the root mean square.
-The typical norm is there for terms that cancel: what reaches a parameter was rounded at the size of its terms, not of
-their sum. It never excuses more than half of the digits that the plain job has right (the square root), so a parameter
-of tiny gradients is still judged. Where the plain job has none right (the bias of a convolution before batch norm,
-whose true gradient is 0), there is nothing to keep, and one error in the channel's mean is in every term: the unit is
-the typical norm with the worst growth of a sum, n in place of √n.
+An activation within rounding of 0 can be on either side of a ReLU's kink, and one such flip changes every gradient
+before it by far more than rounding. So the baseline takes the step again from weights moved by rounding; its mean error
+there is another floor of the unit. Where flips are rare, a judge that has looked nearby also spares the plan the worst
+step of each parameter, unless a tenth of that step's gradient is wrong.
 
-A gradient can also jump. An activation that is 0 but for rounding is on one side of a ReLU here and on the other side
-there, and one such flip changes every gradient before it by far more than rounding: at random, and in an honest plan as
-often as in the plain job. How far it jumps is found by looking: the plain job takes the step again from weights that
-are moved as far as rounding would. Its mean error there is honest, so it is a floor of the unit too. Parameters behind
-the last kink have no part in it, and a wrong scale is found there to the last digit.
+Limits: a parameter whose gradient is only noise is proven to stay small, not to be right. In a low-precision dtype the
+baseline's own errors hide smaller ones: prove in float32. Before a kink, an error below about a hundredth of one
+parameter's gradient can pass for flips.
 
-Where flips are rare, the plan may have one and all neighbours none. So whoever looks nearby can also spare the plan the
-worst step of each parameter, unless a tenth of that step's gradient is wrong, which no flip explains.
+Optimizers are judged separately: Adam's first update is little more than the gradient's sign, and the sign of a
+gradient near 0 is luck. The truth is the update of the job's own optimizer in float64, from the same gradient and the
+same weights. A weight is rounded when it is stored, and its change in every operation of the formula:
 
-What was given up: a parameter of noise is only proven to stay that small; it cannot be right or wrong. A plain job in a
-narrow format has large errors of its own, behind which smaller ones hide: prove in float32. Before a kink, an error of
-less than about a hundredth of one parameter's gradient can pass for flips.
-
-An optimizer is judged apart from the gradient that it is given: Adam's first update is little more than the gradient's
-sign, and the sign of a gradient near 0 is luck. So the truth is what the job's own optimizer makes, in float64, of the
-very gradient that this arm's optimizer was given, and of the same weights. A weight is rounded when it is stored, and
-its change in every operation of the formula:
-
-    unit = max(plain error, u of the weight's format · (norm of the weights + 8 · norm of their change))
-
-What was given up: of a change that is small beside its weight, only what the weight's format can hold is judged.
+    unit = max(baseline error, u of the weight's dtype · (norm of the weights + 8 · norm of their change))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 
@@ -76,29 +62,29 @@ Gradients = Mapping[str, Tensor]
 class StepGradients:
     """Parameter name -> gradient of one optimizer step, three times, from the same weights and the same full batch.
 
-    A parameter that the loss does not reach is absent from plain and plan, and zero in the reference. Any device, dtype
-    and layout; sparse gradients are made dense.
+    plain: of the baseline. A parameter that the loss does not reach is absent from plain and plan, and zero in the
+    reference. Any device, dtype and layout; sparse gradients are made dense.
     """
 
     plain: Gradients
     plan: Gradients
-    reference: Gradients  # float64, of every parameter that is trained; see reference.py
+    reference: Gradients  # float64, of every trained parameter; see float64_reference.py
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a plan's gradient or update stands at its worst parameter. Errors and norms are L2, pooled over the steps."""
+    """Of a plan's gradient or update, at its worst parameter. Errors and norms are L2, pooled over the steps."""
 
     worst: str  # a parameter's name, or WHOLE
     plain_error: float
     plan_error: float
-    unit: float  # what the plan's error is measured in: the plain error, or the floor of rounding where that is more
+    unit: float  # of the plan's error: the plain error, or the floor of rounding where that is larger
     reference_norm: float  # of the gradient, or of the weights' change
     multiple: float  # plan_error / unit; infinite where there is a fault
     bound: float
     steps: int
     of: str = "gradient"
-    fault: str = ""  # what no error can be computed of: a gradient that is missing, misshapen or not finite
+    fault: str = ""  # a gradient that is missing, misshapen or not finite
 
     @property
     def passes(self) -> bool:
@@ -115,28 +101,19 @@ class Verdict:
         return f"the {self.of}'s error is {self.multiple:.3g} × rounding in {self.worst}, {side} {self.bound:g} ×"
 
 
-def judge_gradients(steps: Sequence[StepGradients], *, terms: int, bound: float = BOUND) -> Verdict:
-    """Judge a plan's gradients by those of the plain job; steps: eight are enough; with fewer, luck can
-    fail a plan that is right.
-
-    terms: how many terms the longest sum behind one number of a gradient has; see longest_sum.
-
-    What is wrong with the plan's gradients is in the verdict. Raises InvalidMeasurement for what leaves nothing to
-    judge it by: no step, a reference of zeros, or a plain gradient that is missing, misshapen or not finite.
-    """
-    judge = GradientJudge(terms=terms, bound=bound)
-    for step in steps:
-        judge.add(step)
-    return judge.verdict()
-
-
 class GradientJudge:
-    """judge_gradients for steps that do not fit into memory together: add() each, then verdict()."""
+    """Judges a plan's gradients by the baseline's: add() each step, then verdict().
+
+    Eight steps are enough; with fewer, luck can fail a plan that is right. What is wrong with the plan's gradients is
+    in the verdict. Raises InvalidMeasurement when nothing can be judged: no step, a reference of zeros, or a baseline
+    gradient that is missing, misshapen or not finite.
+    """
 
     def __init__(
         self, *, terms: int, bound: float = BOUND, nearby: Mapping[str, float] | None = None, spares: bool = False
     ) -> None:
-        """nearby: parameter name -> squared error of the plain job from nearby weights, summed over the steps.
+        """terms: of the longest sum behind one number of a gradient; see longest_sum.
+        nearby: parameter name -> squared error of the baseline from nearby weights, summed over the steps.
         spares: whether the worst of four steps or more can be luck."""
         if terms < 1 or not 0 < bound < math.inf:
             raise InvalidMeasurement(
@@ -175,7 +152,7 @@ class GradientJudge:
 
     @property
     def plain_share(self) -> float:
-        """The plain job's error over the norm of the truth: 1e-6 is rounding, 0.1 is another gradient."""
+        """The baseline's error over the norm of the truth: 1e-6 is rounding, 0.1 is another gradient."""
         whole = self._whole()
         return math.sqrt(whole.plain / whole.reference)
 
@@ -198,9 +175,9 @@ class _Sums:
     plain: float = 0.0
     plan: float = 0.0
     reference: float = 0.0
-    spared: float = 0.0  # the plan's worst step, where a flip can explain it
+    spared: float = 0.0  # the plan's worst step, if a flip explains it
     numbers: int = 0
-    formats: frozenset[torch.dtype] = frozenset()  # of the plain job's gradients
+    dtypes: frozenset[torch.dtype] = frozenset()  # of the baseline's gradients
 
     def include(self, other: _Sums) -> None:
         self.plain += other.plain
@@ -208,7 +185,7 @@ class _Sums:
         self.reference += other.reference
         self.spared = max(self.spared, other.spared)
         self.numbers += other.numbers
-        self.formats |= other.formats
+        self.dtypes |= other.dtypes
 
 
 def _verdict(name: str, sums: _Sums, unit: float, bound: float, steps: int, fault: str = "") -> Verdict:
@@ -227,27 +204,27 @@ def _verdict(name: str, sums: _Sums, unit: float, bound: float, steps: int, faul
 
 
 def _multiple(error: float, unit: float) -> float:
-    """Infinite where the plain job is exact and the plan is not, and where an error is too large to be a number."""
+    """Infinite where the baseline is exact and the plan is not, or where the error is infinite."""
     if error == 0:
         return 0.0
     return error / unit if unit > 0 and math.isfinite(error) else math.inf
 
 
 def _unit(sums: _Sums, typical: float, terms: int) -> float:
-    """typical: the mean square of a reference gradient's numbers, over all parameters and steps."""
+    """typical: mean square of a reference gradient's numbers, over all parameters and steps."""
     plain, own = math.sqrt(sums.plain), math.sqrt(sums.reference)
     if plain == own == 0:  # the loss does not reach it, and nothing is rounded on the way
         return 0.0
     typical_norm = math.sqrt(typical * sums.numbers)
     if plain >= own:  # no digit to keep; and the errors of such a sum add up, they do not average out
-        return max(plain, _rounding(sums.formats, terms) * typical_norm)
-    rounding = _rounding(sums.formats, math.sqrt(terms))
+        return max(plain, _rounding(sums.dtypes, terms) * typical_norm)
+    rounding = _rounding(sums.dtypes, math.sqrt(terms))
     return max(plain, rounding * own, min(rounding * typical_norm, math.sqrt(plain * own)))
 
 
-def _rounding(formats: Iterable[torch.dtype], growth: float) -> float:
-    """Of several formats the finest counts: none lends its floor to others."""
-    return min(rounding(dtype, growth) for dtype in formats)
+def _rounding(dtypes: Iterable[torch.dtype], growth: float) -> float:
+    """Of several dtypes the finest counts."""
+    return min(rounding(dtype, growth) for dtype in dtypes)
 
 
 def squared_errors(found: Gradients, truth: Gradients) -> dict[str, float]:
@@ -256,14 +233,14 @@ def squared_errors(found: Gradients, truth: Gradients) -> dict[str, float]:
 
 
 def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, str] | None:
-    """Add one step's squares. The name and fault of the plan's first gradient that no error can be computed of."""
+    """Add one step's squares. Name and fault of the plan's first gradient that has no error."""
     if step.reference.keys() != sums.keys():
         name = min(step.reference.keys() ^ sums.keys())
         raise InvalidMeasurement(f"{name} is not in every reference", where=where, fix="take all from one model")
     for name in step.plain.keys() - step.reference.keys():
         raise InvalidMeasurement(f"{name} has no reference gradient", where=where, fix="take all from one model")
     for name in sorted(step.plan.keys() - step.reference.keys()):
-        return name, f"the plan has a gradient of {name}, which the plain job does not train"
+        return name, f"the plan has a gradient of {name}, which the baseline does not train"
     for name, total in sums.items():
         truth = dense(step.reference[name])
         plain, plan = step.plain.get(name), step.plan.get(name)
@@ -271,12 +248,12 @@ def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, 
         if not math.isfinite(norm):
             raise InvalidMeasurement(f"the reference gradient of {name} is not finite", where=where)
         if plain is None and norm:
-            raise InvalidMeasurement(f"the plain job has no gradient of {name}, but the reference has", where=where)
+            raise InvalidMeasurement(f"the baseline has no gradient of {name}, but the reference has", where=where)
         error, what = (0.0, "") if plain is None else _error(plain, truth)
         if what:
-            raise InvalidMeasurement(f"the plain job's gradient of {name} {what}", where=where)
+            raise InvalidMeasurement(f"the baseline's gradient of {name} {what}", where=where)
         if (plain is None) != (plan is None):
-            who, other = ("plan", "plain job") if plan is None else ("plain job", "plan")
+            who, other = ("plan", "baseline") if plan is None else ("baseline", "plan")
             return name, f"the {who} has no gradient of {name}, and the {other} has one"
         if plain is None or plan is None:
             total.numbers += truth.numel()
@@ -291,7 +268,7 @@ def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, 
                 reference=norm,
                 spared=error_of_plan if error_of_plan <= FLIP**2 * norm else 0.0,
                 numbers=truth.numel(),
-                formats=frozenset({plain.dtype}),
+                dtypes=frozenset({plain.dtype}),
             )
         )
     return None
@@ -315,12 +292,12 @@ def _squared(tensor: Tensor) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateError:
-    """Of one parameter's updates, squared and summed over its numbers and the steps: of one arm."""
+    """Of one parameter's updates in one arm, squared and summed over its numbers and the steps."""
 
     error: float = 0.0
     weights: float = 0.0
     change: float = 0.0
-    rounding: float = 0.0  # u of the weight's format
+    rounding: float = 0.0  # u of the weight's dtype
 
     def __add__(self, other: UpdateError) -> UpdateError:
         return UpdateError(
@@ -336,7 +313,7 @@ class UpdateError:
 
 
 def update_error(before: Tensor, after: Tensor, truth: Tensor) -> UpdateError:
-    """before, after: a parameter as an optimizer found and left it; truth: float64, where it should have left it."""
+    """before, after: a parameter around an optimizer's step; truth: float64, what it should be after."""
     own = torch.finfo(after.dtype).eps / 2
     before, after, truth = dense(before), dense(after), dense(truth)
     return UpdateError(
@@ -347,12 +324,12 @@ def update_error(before: Tensor, after: Tensor, truth: Tensor) -> UpdateError:
 def judge_updates(
     plain: Mapping[str, UpdateError], plan: Mapping[str, UpdateError], *, steps: int, bound: float = BOUND
 ) -> Verdict:
-    """Judge how a plan's optimizers move the weights: parameter name -> its error, in both arms, over these steps.
+    """Judge a plan's updates: parameter name -> its error, in both arms, over these steps.
 
-    A parameter that the plan does not have is not judged. What the plan moves and the plain job does not is a fault.
+    A parameter that the plan does not have is not judged. One that only the plan updates is a fault.
     """
     for name in sorted(plan.keys() - plain.keys()):
-        return _of_update(name, UpdateError(), UpdateError(), steps, bound, f"the plain job does not move {name}")
+        return _of_update(name, UpdateError(), UpdateError(), steps, bound, f"the baseline does not move {name}")
     multiples = {name: _update_multiple(plain[name], each) for name, each in plan.items()}
     if not multiples:
         raise InvalidMeasurement("no parameter was moved", fix="give at least one")

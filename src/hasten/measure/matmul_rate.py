@@ -1,9 +1,8 @@
-"""How fast this device multiplies matrices in one dtype, measured; and what share of that a training step reaches.
+"""How fast this device multiplies matrices in one dtype, and what share of that a training step reaches.
 
-A data sheet's peak is never reached, so a share of it says little. The best rate that a plain square product sustains
-here, now, with this library and these threads, can be reached: it is the yardstick. Several sizes are tried, since too
-small a product does not fill a device and too large a one leaves its caches. One size's rate is the median of several
-timed stretches, and the best size counts.
+A data sheet's peak is never reached. The best rate that a plain square product sustains here, with this library and
+these threads, is the yardstick. Several sizes are tried, because a small product does not fill a device and a large one
+leaves its caches. The rate of a size is the median of several timed stretches; the best size counts.
 
 Model FLOPs utilization is the arithmetic that the model needs, over what the device could have done in the same time
 (Chowdhery et al. 2022, arXiv:2204.02311, appendix B; there against the data sheet's peak).
@@ -24,7 +23,7 @@ _SIZES = {"cpu": (512, 768, 1024, 1536), "cuda": (2048, 4096, 8192)}
 _STRETCHES = 7
 _LEAST_STRETCHES = 3
 _STRETCH_SECONDS = 0.03
-_BUDGET_SECONDS = 1.5  # after which a size gets its least number of stretches, and no larger size begins
+_BUDGET_SECONDS = 1.5  # then a size gets its least number of stretches, and no larger size starts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +43,7 @@ class MatrixRate:
 def measure_matrix_rate(
     dtype: torch.dtype, device: torch.device | str = "cpu", sizes: Sequence[int] | None = None
 ) -> MatrixRate:
-    """Measure for less than two seconds where a product of the smallest size is quick; at least one stretch always
-    runs.
+    """Measures for less than two seconds where a product of the smallest size is quick.
 
     On a GPU, float32 is measured as torch.set_float32_matmul_precision has it. Raises InvalidMeasurement when `sizes`
     is empty; torch's own error when the device cannot multiply in this dtype.
@@ -57,7 +55,7 @@ def measure_matrix_rate(
     ends = time.perf_counter() + _BUDGET_SECONDS
     best: MatrixRate | None = None
     for size in candidates:
-        # Two products to set up and one a stretch are the least that a size needs: where that is too slow, leave it.
+        # Two products to set up and one a stretch are the least that a size needs.
         if best and time.perf_counter() + (2 + _LEAST_STRETCHES) * _flops(size) / best.flops_per_second > ends:
             break
         rate = _rate_of(size, dtype, device, ends)
@@ -67,10 +65,10 @@ def measure_matrix_rate(
 
 
 def model_flops_utilization(*, flops_per_sample: float, samples_per_second: float, rate: MatrixRate) -> float:
-    """The share of the measured matrix rate that training reaches; 1 is all of it.
+    """The share of the measured matrix rate that training reaches.
 
-    Not clipped: a value above 1 says that `rate` was measured in another dtype, or that work was counted that never
-    ran. Raises InvalidMeasurement when an input is not a positive finite number.
+    A value above 1 means that `rate` was measured in another dtype, or that work was counted that never ran.
+    Raises InvalidMeasurement when an input is not a positive finite number.
     """
     inputs = {
         "flops_per_sample": flops_per_sample,

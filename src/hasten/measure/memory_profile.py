@@ -1,23 +1,19 @@
-"""Who holds memory at the peak of a whole optimizer step: parameters, gradients, optimizer state, activations by
-module.
+"""Who holds memory at the peak of an optimizer step: parameters, gradients, optimizer state, activations by module.
 
-A dispatch mode sees every tensor operation of the step. Each storage that an operation makes is written into a ledger
-with its size, and once more when it dies; the peak is where the running sum is highest, and whatever is alive there is
-its breakdown. What a storage *is* is often known only later (a tensor of the backward pass becomes a gradient; an
-output of a layer turns out to be kept for the backward pass), so kinds are settled after the step, not while it runs:
+A dispatch mode sees every tensor operation of the step. A ledger has every storage that an operation makes, with its
+size, and its end; the peak is where the running sum is highest, and what is alive there is its breakdown. Kinds are
+settled after the step, because a tensor of the backward pass may become a gradient later:
 
 * parameters, buffers, gradients and optimizer state are those of the model and its optimizers;
 * inputs are what the step did not make itself, and what the model is called with;
-* an activation was made by a forward pass and still lived when a backward pass went on; it belongs to the innermost
-  module that made it. What checkpointing computes again counts too, while it lives;
+* an activation was made by a forward pass and is still alive in a backward pass; it belongs to the innermost module
+  that made it, recomputed ones included;
 * the rest is temporary.
 
-Why not torch's own tracker (torch.distributed._tools.mem_tracker): it is private, it refuses a model that is called
-twice in a step, as accumulation does, and it does not say which module's activations the peak consists of.
-
-What is not seen: scratch memory inside one operation, what an allocator rounds up or keeps, sparse tensors,
-collectives' own buffers, and whatever a compiled graph keeps to itself. So the sum is a lower bound of what the device
-reports.
+Why not torch's own tracker (torch.distributed._tools.mem_tracker): it is private, refuses a model that is called twice
+in a step, and does not attribute activations to modules. Not seen: scratch memory inside one operation, what an
+allocator rounds up or caches, sparse tensors, collectives' buffers, memory inside a compiled graph. So the sum is a
+lower bound of what the device reports.
 """
 
 from __future__ import annotations
@@ -73,10 +69,9 @@ def profile_memory(
 ) -> MemoryProfile:
     """Profile one whole optimizer step, with all its microbatches, on the device of the model's first parameter.
 
-    `step` runs twice: first unobserved, since the very first step of an optimizer has no state yet and would show a
-    peak that training never has again. It changes weights, state and random numbers as any step does; who needs those
-    unchanged keeps a copy. No hook and no mode stays behind, whatever `step` raises. Raises InvalidMeasurement for a
-    model without parameters.
+    `step` runs twice: first unobserved, because an optimizer has no state before its first step. It changes weights,
+    state and random numbers as any step does. All hooks are removed, whatever `step` raises. Raises InvalidMeasurement
+    for a model without parameters.
     """
     every = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
     step()
@@ -121,7 +116,7 @@ class _Ledger:
         self._backward_at: list[int] = []
 
     def enter_from_before(self, tensor: torch.Tensor, kind: Kind) -> None:
-        """Enter what the step did not make. What is known already is not entered twice, but may learn its kind."""
+        """Enter what the step did not make. What is known is not entered twice, but may get its kind."""
         for storage in self._storages(tensor):
             known = self._alive.get(id(storage))
             if known is None:
@@ -148,14 +143,13 @@ class _Ledger:
             self.enter_from_before(parameter.grad, Kind.GRADIENTS)
 
     def enter_input(self, tensor: torch.Tensor) -> None:
-        """What the model is called with is an input, unless a module has made it."""
         for storage in self._storages(tensor):
             known = self._alive.get(id(storage))
             if known and known[0].kind is None and not known[0].module:
                 known[0].kind = Kind.INPUTS
 
     def note_backward(self) -> None:
-        """A backward pass goes on now: what a forward pass made and still lives is kept for it."""
+        """What a forward pass made and is still alive now is kept for the backward pass."""
         if not self._backward_at or self._backward_at[-1] != len(self._changes):
             self._backward_at.append(len(self._changes))
 

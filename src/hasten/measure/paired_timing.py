@@ -1,27 +1,23 @@
-"""How many times faster one arm is than another, and how sure that is.
+"""How many times faster one arm is than another, with its confidence interval.
 
-Two arms of a comparison take turns in windows of steps: A B B A A B B A … Windows next to each other make a pair, and
-only windows of one pair are compared. What drifts slowly (a warming chip, a busy neighbour) then falls on both sides of
-every ratio, and the changing order keeps "always second" from looking like a property of an arm.
+Two arms take turns in windows of steps: A B B A A B B A … Neighbouring windows make a pair, and only windows of one
+pair are compared. Slow drift (a warming chip, a busy neighbour) affects both sides of every ratio, and the alternating
+order removes the effect of running second.
 
-The estimate is the median of the paired log-ratios: one disturbed window moves it little, and swapping the arms turns
-it into exactly its inverse. The interval resamples whole pairs, because pairs are what is independent; the windows
-inside one are not. It is the percentile bootstrap (Efron 1979) with tails widened for few samples (the expanded
-percentile interval, Hesterberg 2015, arXiv:1411.5279): the plain one would call twelve pairs of equal arms different
-too often.
+The estimate is the median of the paired log-ratios: one disturbed window moves it little, and swapping the arms gives
+exactly its inverse. The interval resamples whole pairs, since windows inside a pair are not independent. It is the
+percentile bootstrap (Efron 1979) with tails widened for few samples (expanded percentile interval, Hesterberg 2015,
+arXiv:1411.5279); the plain one would call twelve pairs of equal arms different too often.
 
-Two processes of the same code can differ by a few per cent for as long as they live, because their memory lies
-differently. Where that matters the arms are started several times, and a pair is what is independent then: of the
-processes that were started together, the middle window of either side. These two need not have been neighbours, so
-drift within a start is not cancelled but widens the interval. Of fewer starts, see processes.py.
+Two processes of the same code can differ by a few per cent for as long as they live, because their memory layout
+differs. When the arms are started several times, the independent pair is the middle window of each arm in one start;
+drift within a start then widens the interval. For few starts see `over_processes`.
 
-A result needs twelve pairs. Of fewer, the resampled median takes too few values for its interval to be believed, so
-`compare` refuses. What is to be dropped early has to be told from fewer, and `early_speedup` does it at a price: it
-takes the log-ratios for normal and independent, and gives their mean with Student's interval ("Student" 1908,
-Biometrika 6, 1-25), which is exact where that holds and has no defence against the one disturbed window that the
-median shrugs off. It says who need not be measured further; how much faster a whole plan is, it never says.
+`compare` needs twelve pairs: the resampled median of fewer takes too few values. `early_speedup` answers from fewer, to
+decide which arms to drop: the mean of the log-ratios with Student's interval ("Student" 1908, Biometrika 6, 1-25),
+which assumes normal, independent ratios and is not robust against a disturbed window.
 
-Nothing is ever filtered: one window without a step or with an impossible duration makes the whole comparison invalid.
+Nothing is filtered: one window without a step or with an impossible duration makes the comparison invalid.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from hasten.measure.loss_equivalence import critical
 LEAST_PAIRS = 12
 TAIL = 0.025  # beyond each end of a 95 % interval
 _RESAMPLES = 4_000
-_SEED = 0  # of the resampling alone: the same windows give the same interval, everywhere
+_SEED = 0  # of the resampling: the same windows always give the same interval
 _NORMAL = NormalDist()
 
 Samples = NDArray[np.float64]
@@ -65,8 +61,8 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtraCost:
-    """Seconds that a step of the challenger takes more than one of the baseline, as a median of paired differences with
-    its 95 % interval. Negative where the challenger is faster."""
+    """Extra seconds of a challenger's step: the median of paired differences with its 95 % interval. Negative where the
+    challenger is faster."""
 
     seconds: float
     low: float
@@ -76,7 +72,7 @@ class ExtraCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """A verdict on two arms, with every window that it was drawn from."""
+    """A verdict on two arms, with every window that it was computed from."""
 
     baseline: str
     challenger: str
@@ -87,22 +83,21 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """False when "no difference" is still a possible answer: when the interval contains 1."""
+        """Whether the interval excludes 1."""
         return not self.speedup.low <= 1 <= self.speedup.high
 
 
 def interleaved(arms: Sequence[str], rounds: int) -> tuple[str, ...]:
-    """Whose turn it is: every arm once a round, every other round backwards, so that two arms run A B B A A B B A …"""
+    """The order of windows: every arm once a round, every second round reversed, so two arms run A B B A A B B A …"""
     return tuple(arm for turn in range(rounds) for arm in (arms if turn % 2 == 0 else reversed(arms)))
 
 
 def compare(windows: Iterable[Window], *, baseline: str, challenger: str) -> Comparison:
-    """Compare two arms by their windows, in the order they ran; windows of other arms are left aside.
+    """Compare two arms by their windows, in the order they ran; windows of other arms are ignored.
 
-    The k-th window of one arm is paired with the k-th of the other; where the arms were started more than once, the
-    middle window of the k-th start with that of the other's. Raises InvalidMeasurement when a window has no step, a
-    duration that is NaN, infinite, zero or negative, when the arms have unequally many windows, or when there are fewer
-    than twelve pairs.
+    The k-th window of one arm is paired with the k-th of the other. Where the arms were started more than once, the
+    middle windows of the k-th starts are paired. Raises InvalidMeasurement when a window has no step or a duration that
+    is NaN, infinite, zero or negative, when the arms differ in their number of windows, or for fewer than twelve pairs.
     """
     windows = tuple(window for window in _checked(windows) if window.arm in (baseline, challenger))
     pairs = _paired(windows, baseline, challenger)
@@ -120,9 +115,9 @@ def compare(windows: Iterable[Window], *, baseline: str, challenger: str) -> Com
 
 
 def early_speedup(ratios: Sequence[float]) -> Speedup:
-    """Of few pairs: the geometric mean of their ratios and its 95 % interval by Student's t.
+    """From few pairs: the geometric mean of their ratios and its 95 % interval by Student's t.
 
-    Raises InvalidMeasurement when there are fewer than two, or a ratio is NaN, infinite, zero or negative.
+    Raises InvalidMeasurement for fewer than two ratios, or one that is NaN, infinite, zero or negative.
     """
     if len(ratios) < 2:
         raise InvalidMeasurement(f"there are {len(ratios)} pairs, which have no spread", fix="measure two at least")
@@ -135,10 +130,11 @@ def early_speedup(ratios: Sequence[float]) -> Speedup:
 
 
 def estimate(statistic: Callable[[Samples], Samples], samples: Samples) -> tuple[float, float, float]:
-    """The low end of the 95 % interval, the value itself, and the high end, of a statistic over pairs.
+    """Low end of the 95 % interval, value, and high end, of a statistic over pairs.
 
-    samples: one row a pair, shape (pairs, …). statistic: (resamples, pairs, …) -> (resamples,); it is given the samples
-    themselves as a single resample, too. Raises InvalidMeasurement with fewer than twelve pairs or a sample not finite.
+    samples: one row a pair, shape (pairs, …). statistic: (resamples, pairs, …) -> (resamples,); it also receives the
+    samples themselves as a single resample. Raises InvalidMeasurement for fewer than twelve pairs or a sample that is
+    not finite.
     """
     if len(samples) < LEAST_PAIRS:
         raise InvalidMeasurement(
@@ -151,14 +147,17 @@ def estimate(statistic: Callable[[Samples], Samples], samples: Samples) -> tuple
     tail = _tail(len(samples))
     low, high = np.quantile(statistic(samples[drawn]), (tail, 1 - tail))
     value = float(statistic(samples[None])[0])
-    # A resampled median of few pairs is coarse; the value itself always belongs to what is possible.
+    # A resampled median of few pairs is coarse; the interval always contains the value itself.
     return min(float(low), value), value, max(float(high), value)
 
 
 def _tail(pairs: int) -> float:
-    """The share of resamples beyond each end of the 95 % interval; 0.025 for very many pairs, less for few."""
-    normal, free = _NORMAL.inv_cdf(0.975), pairs - 1
-    # Student's quantile by its expansion in 1 / degrees of freedom; exact to four digits from eleven degrees on.
+    """The share of resamples beyond each end of the 95 % interval: 0.025 for many pairs, less for few.
+
+    Student's quantile is its expansion in 1 / degrees of freedom, not scipy's exact one: with few pairs the resampled
+    median is so coarse that another digit here would change the intervals of published records.
+    """
+    normal, free = _NORMAL.inv_cdf(1 - TAIL), pairs - 1
     student = (
         normal + (normal**3 + normal) / (4 * free) + (5 * normal**5 + 16 * normal**3 + 3 * normal) / (96 * free**2)
     )
@@ -207,14 +206,18 @@ def _check(window: Window, position: int) -> None:
 
 
 def over_processes(found: Speedup, starts: Sequence[float], equal: Sequence[float]) -> Speedup:
-    """The ratio with the wider of its interval and the one over starts.
+    """Widen the interval of a ratio so that it also holds for other processes of the same code.
 
-    starts: the ratio in each start; equal: that of two equal arms, in each start that they were in. All above 0.
+    Windows of one process share its memory layout, so resampling them says nothing about other processes. Each start
+    gives a ratio of its own. The interval is Student's over starts, pooled with the ratios of two equal arms about
+    their known mean of 1. With one start, the ratio is returned unchanged.
+
+    starts: the ratio in each start; equal: that of two equal arms in each start. All above 0.
     """
     if len(starts) < 2:
         return found
-    logs, apart = [math.log(ratio) for ratio in starts], [math.log(ratio) for ratio in equal]
-    centre, free = mean(logs), len(logs) - 1 + len(apart)
-    spread = math.sqrt(math.fsum([*((log - centre) ** 2 for log in logs), *(log**2 for log in apart)]) / free)
+    logs, equal_logs = [math.log(ratio) for ratio in starts], [math.log(ratio) for ratio in equal]
+    centre, free = mean(logs), len(logs) - 1 + len(equal_logs)
+    spread = math.sqrt(math.fsum([*((log - centre) ** 2 for log in logs), *(log**2 for log in equal_logs)]) / free)
     reach = math.exp(critical(free + 1, TAIL) * spread / math.sqrt(len(logs)))
     return replace(found, low=min(found.low, found.ratio / reach), high=max(found.high, found.ratio * reach))

@@ -1,9 +1,12 @@
-"""Bytes that this process holds: what it has asked for and not given back.
+"""Bytes that this process holds, and what it costs to get new pages.
 
-On a CUDA device torch counts them. On a host with glibc its allocator does, to the byte (mallinfo2, glibc 2.33 and
-newer: what lies in all of its arenas and what is mapped by itself). Where another allocator is loaded before it, as
-jemalloc or tcmalloc by LD_PRELOAD, glibc is asked all the same and sees nothing of what the program holds. Elsewhere it
-is what the system has given the process, which also holds what the allocator keeps for later.
+Held is what it has allocated and not freed. torch counts it on a CUDA device. On Linux glibc's allocator counts it
+(mallinfo2, glibc 2.33 and newer); another allocator, such as jemalloc by LD_PRELOAD, makes that count useless.
+Elsewhere it is the resident memory, which includes what the allocator caches.
+
+A page is mapped and filled with zeros when it is first touched. Memory that an allocator returns to the system and
+requests again is new each time. A system with huge pages maps many at once and counts them as one, so the bytes of one
+page fault are measured.
 """
 
 from __future__ import annotations
@@ -15,8 +18,17 @@ import time
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+import psutil
 import torch
 
+try:
+    import resource
+except ImportError:  # Windows has no such counts
+    resource = None
+
+_PROBE_BYTES = 16 << 20
+_PROBES = 5
 _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 
 
@@ -37,20 +49,50 @@ def held_bytes(device: torch.device) -> int:
 
 
 def resident_bytes() -> int:
-    """That the system has given this process."""
-    import psutil
-
     return psutil.Process().memory_info().rss
 
 
 def peak_resident_bytes() -> int:
-    """That this process had of the host's memory at its largest; where the system does not tell, that it has now."""
-    try:
-        import resource
-    except ImportError:  # Windows
+    """Of host memory; where the system does not count it, the present value."""
+    if resource is None:
         return resident_bytes()
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Fault(NamedTuple):
+    """One page fault: seconds of one thread, unmapping included, and the bytes that it maps."""
+
+    seconds: float
+    bytes: float
+
+
+def page_faults() -> int:
+    """Of this process so far, without disk access; 0 where the system does not count them."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource is not None else 0
+
+
+def fault_cost() -> Fault:
+    """The median of a few probes, by the seconds of a byte."""
+    return sorted((_probe() for _ in range(_PROBES)), key=lambda each: each.seconds / each.bytes)[_PROBES // 2]
+
+
+def _probe() -> Fault:
+    """Touching new memory, less touching it again."""
+    begin, faults = time.perf_counter(), page_faults()
+    flags = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}  # as an allocator does
+    memory = mmap.mmap(-1, _PROBE_BYTES, **flags)
+    numbers = np.frombuffer(memory, np.uint8)
+    numbers.fill(1)
+    touched = time.perf_counter()
+    numbers.fill(1)
+    again = time.perf_counter()
+    found = max(page_faults() - faults, 1)
+    del numbers  # it keeps the memory open
+    memory.close()
+    end = time.perf_counter()
+    seconds = max(0.0, (touched - begin) + (end - again) - (again - touched))
+    return Fault(seconds / found, _PROBE_BYTES / found)
 
 
 @cache
@@ -62,55 +104,3 @@ def _mallinfo2() -> Any:
         return None
     function.restype, function.argtypes = _Mallinfo2, []
     return function
-
-
-# ── page faults ──
-
-_PROBE_BYTES = 16 << 20
-_PROBES = 5
-
-try:
-    import resource
-except ImportError:  # Windows does not say
-    resource = None
-
-
-class Fault(NamedTuple):
-    """One page, or as many as come at once: the seconds of one thread, that it is given back again included."""
-
-    seconds: float
-    bytes: float
-
-
-def page_faults() -> int:
-    """Of this process, so far, that no disk was needed for; 0 where the system does not count them."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource is not None else 0
-
-
-def fault_cost() -> Fault:
-    """Of one of them: the median of a few probes, by what a byte costs."""
-    return sorted((_probe() for _ in range(_PROBES)), key=lambda each: each.seconds / each.bytes)[_PROBES // 2]
-
-
-def _probe() -> Fault:
-    """A touch of memory that is new, less one of memory that is not."""
-    begin, faults = time.perf_counter(), page_faults()
-    memory = _private(_PROBE_BYTES)
-    first = ctypes.c_char.from_buffer(memory)
-    ctypes.memset(ctypes.addressof(first), 1, _PROBE_BYTES)
-    touched = time.perf_counter()
-    ctypes.memset(ctypes.addressof(first), 1, _PROBE_BYTES)
-    again = time.perf_counter()
-    found = max(page_faults() - faults, 1)
-    del first  # it keeps the memory open
-    memory.close()
-    end = time.perf_counter()
-    seconds = max(0.0, (touched - begin) + (end - again) - (again - touched))
-    return Fault(seconds / found, _PROBE_BYTES / found)
-
-
-def _private(length: int) -> mmap.mmap:
-    """As an allocator has it from the system; memory that processes share is of another kind, and costs more."""
-    if sys.platform == "win32":
-        return mmap.mmap(-1, length)
-    return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

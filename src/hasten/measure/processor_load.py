@@ -1,9 +1,8 @@
-"""What other programs take of the processor while something is measured here.
+"""How much processor time other programs take while something is measured.
 
-The kernel counts how long each core was busy, and how long this process and its own were running. The difference is
-other programs; on a virtual machine also its host, which takes cores away ("steal"). They disturb a measurement where
-they take more than a few per cent and no core is free for them: a program on a core that nothing here needs harms
-nobody.
+The kernel counts how long each core was busy and how long this process and its children ran; the difference is other
+programs, and on a virtual machine its host ("steal"). They disturb a measurement when they take more than a few per
+cent and no core is free for them.
 
 Source: https://man7.org/linux/man-pages/man5/proc_stat.5.html
 """
@@ -17,15 +16,14 @@ from dataclasses import dataclass
 
 import psutil
 
-LEAST_CORES, LEAST_SHARE = 0.05, 0.01  # of all cores; what other programs take below both together is no load
-COUNTING_SECONDS = 0.04  # by which the kernel's counts of a short time are off: they are in ticks of 10 ms
-FREE_SHARE = 0.2  # of all cores; where as many are idle, other programs take none from here
+LEAST_CORES, LEAST_SHARE = 0.05, 0.01  # of all cores; below their sum other programs do not count
+COUNTING_SECONDS = 0.04  # error of the kernel's counts, which are in ticks of 10 ms
+FREE_SHARE = 0.2  # of all cores; with as many idle, other programs disturb nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """Of a stretch of `seconds`: of the `cores` that this process may use, how many other programs kept busy, and how
-    many were idle, on average."""
+    """Over `seconds`: how many of the `cores` usable here other programs kept busy, and how many were idle."""
 
     seconds: float
     cores: int
@@ -34,7 +32,7 @@ class Load:
 
     @property
     def share(self) -> float:
-        """Of the processor, that other programs took."""
+        """Of the processor, taken by other programs."""
         return min(self.others / self.cores, 1.0)
 
     @property
@@ -50,8 +48,7 @@ class Load:
 
 
 def busiest(loads: Sequence[Load]) -> Load:
-    """Of stretches that followed each other, those together that left few cores idle: a load shows in these alone. All
-    of them where none did."""
+    """The stretches that left few cores idle, pooled: only these show a load. All of them where none did."""
     of_all = [load for load in loads if load.seconds > 0] or [*loads]
     full = [load for load in of_all if load.idle < FREE_SHARE * load.cores] or of_all
     seconds = sum(load.seconds for load in full)
@@ -64,7 +61,7 @@ def busiest(loads: Sequence[Load]) -> Load:
 
 
 class LoadClock:
-    """Counts from when it is made. own_seconds: processor time of this process and of its own so far."""
+    """Counts from its construction. own_seconds: processor time of this process and its children so far."""
 
     def __init__(self, own_seconds: Callable[[], float]) -> None:
         self._own_seconds = own_seconds
@@ -73,7 +70,6 @@ class LoadClock:
         self._busy_before, self._idle_before = _busy_and_idle_seconds(self._cores)
 
     def load(self) -> Load:
-        """Since it was made. In a time too short to count, nobody did anything."""
         seconds = time.monotonic() - self._began
         busy, idle = _busy_and_idle_seconds(self._cores)
         if seconds <= 0:
@@ -94,7 +90,7 @@ def _usable_cores() -> list[int]:
 
 
 def _busy_and_idle_seconds(cores: list[int]) -> tuple[float, float]:
-    """Of these cores together, since the machine began."""
+    """Of these cores together, since boot."""
     of_all = psutil.cpu_times(percpu=True)
     busy = idle = 0.0
     for core in cores:

@@ -1,8 +1,7 @@
-"""Whether two runs are one to the last bit; where they part, if they are not.
+"""Whether two runs are equal to the last bit; if not, the first value in which they differ.
 
-A run is compared by what it has logged and by the states that it was saved with, as plain values: nothing here knows
-how either came to be. Numbers are compared by their bits, so a NaN equals itself and a zero is no negative zero. What a
-clock or a memory counter has told says nothing of the training, and is left out.
+Compared are the lines of both logs and the states that both were saved with. Numbers are compared by their bits, so a
+NaN equals itself and a zero differs from a negative zero. Readings of clocks and memory counters are ignored.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from torch import Tensor
 
 from hasten.facts.formatting import shortened
 
-COMPARED = ("trained", "evaluated", "finished")  # events of a log; notices tell seconds and paths too
+COMPARED = ("trained", "evaluated", "finished")  # events of a log; notices have seconds and paths in them
 MEASURED = frozenset({"seconds", "samples_per_second", "data_wait_share", "memory_bytes", "weights"})  # their fields
-LONGEST = 80  # characters of a value as it is told
-_UNREADABLE = "unreadable"  # stands for the event of a line that is none
+LONGEST = 80  # characters of a value as it is shown
+_UNREADABLE = "unreadable"  # the event of a line that is none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """As it is told. hex: of a number with a fraction, as float.hex() writes it; the bits of a tensor's NaN, as there
-    are many. None for all else."""
+    """As it is shown. hex: of a float, as float.hex() writes it, or the bits of a tensor's NaN; None for all else."""
 
     text: str
     hex: str | None = None
@@ -39,7 +37,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The first one. step: the optimizer step; what: the value, by its name, and the index of a tensor's element."""
+    """step: the optimizer step; what: the value's name, with the index of a tensor's element."""
 
     step: int
     what: str
@@ -60,9 +58,9 @@ class Extent:
 
 
 def lines_of(log: bytes) -> list[dict[str, Any]]:
-    """The whole lines of a log that can be compared, in their order. One that is no event stays, as what it is not."""
+    """The complete lines of a log that can be compared, in order. A line that is no event is one of its own kind."""
     found: list[dict[str, Any]] = []
-    for text in log.split(b"\n")[:-1]:  # a last line without its end is not there yet
+    for text in log.split(b"\n")[:-1]:  # a last line without its end is not complete
         try:
             line = json.loads(text)
             event = line["event"]
@@ -76,15 +74,14 @@ def lines_of(log: bytes) -> list[dict[str, Any]]:
 def first_in_lines(
     expected: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, whole: bool
 ) -> Difference | None:
-    """whole: what was found is all of a run, not its beginning."""
+    """whole: `found` is the whole log of a run; otherwise it may end early."""
     for number, (wanted, line) in enumerate(zip(expected, found, strict=False)):
         if _key(wanted) != _key(line):
             return _out_of_place(wanted, line, found[:number])
         for name in {**wanted, **line}:
             if name not in MEASURED:
-                difference = first_in_states(
-                    wanted.get(name), line.get(name), step=_step(wanted), place=_named(wanted, name)
-                )
+                place = name if wanted["event"] == "trained" else f"{name} of {_line(wanted)}"
+                difference = first_in_states(wanted.get(name), line.get(name), step=_step(wanted), place=place)
                 if difference is not None:
                     return difference
     if len(found) > len(expected):
@@ -99,22 +96,25 @@ def first_in_states(expected: Any, found: Any, *, step: int, place: str = "") ->
 
     step: at which both were taken. place: the trees' name.
     """
-    return next(_differences(expected, found, step, place), None)
+    wanted, came = dict(_leaves(expected, place)), dict(_leaves(found, place))
+    for what in wanted | came:
+        if what not in wanted or what not in came:
+            one, other = (Value(text="there" if what in each else "missing") for each in (wanted, came))
+            return Difference(step=step, what=what, expected=one, found=other)
+        difference = _difference(wanted[what], came[what])
+        if difference is not None:
+            index, one, other = difference
+            return Difference(step=step, what=f"{what}{index}", expected=one, found=other)
+    return None
 
 
 def extent_of(state: Any) -> Extent:
-    if isinstance(state, Tensor | np.ndarray | np.generic):
-        return Extent(1, _as_tensor(state).nbytes, 0)
-    if isinstance(state, Mapping):
-        parts = [extent_of(each) for each in cast("Mapping[Any, Any]", state).values()]
-    elif isinstance(state, list | tuple):
-        parts = [extent_of(each) for each in cast("Sequence[Any]", state)]
-    else:
-        return Extent(0, 0, 1)
-    return Extent(*(sum(getattr(part, name) for part in parts) for name in ("tensors", "bytes", "values")))
+    leaves = [leaf for _, leaf in _leaves(state, "") if not isinstance(leaf, _Container)]
+    tensors = [_as_tensor(leaf) for leaf in leaves if _is_array(leaf)]
+    return Extent(len(tensors), sum(each.nbytes for each in tensors), len(leaves) - len(tensors))
 
 
-# ── lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, Any]:
@@ -126,111 +126,93 @@ def _step(line: Mapping[str, Any]) -> int:
     return step if isinstance(step, int) else 0
 
 
-def _named(line: Mapping[str, Any], name: str) -> str:
-    return name if line["event"] == "trained" else f"{name} of the line {line['event']!r}"
+def _line(line: Mapping[str, Any]) -> str:
+    return f"the line {line['event']!r} of the log"
 
 
 def _out_of_place(
     wanted: Mapping[str, Any] | None, line: Mapping[str, Any] | None, before: Sequence[Mapping[str, Any]]
 ) -> Difference:
-    """wanted, line: None where there is no line any more."""
+    """wanted, line: None at the end of a log."""
+    shown = line if wanted is None else wanted
+    expected, found = ("missing", "there") if wanted is None else ("there", "missing")
     keys = [_key(each) for each in before]
     if line is not None and _key(line) in keys:
-        again, times = line, keys.count(_key(line)) + 1
-        return Difference(
-            step=_step(again), what=_line(again), expected=Value(text="there once"), found=Value(text=f"there {times}×")
-        )
-    if wanted is not None:
-        what, missing = _line(wanted), Value(text="missing")
-        return Difference(step=_step(wanted), what=what, expected=Value(text="there"), found=missing)
-    assert line is not None
-    return Difference(step=_step(line), what=_line(line), expected=Value(text="missing"), found=Value(text="there"))
+        shown, expected, found = line, "there once", f"there {keys.count(_key(line)) + 1}×"
+    assert shown is not None
+    return Difference(step=_step(shown), what=_line(shown), expected=Value(text=expected), found=Value(text=found))
 
 
-def _line(line: Mapping[str, Any]) -> str:
-    return f"the line {line['event']!r} of the log"
+# ── states ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# ── states ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class _Container:
+    """Stands for a dictionary, list or tuple beside its items."""
+
+    kind: str
+    length: int | None  # of a sequence; missing keys of a dictionary have their own names
+
+    def __repr__(self) -> str:
+        return f"a {self.kind}" + ("" if self.length is None else f" of length {self.length}")
 
 
-def _differences(expected: Any, found: Any, step: int, place: str) -> Iterator[Difference]:
-    def differ(wanted: Any, came: Any, what: str = "") -> Difference:
-        return Difference(step=step, what=f"{place}{what}", expected=_value(wanted), found=_value(came))
-
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        wanted, came = cast("Mapping[Any, Any]", expected), cast("Mapping[Any, Any]", found)
-        for key in [*wanted, *(key for key in came if key not in wanted)]:
-            if key in wanted and key in came:
-                yield from _differences(wanted[key], came[key], step, _below(place, key))
-            else:
-                there = [Value(text="there" if key in each else "missing") for each in (wanted, came)]
-                yield Difference(step=step, what=_below(place, key), expected=there[0], found=there[1])
-    elif _is_array(expected) and _is_array(found):
-        yield from _in_tensors(_as_tensor(expected), _as_tensor(found), differ)
-    elif type(cast(Any, expected)) is not type(cast(Any, found)):
-        yield differ(expected, found)
-    elif isinstance(expected, list | tuple):
-        wanted, came = cast("Sequence[Any]", expected), cast("Sequence[Any]", found)
-        if len(wanted) != len(came):
-            yield differ(len(wanted), len(came), " has a length that")
-        for number, (one, other) in enumerate(zip(wanted, came, strict=False)):
-            yield from _differences(one, other, step, _below(place, number))
-    elif isinstance(expected, float):
-        if struct.pack("<d", expected) != struct.pack("<d", found):
-            yield differ(expected, found)
-    elif expected != found:
-        yield differ(expected, found)
+def _leaves(tree: Any, place: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping):
+        yield place, _Container("dict", None)
+        items = cast("Mapping[Any, Any]", tree).items()
+    elif isinstance(tree, list | tuple):
+        sequence = cast("Sequence[Any]", tree)
+        yield place, _Container(type(sequence).__name__, len(sequence))
+        items = enumerate(sequence)
+    else:
+        yield place, tree
+        return
+    for key, item in items:
+        yield from _leaves(item, f"{place}/{key}" if place else str(key))
 
 
-def _in_tensors(expected: Tensor, found: Tensor, differ: Any) -> Iterator[Difference]:
-    for name, of in (("type", "dtype"), ("shape", "shape")):
-        wanted, came = getattr(expected, of), getattr(found, of)
-        if wanted != came:
-            yield differ(_Word(wanted), _Word(came), f" has a {name} that")
-            return
+def _difference(expected: Any, found: Any) -> tuple[str, Value, Value] | None:
+    """Index of the element, and both values; None where they are equal."""
+    if _is_array(expected) and _is_array(found):
+        return _in_tensors(_as_tensor(expected), _as_tensor(found))
+    if type(expected) is type(found):
+        bits = [struct.pack("<d", each) if isinstance(each, float) else each for each in (expected, found)]
+        if bits[0] == bits[1]:
+            return None
+    return "", _value(expected), _value(found)
+
+
+def _in_tensors(expected: Tensor, found: Tensor) -> tuple[str, Value, Value] | None:
+    if (expected.dtype, expected.shape) != (found.dtype, found.shape):
+        return "", _value(expected), _value(found)
     one, other = _bytes(expected), _bytes(found)
     if not torch.equal(one, other):
         place = int((one != other).any(1).nonzero()[0])
         index = [int(each) for each in np.unravel_index(place, expected.shape)]
-        yield differ(_Element(expected, place), _Element(found, place), f"{index}" if index else "")
-    elif expected.numel() and expected.stride() != found.stride():
-        yield differ(expected.stride(), found.stride(), " has strides in memory that")
+        return f"{index}" if index else "", _element(expected, place), _element(found, place)
+    if expected.numel() and expected.stride() != found.stride():
+        return " in memory", _strides(expected), _strides(found)
+    return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
-    word: Any
+def _strides(tensor: Tensor) -> Value:
+    return Value(text=f"a tensor with strides {tensor.stride()}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
-    tensor: Tensor
-    place: int  # in the order of its indices
-
-    def told(self) -> Value:
-        value = self.tensor.contiguous().reshape(-1)[self.place].item()
-        if isinstance(value, float) and value != value:
-            bits = bytes(_bytes(self.tensor)[self.place].tolist()[::-1]).hex()
-            return Value(text=repr(value), hex=f"0x{bits}")
-        return _value(value)
+def _element(tensor: Tensor, place: int) -> Value:
+    """place: in the order of the tensor's indices."""
+    value = tensor.contiguous().reshape(-1)[place].item()
+    if isinstance(value, float) and value != value:  # there are many NaNs
+        return Value(text=repr(value), hex=f"0x{bytes(_bytes(tensor)[place].tolist()[::-1]).hex()}")
+    return _value(value)
 
 
 def _value(value: Any) -> Value:
-    if isinstance(value, _Element):
-        return value.told()
-    if isinstance(value, _Word):
-        return Value(text=str(list(value.word)) if isinstance(value.word, torch.Size) else str(value.word))
-    if isinstance(value, float):
-        return Value(text=repr(value), hex=value.hex())
     if _is_array(value):
         tensor = _as_tensor(value)
         return Value(text=f"a tensor of {tensor.dtype} {list(tensor.shape)}")
-    return Value(text=shortened(repr(value), LONGEST))
-
-
-def _below(place: str, key: object) -> str:
-    return f"{place}/{key}" if place else str(key)
+    return Value(text=shortened(repr(value), LONGEST), hex=value.hex() if isinstance(value, float) else None)
 
 
 def _is_array(value: Any) -> bool:

@@ -1,19 +1,11 @@
-"""What a time budget allows: the most that a planned run can gain when parts of it take no time any more.
+"""Upper bound of a plan's gain: how much sooner a planned run ends when parts of it take no time (Amdahl 1967).
 
     gain = total / (total without those parts)          total = steps × step + evaluations × evaluation + turns × turn
 
-This is Amdahl's law (1967) with the whole of a part taken away. It is an upper bound and is always called one: nothing
-makes a part vanish, and what is taken away in one place often comes back in another, as a loader that was hidden behind
-a slow model is waited for once the model is fast. For that reason a bound holds for the plan that was measured alone,
-and a plan with one choice more has a budget of its own.
-
-What keeps the bound from being too tight:
-
-* The step is the shorter of two: the budget's own sum, and one that nobody looked into, where that was measured too. On
-  an accelerator to look means to wait at every boundary, so the parts overlap less and their sum is longer.
-* All epochs count as turns, the first included, and what is paid once is left out of the total.
-
-What no bound here knows: which parts something can make shorter. That is for whoever knows the techniques to say.
+The bound holds for the plan that was measured: time removed in one place often returns in another, as a loader that
+was hidden behind a slow model is waited for once the model is fast. It is never too tight. The step is the shorter of
+the profiled and the unprofiled one, since profiling an accelerator waits at every boundary. All epochs count as turns,
+and what is paid once is excluded. Which parts a technique can shorten is for the technique to say.
 """
 
 from __future__ import annotations
@@ -28,7 +20,7 @@ from hasten.facts.trials import Budget
 
 
 class Part(StrEnum):
-    """What the seconds of a planned run go to: the fields of a Budget, and the turns between epochs."""
+    """Parts of a planned run: the fields of a Budget, and the turns between epochs."""
 
     DATA_WAIT = "data_wait"
     TRANSFER = "transfer"
@@ -58,9 +50,9 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """How often what a budget knows the seconds of happens until the planned run is over.
+    """How often each part of a budget happens in the planned run.
 
-    step_seconds: of a step that nobody looked into; None where only the budget was measured.
+    step_seconds: of a step without profiling; None where only the budget was measured.
     """
 
     steps: int
@@ -71,23 +63,22 @@ class PlannedRun:
 
 
 def most_gain(budget: Budget, run: PlannedRun, parts: Parts) -> float:
-    """How many times sooner the planned run would end if these parts took no time: 1 or more, infinite where nothing is
-    left. Raises InvalidMeasurement for seconds that are negative, NaN or infinite, and for a run that takes no time."""
+    """How many times faster the planned run would be if these parts took no time: 1 or more, or infinite.
+
+    Raises InvalidMeasurement for seconds that are negative, NaN or infinite, and for a run that takes no time."""
     _check(budget, run)
     total, rest = _seconds(budget, run, frozenset()), _seconds(budget, run, parts)
     return total / rest if rest > 0 else math.inf
 
 
 def share(budget: Budget, run: PlannedRun, parts: Parts) -> float:
-    """Of the planned run, what these parts take at most: 0 to 1. Raises what most_gain raises."""
+    """The share of the planned run that these parts take at most. Raises what most_gain raises."""
     return 1 - 1 / most_gain(budget, run, parts)
 
 
 def reason(budget: Budget, run: PlannedRun, parts: Parts) -> str:
-    """Why something that can make these parts shorter, and no others, is not tried; for a bound too small to be seen.
-
-    Numbers are rounded up, as those of an upper bound must be. Raises what most_gain raises.
-    """
+    """Why a technique that shortens only these parts is not tried. Numbers are rounded up, as those of an upper bound
+    must be. Raises what most_gain raises."""
     named = [_WORDS[part] for part in Part if part in parts and _happens(part, run)]
     if not named:
         return "nothing to gain in time: it makes no part of the planned run shorter"
@@ -102,8 +93,8 @@ def reason(budget: Budget, run: PlannedRun, parts: Parts) -> str:
 def _seconds(budget: Budget, run: PlannedRun, without: Parts) -> float:
     """Of the planned run, when the parts `without` take no time."""
     step = budget.step if run.step_seconds is None else min(budget.step, run.step_seconds)
-    taken_away = math.fsum(getattr(budget, part) for part in STEP & without)
-    left_of_step = 0.0 if without >= STEP else max(0.0, step - taken_away)
+    removed = math.fsum(getattr(budget, part) for part in STEP & without)
+    left_of_step = 0.0 if without >= STEP else max(0.0, step - removed)
     evaluation = 0.0 if Part.EVALUATION in without else budget.evaluation
     turn = 0.0 if Part.TURN in without else run.turn_seconds
     return run.steps * left_of_step + run.evaluations * evaluation + run.turns * turn
@@ -137,5 +128,5 @@ def _percent(share: float) -> str:
 
 
 def _rounded_up(value: float) -> str:
-    # Rounded once before, as 0.4 of a budget arrives as 0.40000001.
+    # Rounded once before: 0.4 of a budget arrives as 0.40000001.
     return f"{math.ceil(round(value * 10, 6)) / 10:.1f}"

@@ -1,13 +1,11 @@
-"""Where a thread is, asked many times a second: what it is found at often is where its seconds go.
+"""Samples of a thread's stack: the share of samples at a place is its share of the time.
 
-A sample falls on a place with the probability of the time spent there, so of n samples the share k / n of a place has a
-binomial spread. The interval is Wilson's (Probable inference, the law of succession, and statistical inference, 1927),
-which holds for few samples and for none.
+Of n samples the share k / n of a place has a binomial spread; the interval is Wilson's (1927, Probable inference, the
+law of succession, and statistical inference), which holds for few samples.
 
-The sampled thread is not stopped and not traced: it waits for the interpreter's lock while a sample is taken, some ten
-microseconds. Who asks for that lock gets it after the switch interval, or sooner where the other gives it up by itself,
-as it does in a long kernel. With Python's usual five milliseconds, samples that fell on Python would slip into the
-kernel behind it, so the interval is short while samples are taken.
+The sampled thread is not traced: it waits for the interpreter's lock for some ten microseconds a sample. The sampling
+thread gets the lock after the switch interval, or earlier when a long kernel releases it. With Python's usual five
+milliseconds, samples of Python code would slip into the kernel behind it, so the interval is short meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _Z = 1.96  # of a 95 % interval
 
 
 class Stacks:
-    """Samples of one thread. place: what its frames, the innermost first, say of where it is."""
+    """Samples of one thread. place: maps its frames, the innermost first, to a place."""
 
     def __init__(self, thread: int, place: Callable[[Sequence[FrameType]], Hashable]) -> None:
         self.counts = Counter[Hashable]()
@@ -43,7 +41,7 @@ class Stacks:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """May be entered again: samples add up."""
+        """Repeated uses add their samples."""
         self._over.clear()
         usual = sys.getswitchinterval()
         sys.setswitchinterval(min(usual, _SWITCH_SECONDS))
@@ -66,9 +64,8 @@ class Stacks:
 def stack_of(thread: int) -> list[FrameType]:
     """Its frames, the innermost first, all of one instant; none of a thread that has ended.
 
-    The thread must not move on meanwhile: CPython 3.11 then follows a frame that has ended into what lies in its memory
-    by now, and writes there. So nothing here is Python between two frames, and nothing is collected, as a finalizer
-    may be Python, or give the interpreter's lock away.
+    CPython 3.11 crashes on f_back of a frame that has ended. So the thread must not run meanwhile: no Python code runs
+    between two frames, and the collector, whose finalizers may release the interpreter's lock, is off.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -80,7 +77,7 @@ def stack_of(thread: int) -> list[FrameType]:
 
 
 def callers(frame: FrameType) -> Iterator[FrameType]:
-    """A frame of the thread that asks, and those that it was called from."""
+    """A frame of the calling thread, and its callers."""
     return _outwards((frame,))
 
 

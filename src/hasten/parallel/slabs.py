@@ -1,8 +1,8 @@
-"""What a rank holds of a tensor in parts, as slabs of the whole: where each begins, and its memory.
+"""What a rank saves of a tensor in parts: slabs of the whole, each with its offsets and its memory.
 
-However a tensor is held, by fully_shard, in shares of a layer, both in one, or by one stage of a pipeline: on each rank
-it is no, one or a few slabs, and those of all ranks fill it. Where several ranks hold the same, the first of them has
-it to give. Nothing is sent here.
+However a tensor is held, by fully_shard, in shares of a layer, both, or by one pipeline stage: each rank has some
+slabs, and those of all ranks fill the whole. Where several ranks hold the same slab, the first of them saves it.
+Nothing is communicated here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Offsets = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """shape: of the whole. slabs: with where they begin in it; none of them is empty."""
+    """shape: of the whole tensor. slabs: with their offsets in it; none of them is empty."""
 
     shape: Offsets
     dtype: torch.dtype
@@ -31,13 +31,13 @@ class Held:
 
 
 def held(tensor: DTensor | Share | Owned, grid: Grid) -> Held:
-    """What this rank has to give of it, so that all ranks of the grid give each element once."""
+    """What this rank saves of it, so that the ranks of the grid save each element once."""
     gives = tensor.is_here if isinstance(tensor, Owned) else grid.stages.leads
     return _given(tensor.shape, tensor.dtype, _of_a_stage(tensor, grid) if gives else ())
 
 
 def _of_a_stage(tensor: Tensor | Share | Owned, grid: Grid) -> Iterable[tuple[Offsets, Tensor]]:
-    """Of what the ranks of one stage have, who has it to give."""
+    """What this rank saves of a tensor of its stage."""
     own = tensor.tensor if isinstance(tensor, Owned) else tensor
     if isinstance(own, Share):
         held, split, ranks = own
@@ -51,7 +51,7 @@ def _of_a_stage(tensor: Tensor | Share | Owned, grid: Grid) -> Iterable[tuple[Of
 
 
 def chunk(size: int, rank: int, ranks: int) -> tuple[int, int]:
-    """Where the part of a rank begins and how long it is, as torch.chunk cuts: the last may be short, or empty."""
+    """Offset and length of a rank's part, divided as by torch.chunk: the last may be short, or empty."""
     step = -(-size // ranks)
     start = min(rank * step, size)
     return start, min(step, size - start)
@@ -60,7 +60,7 @@ def chunk(size: int, rank: int, ranks: int) -> tuple[int, int]:
 def in_whole(
     local: Tensor, offsets: Offsets, split: Split, rank: int, ranks: int, size: int
 ) -> Iterator[tuple[Offsets, Tensor]]:
-    """The slabs of the whole that a part of a rank's share is.
+    """The slabs of the whole tensor that a part of a rank's share consists of.
 
     local: begins at these offsets in the share. size: of the share, along the dimension that is divided.
     """
@@ -74,7 +74,7 @@ def in_whole(
 
 
 def part_read(read: Callable[[Offsets, Offsets], Tensor], like: DTensor) -> DTensor:
-    """This rank's part of a tensor, as it holds one of `like`. read: (offsets, shape) -> a part of the whole."""
+    """This rank's part of a tensor, divided as `like` is. read: (offsets, shape) -> a part of the whole."""
     offsets, local, _ = _local(like)
     own = read(offsets, (*local.shape,)).to(like.device, like.dtype)
     return DTensor.from_local(
@@ -83,7 +83,7 @@ def part_read(read: Callable[[Offsets, Offsets], Tensor], like: DTensor) -> DTen
 
 
 def _local(tensor: Tensor) -> tuple[Offsets, Tensor, bool]:
-    """Where this rank's part begins, the part, and whether no rank before it in the mesh has the same."""
+    """The part's offsets, the part, and whether this rank is the first in the mesh that holds it."""
     offsets, first = [0] * tensor.dim(), True
     if not isinstance(tensor, DTensor):
         return (*offsets,), tensor.detach(), True

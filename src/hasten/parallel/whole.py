@@ -1,4 +1,4 @@
-"""Tensors that ranks hold in parts, as whole ones, and back: weights are kept as a process that is alone would."""
+"""Gather tensors that ranks hold in parts, and divide whole ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from hasten.parallel.sharding import Owned, Share
 
 
 def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
-    """The state, a tree of mappings and sequences, with every tensor in parts gathered on the host of the leader, one
-    after the other; None in their place on other ranks, unless on_all. All ranks call it alike. One tensor that is met
-    twice stays one."""
+    """The state, a tree of mappings and sequences, with every tensor gathered on the host of the first rank, one after
+    the other; None in their place on other ranks, unless on_all. All ranks call it. Tied tensors stay tied."""
     met = dict[tuple[Any, ...], tuple[DTensor, Tensor | None]]()
 
     def gathered(tensor: DTensor | Share | Owned) -> Tensor | None:
@@ -24,7 +23,7 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
             found = _together(tensor)
             return found.cpu() if ranks.leads or on_all else None
         local = tensor.to_local()
-        # Not by its address: a rank may have nothing of a small one, and all have to gather equally often.
+        # By the storage, because a rank may have an empty part, and all ranks must gather equally often.
         key = local.untyped_storage()._cdata, local.storage_offset(), tensor.shape, tensor.dtype
         if key not in met:
             found = cast("DTensor", tensor.detach()).full_tensor()
@@ -35,7 +34,7 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
 
 
 def _together(tensor: Tensor | Share | Owned) -> Tensor:
-    """The whole, on the device. Who owns it puts it together; who does not is given it."""
+    """The whole tensor on the device: gathered by its owner, and sent to the others."""
     if isinstance(tensor, Owned):
         inner = tensor.tensor.tensor if isinstance(tensor.tensor, Share) else tensor.tensor
         return tensor.gathered(_together(tensor.tensor) if tensor.is_here else local_of(inner.detach()))
@@ -46,7 +45,7 @@ def _together(tensor: Tensor | Share | Owned) -> Tensor:
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of a whole tensor, as it holds one of `like`; the tensor itself where that is whole too."""
+    """This rank's part of a whole tensor, divided as `like` is; the tensor itself where `like` is whole."""
     if not isinstance(like, DTensor):
         return whole
     found = whole.detach().to(like.device, like.dtype)
@@ -54,7 +53,7 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
 
 
 def with_each_part(state: Any, change: Callable[[DTensor | Share | Owned], Any]) -> Any:
-    """The state, a tree of mappings and sequences, with something else in the place of each tensor in parts."""
+    """The state, a tree of mappings and sequences, with each tensor in parts replaced by what `change` returns."""
     if isinstance(state, DTensor | Share | Owned):
         return change(state)
     if isinstance(state, Mapping):

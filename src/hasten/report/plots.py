@@ -1,14 +1,13 @@
 """Pictures of a run's learning rate, from plain lists of numbers.
 
-A figure is drawn without a window, a global state or a date, so the same numbers give the same bytes. matplotlib takes
-half a second to load, so it is loaded by the first picture."""
+A figure is drawn without a window, global state or date, so the same numbers give the same bytes. matplotlib takes half
+a second to load, so only drawing loads it."""
 
 # matplotlib annotates its functions but for their keyword arguments.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 from collections.abc import Sequence
@@ -31,8 +30,8 @@ def draw_schedule(
 ) -> Figure:
     """Learning rate, and below it momentum or the first beta, against optimizer steps.
 
-    steps, rates, momenta: of one length; a None among the momenta is a gap, and nothing but None leaves the lower
-        picture out. note: what the picture cannot show, said under the title.
+    steps, rates, momenta: of one length; a None among the momenta is a gap; without a momentum there is one picture.
+    note: shown under the title.
     """
     _check_lengths(steps=steps, rates=rates, momenta=momenta)
     cycles = any(momentum is not None for momentum in momenta)
@@ -68,19 +67,6 @@ def draw_range_test(
         axes.axvline(suggested, color=_MARK, linestyle="--", label=f"suggested: {suggested:.3g}")
         axes.legend(frameon=False)
     return figure
-
-
-def as_svg(figure: Figure) -> str:
-    """An <svg> element for an HTML page. Text stays text, so it can be searched and read aloud."""
-    from matplotlib import rc_context
-
-    written = io.StringIO()
-    # The identifiers inside are made from this salt: pictures on one page must not share theirs.
-    salt = hashlib.sha256(as_png(figure)).hexdigest()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    text = written.getvalue()
-    return text[text.index("<svg") :]
 
 
 def as_png(figure: Figure) -> bytes:

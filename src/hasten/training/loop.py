@@ -246,7 +246,7 @@ class _Loop:
     def _tell_of_first_step(self) -> None:
         if self._first_step_told:
             return
-        self._first_step_told, names = True, self._run.unreached
+        self._first_step_told, names = True, self._run.built.step.unreached or ()
         if self._run.built.step.window.loss_is_summed:
             self._tell([SUMMED])
         if names:
@@ -275,7 +275,7 @@ class _Loop:
         """Send out the lines that wait and tell what was replaced, for which ranks meet; look at every loss."""
         self._tell_of_first_step()
         self._run.built.step.skips.settle()
-        skips = self._run.skipped_updates
+        skips = self._run.built.step.skips.skipped
         explained, self._skips_told = skips > self._skips_told, skips
         sent = self._send_lines()
         self._tell_replaced()
@@ -372,7 +372,7 @@ class _Loop:
             epochs=run.built.batches.position.whole_epochs,
             seconds=seconds,
             kept_step=run.built.result.step,
-            skipped_updates=run.skipped_updates,
+            skipped_updates=run.built.step.skips.skipped,
         )
 
 

@@ -10,7 +10,7 @@ Batches are microbatches, already on the device; the run knows which of them clo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any, Self
 
 from torch import Tensor
@@ -60,12 +60,11 @@ class Run:
         self.built.batches.position.skip_to_next_epoch()
 
     def step(self, batch: Any) -> Tensor:
-        """Forward and backward of the batch handed out last, and the update when it closes a step; the mean loss,
-        detached, on the device: reading it makes the host wait. In a pipeline it is the window's loss, and NaN before
-        its last microbatch.
+        """Forward and backward of the batch handed out last, and the update when it closes a step.
 
-        Raises NonFinite for a step that is refused. The run is then as the step before left it; buffers and declared
-        state are restored only once keep_window_starts() was called."""
+        Returns the mean loss, detached, on the device; in a pipeline the window's, and NaN before its last microbatch.
+        Raises NonFinite for a step that is refused; the run is then as the step before left it, buffers and declared
+        state if keep_window_starts() was called."""
         return self.built.windows.take(batch)
 
     def evaluate(self) -> Evaluation:
@@ -120,15 +119,6 @@ class Run:
         return self.built.step.losses
 
     @property
-    def skipped_updates(self) -> int:
-        return self.built.step.skips.skipped
-
-    @property
-    def unreached(self) -> Sequence[str]:
-        """Parameters, by name, that no gradient reached in the first step; none before it."""
-        return self.built.step.unreached or ()
-
-    @property
     def gradient_norm(self) -> float | None:
         """Of the last step, before clipping; None where none was measured. Waits for the device."""
         norm = self.built.step.gradient_norm
@@ -137,8 +127,8 @@ class Run:
     # ── results and state ───────────────────────────────────────────────────────────────────────────────────────────
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights that the run results in, on the host, in the form of the job's own model: those that reached the
-        target, the best by the job's stopping rule, else those that evaluate() would evaluate now."""
+        """The run's result, on the host, for the job's own model: the weights that reached the target, the best by the
+        job's stopping rule, else those that evaluate() would evaluate now."""
         self.built.step.skips.settle()
         return self.built.result.get(self.steps)
 

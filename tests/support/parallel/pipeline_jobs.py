@@ -68,7 +68,7 @@ def trained(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", 
             "norms": norms,
             "results": results,
             "held": sum(each.numel() for each in run.model.parameters()),
-            "unreached": sorted(run.unreached),
+            "unreached": sorted(run.built.step.unreached or ()),
         }
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from unicodedata import category
 
-from hasten.report.page.markup import ATTRIBUTES, ELEMENTS
-
+TEXT_ELEMENTS = "main header section footer h1 h2 p div span strong code ul li dl dt dd figure figcaption"
+TABLE_ELEMENTS = "table caption thead tbody tr th td"
+SVG_ELEMENTS = "svg g title desc rect line path circle text"
+ELEMENTS = {*TEXT_ELEMENTS.split(), *TABLE_ELEMENTS.split(), *SVG_ELEMENTS.split()}
+SVG_ATTRIBUTES = "x y x1 x2 y1 y2 cx cy r dy d width height viewbox preserveaspectratio"
+ATTRIBUTES = {"class", "role", "scope", "aria-hidden", *SVG_ATTRIBUTES.split()}
 OF_THE_SHELL = {"html", "head", "meta", "title", "style", "body"}
 OWN_ATTRIBUTES = {"meta": {"charset", "http-equiv", "content", "name"}, "html": {"lang"}}
 PLACES = {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "dx", "dy", "d", "viewBox"}
@@ -33,7 +38,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
+        if tag != "meta":
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -68,26 +73,22 @@ def faults(source: str) -> list[str]:
     """What makes the page unsafe or broken; empty for one that is well."""
     page = Page(source)
     found = list(page.faults)
-    allowed = {name.lower() for name in ATTRIBUTES}
     for tag, attributes in page.tags:
-        names = OWN_ATTRIBUTES.get(tag, allowed)
+        names = OWN_ATTRIBUTES.get(tag, ATTRIBUTES)
         if tag not in ELEMENTS | OF_THE_SHELL:
             found.append(f"<{tag}> is no element of ours")
         found += [f"<{tag} {name}> is no attribute of ours" for name in attributes if name not in names]
         for name, value in attributes.items():
             if tag != "meta" and name in PLACES and not PLACE.fullmatch(value or ""):
                 found.append(f"<{tag} {name}={value!r}> is no place")
-            if name == "class" and not re.fullmatch(r"[a-z_ -]+", value or ""):
+            if name == "class" and not re.fullmatch(r"[a-z_ -]*", value or ""):
                 found.append(f"<{tag} class={value!r}>")
         if tag in ("circle", "rect", "line") and not _inside(attributes):
             found.append(f"<{tag} {attributes}> lies outside its picture")
     for once in OF_THE_SHELL - {"meta", "title"}:
         found += [f"<{once}> is there {n} times" for n in [sum(tag == once for tag, _ in page.tags)] if n != 1]
-    found += [
-        f"U+{ord(each):04X} in the page"
-        for each in set(source)
-        if each != "\n" and not each.isprintable() and each != "\xa0"
-    ]
+    obeyed = {each for each in source if each != "\n" and category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    found += [f"U+{ord(each):04X} in the page" for each in obeyed]
     return found
 
 

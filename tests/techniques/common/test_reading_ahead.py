@@ -80,7 +80,7 @@ def test_as_many_workers_as_shared_memory_holds_are_offered():
 
 def test_no_batch_is_read_to_see_whether_it_fits_into_ample_memory():
     setup = setup_with(Drawing(16), machine=laptop(shared_memory_bytes=64 * GIB))
-    setup.draw_sample = lambda: pytest.fail("a sample was read")
+    setup.draw_sample = lambda setup: pytest.fail("a sample was read")
     assert offered(loader_workers, setup)
 
 

@@ -98,15 +98,6 @@ def not_finite_with_seed_one_when_planned() -> hasten.Job:
     return job(loss=loss)
 
 
-def full_when_planned() -> hasten.Job:
-    def loss(model: nn.Module, batch: Any) -> hasten.Loss:
-        if is_planned(model, batch):
-            raise MemoryError("no room")
-        return summed(model, batch)
-
-    return job(loss=loss)
-
-
 def full_beside_another() -> hasten.Job:
     """Each run leaves its process's number in the journal; a planned one has no room while another of them lives."""
 

@@ -1,4 +1,4 @@
-"""Jobs whose course of training is planted: one weight that every step brings nearer to its place, by as much as the
+"""Jobs with a planted loss: one weight that every step brings nearer to its place, by as much as the
 learning rate says. With the rate r its distance shrinks by the factor 1 - r, and nothing in that is left to chance.
 
 The clock is that of the clocked jobs, with their noise: eight samples take a second.

@@ -50,6 +50,7 @@ def on_two_ranks(tmp_path, held: Callable[..., Any], of: dict[str, Any], ways: A
         yield mesh, memory_of(mesh, needs, size, 2), [rank[number] for rank in ranks]
 
 
+@pytest.mark.proof
 def test_two_ranks_hold_and_sum_what_was_predicted(tmp_path):
     of = {"width": 64, "layers": 2}
     for mesh, predicted, ranks in on_two_ranks(tmp_path, held_by_a_rank, of, WAYS[2:]):

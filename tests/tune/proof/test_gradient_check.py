@@ -19,11 +19,8 @@ from tune.jobs import gradient_jobs as jobs
 
 STEPS = 4
 PLANS = {
-    "digits": {
-        "conv_bn_bias": {"conv_bn_bias": True},
-        "all": {"fused_optimizer": "fused", "channels_last": True, "conv_bn_bias": True, "in_memory": "host"},
-    },
-    "text": {"microbatch": {"microbatch": 5}, "all": {"fused_optimizer": "fused", "microbatch": 5, "threads": 2}},
+    "digits": {"all": {"fused_optimizer": "fused", "channels_last": True, "conv_bn_bias": True, "in_memory": "host"}},
+    "text": {"all": {"fused_optimizer": "fused", "microbatch": 5}},
     "tokens": {"accumulation": {"accumulation": 2}, "foreach": {"fused_optimizer": "foreach"}},
 }
 HARMS = {

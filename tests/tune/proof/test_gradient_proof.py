@@ -67,6 +67,7 @@ def test_a_harm_that_only_the_plans_arm_has_is_caught_twice(tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step}.safetensors" for step in range(8)]
 
 
+@pytest.mark.proof
 def test_a_plan_that_is_right_on_other_batches_passes(tmp_path, monkeypatch):
     """As a job with kinks can be unlucky once."""
     prove = prover("tokens", tmp_path)

@@ -84,9 +84,9 @@ def test_where_the_plain_run_failed_nothing_is_said_of_the_plan(planned):
     assert "the baseline failed with seed 3" in proof.sentence
 
 
-@pytest.mark.parametrize("fate", [fate for fate in Outcome if fate is not Outcome.NON_FINITE])
-def test_a_plan_that_fails_for_another_reason_did_no_harm_to_a_loss_and_is_not_proven(fate):
-    lost = ArmFailed("planned", fate, "it is so")
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.NON_FINITE])
+def test_a_plan_that_fails_for_another_reason_did_no_harm_to_a_loss_and_is_not_proven(outcome):
+    lost = ArmFailed("planned", outcome, "it is so")
     proof = judged([*SAME, Pair(seed=3, plain=run(2.0), planned=lost)], Criterion(), 5)
     assert (proof.verdict, proof.judgement, proof.failure) == ("failed", None, lost)
 

@@ -91,6 +91,7 @@ def test_choices_that_are_harmful_only_together_are_not_both_kept(tmp_path, plan
     assert len(found.asked) == len(set(found.asked)) == 6
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_what_claims_bits_is_in_the_plan_whose_gradients_are_proven_and_what_claims_statistics_is_not(tmp_path, plant):
     plant("microbatch + flush_denormals, precision")
@@ -120,6 +121,7 @@ def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
     assert len(found.asked) == 3
 
 
+@pytest.mark.proof
 def test_what_passes_because_no_harm_was_seen_says_that_nothing_was_shown(plant):
     plant()
     found, curves = by_losses(*claiming(Preserves.STATISTICS, SPLIT))  # dropout draws for each half
@@ -157,15 +159,15 @@ def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(pl
 # ── all of them ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ledger(*tried: Tried) -> tuple[SearchLog, list[Record], list[str]]:
+def log_of(*tried: Tried) -> tuple[SearchLog, list[Record], list[str]]:
     kept, asked = list[Record](), list[str]()
     found = SearchLog(options=Options(), keep=kept.append, report=lambda doing: asked.append(doing.what))
     found.tried.extend(tried)
     return found, kept, asked
 
 
-def proven(base: Choices, book: SearchLog, function: str = "job") -> Choices:
-    return prove(arms(function), base, book, ShortRuns(first_seed=0, steps=STEPS, seconds_left=lambda: 1e6))
+def proven(base: Choices, log: SearchLog, function: str = "job") -> Choices:
+    return prove(arms(function), base, log, ShortRuns(first_seed=0, steps=STEPS, seconds_left=lambda: 1e6))
 
 
 def faster(choice: Choice, times: float, *on: Choice, verdict: str = "faster") -> Tried:
@@ -175,16 +177,16 @@ def faster(choice: Choice, times: float, *on: Choice, verdict: str = "faster") -
 
 @pytest.mark.trap(50)
 def test_where_losses_cannot_be_judged_either_nothing_is_taken_for_proven():
-    book, kept, _ = ledger()
-    assert proven((FLUSH, THREADS), book, "drawing_without_seeds") == ()
+    log, kept, _ = log_of()
+    assert proven((FLUSH, THREADS), log, "drawing_without_seeds") == ()
     reasons = {record.reason for record in kept if isinstance(record, Proven)}
     assert all("gave the same losses to the last bit" in reason for reason in reasons)
 
 
 def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_the_plan_says_so(plant):
     plant("threads")
-    book, kept, _ = ledger()
-    assert texts(proven((FLUSH, THREADS), book, "drawing")) == ["flush_denormals = True"]
+    log, kept, _ = log_of()
+    assert texts(proven((FLUSH, THREADS), log, "drawing")) == ["flush_denormals = True"]
     passed, failed = (record for record in kept if isinstance(record, Proven))
     assert (passed.passes, passed.by_losses, failed.passes, failed.by_losses) == (True, True, False, True)
     assert passed.gradient_error is None
@@ -192,7 +194,7 @@ def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_t
     assert records_of([line_of(passed) + "\n"]) == [passed]
     surveyed = next(record for record in sample_records() if isinstance(record, Surveyed))
     confirmed = Confirmed(choices=(FLUSH,), speedup=SPEEDUP, noise=SPEEDUP, plain=COSTS, planned=COSTS, earned=())
-    [planned] = plan_found(surveyed, confirmed, (), book.proofs).choices
+    [planned] = plan_found(surveyed, confirmed, (), log.proofs).choices
     assert planned.proof == Proof(losses=passed.reason)
 
 
@@ -200,8 +202,8 @@ def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_t
 def test_the_fastest_other_value_takes_the_place_of_one_that_fails_and_is_proven_too(plant):
     plant("microbatch of 4")
     two, one = choice("microbatch", 2), choice("microbatch", 1)
-    book, kept, asked = ledger(faster(SPLIT, 2.0), faster(one, 1.2), faster(two, 1.5), faster(FLUSH, 1.1))
-    assert texts(proven((SPLIT, FLUSH), book)) == ["flush_denormals = True", "microbatch = 2"]
+    log, kept, asked = log_of(faster(SPLIT, 2.0), faster(one, 1.2), faster(two, 1.5), faster(FLUSH, 1.1))
+    assert texts(proven((SPLIT, FLUSH), log)) == ["flush_denormals = True", "microbatch = 2"]
     told = {str(record.choice): record.passes for record in kept if isinstance(record, Proven)}
     assert told == {"microbatch = 4": False, "flush_denormals = True": True, "microbatch = 2": True}
     assert asked[-1] == "proving the gradients of flush_denormals = True, microbatch = 2"
@@ -210,17 +212,17 @@ def test_the_fastest_other_value_takes_the_place_of_one_that_fails_and_is_proven
 
 def test_a_runner_up_was_faster_beside_the_same_plan_and_has_failed_no_proof():
     two, one, other = (choice("microbatch", value) for value in (2, 1, 3))
-    book, _, _ = ledger(
+    log, _, _ = log_of(
         faster(SPLIT, 2.0, FLUSH),
         faster(two, 1.5),  # beside another plan
         faster(one, 1.2, FLUSH),
         faster(other, 1.0, FLUSH, verdict="no difference"),
         faster(THREADS, 1.9, FLUSH),
     )
-    book.add(Proven(choice=SPLIT, passes=False, reason="so it is"))
-    assert rivals(SPLIT, book) == [one]
-    book.add(Proven(choice=one, passes=False, reason="so it is"))
-    assert rivals(SPLIT, book) == []
+    log.add(Proven(choice=SPLIT, passes=False, reason="so it is"))
+    assert rivals(SPLIT, log) == [one]
+    log.add(Proven(choice=one, passes=False, reason="so it is"))
+    assert rivals(SPLIT, log) == []
 
 
 @pytest.mark.proof

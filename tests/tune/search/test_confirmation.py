@@ -53,7 +53,7 @@ def arms_of_room(room: int) -> Arms:
     ("doubtful", "kept"),
     [
         (("microbatch", "threads"), ("microbatch",)),  # one is surely worth it, the other does nothing
-        pytest.param(  # both do nothing: they go in the one heat
+        pytest.param(  # both do nothing: they go in one comparison
             ("threads", "flush_denormals"), ("microbatch",), marks=pytest.mark.proof
         ),
     ],
@@ -63,10 +63,10 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
 ):
     flush = Choice(technique="flush_denormals", value=True)
     choices = [each for each in (HALF, THREADS, flush) if each.technique in {*doubtful, *kept}]
-    heats, told, length = list[int](), list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
+    pairs_done, told, length = list[int](), list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
 
     def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
-        heats.append(done)
+        pairs_done.append(done)
 
     arms = arms_of_room(10)
     final = confirm(
@@ -81,12 +81,12 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
     )
     assert tuple(each.technique for each in final.confirmed.choices) == kept
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
-    assert heats == list(range(1, 13))
+    assert pairs_done == list(range(1, 13))
     assert told[-1] == final.confirmed
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("doubtful", [True, pytest.param(False, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("doubtful", [True, False])
 def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     choices = (HALF, Choice(technique="precision", value="bf16"))
@@ -104,15 +104,13 @@ HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threa
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize(
-    "room", [pytest.param(1, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof), 10]
-)
+@pytest.mark.parametrize("room", [1, 3, 10])
 def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room: int):
     told: list[Confirmed] = []
     length = RunLength(steps=100, epochs=1, evaluations=0)
-    pace = ComparisonSettings(steps=2, checks=())
+    settings = ComparisonSettings(steps=2, checks=())
     arms = arms_of_room(room)
-    final = confirm(arms, (HALF, THREADS), pace, length, lambda *_: None, told.append, room=room)
+    final = confirm(arms, (HALF, THREADS), settings, length, lambda *_: None, told.append, room=room)
     assert final.confirmed.choices == (HALF,)
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert [each.choice for each in final.confirmed.earned] == [HALF]
@@ -134,19 +132,19 @@ def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_tha
 def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_plan_without_it_was_measured():
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     flush = Choice(technique="flush_denormals", value=True)
-    heats = list[int]()
+    pairs_done = list[int]()
     arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job")
     final = confirm(
         arms,
         (HALF, THREADS, flush),
         ComparisonSettings(steps=2, checks=()),
         length,
-        lambda done, *_: heats.append(done),
+        lambda done, *_: pairs_done.append(done),
         told.append,
         room=10,
         again=lambda left: None,
     )
-    assert heats == list(range(1, 13))
+    assert pairs_done == list(range(1, 13))
     assert len(final.confirmed.choices) == 2
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert [each.choice for each in final.confirmed.earned if each.kept] == [*final.confirmed.choices]

@@ -1,4 +1,4 @@
-"""What the trials of a wave are told as, and what of them another search asks again."""
+"""What the trials of a round are told as, and what of them another search asks again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile() -> PlanProfile:
 
 
 def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = (), first: bool = True) -> list[Record]:
-    """The records of one heat, of which the first round takes all the time that the search has.
+    """The records of one comparison, of which the first pass takes all the time that the search has.
 
     first: whether it is the search's first one.
     """
@@ -59,7 +59,7 @@ def test_what_had_to_leave_for_want_of_time_says_so_and_what_was_known_does_not(
     assert told.speedup.pairs < 12
 
 
-def test_the_most_promising_choice_of_the_first_heat_is_asked_to_its_end_whatever_the_time(
+def test_the_most_promising_choice_of_the_first_comparison_is_asked_to_its_end_whatever_the_time(
     profile: PlanProfile, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
@@ -70,7 +70,7 @@ def test_the_most_promising_choice_of_the_first_heat_is_asked_to_its_end_whateve
     assert told[str(ALLOCATOR)].cut_short
 
 
-def test_what_the_plain_job_takes_is_kept_with_the_spread_of_all_its_heats(profile: PlanProfile):
+def test_what_the_plain_job_takes_is_kept_with_the_spread_of_all_its_comparisons(profile: PlanProfile):
     before = Costs(one_off=0, step=1, turn=0, evaluation=0, total=1, peak_bytes=0, between=Between(low=0, high=9e9))
     [now] = [each.costs for each in tried(replace(profile, costs=before), FLUSH) if isinstance(each, Plain)]
     assert now.between == before.between

@@ -21,31 +21,31 @@ def tried(choice: Choice, verdict: str = "faster", on: tuple[Choice, ...] = ()) 
     return Tried(choice=choice, on=on, verdict=verdict, reason="so it was")
 
 
-def ledger(*known: Record) -> tuple[SearchLog, Sequence[Record]]:
+def log_of(*known: Record) -> tuple[SearchLog, Sequence[Record]]:
     kept: list[Record] = []
     return SearchLog(options=Options(), keep=kept.append, report=lambda doing: None, known=known), kept
 
 
 def test_a_trial_is_remembered_on_top_of_the_same_choices_and_no_others():
-    found, _ = ledger(tried(BF16, on=(PREFETCH,)))
+    found, _ = log_of(tried(BF16, on=(PREFETCH,)))
     assert found.remembered(BF16, (PREFETCH,)) is not None
     assert found.remembered(BF16, ()) is None
 
 
 def test_what_was_skipped_or_failed_is_tried_again():
-    assert ledger(tried(BF16, "skipped"), tried(BF16, "failed"))[0].remembered(BF16, ()) is None
-    assert ledger(tried(BF16, "slower"))[0].remembered(BF16, ()) is not None
+    assert log_of(tried(BF16, "skipped"), tried(BF16, "failed"))[0].remembered(BF16, ()) is None
+    assert log_of(tried(BF16, "slower"))[0].remembered(BF16, ()) is not None
 
 
 def test_what_had_to_leave_before_its_answer_was_known_is_tried_again():
-    assert ledger(replace(tried(BF16, "no difference"), cut_short=True))[0].remembered(BF16, ()) is None
+    assert log_of(replace(tried(BF16, "no difference"), cut_short=True))[0].remembered(BF16, ()) is None
 
 
 def test_that_an_arm_failed_is_remembered_as_no_proof():
-    first, kept = ledger()
+    first, kept = log_of()
     first.add_failure([PREFETCH], ArmFailed("plain", Outcome.OUT_OF_MEMORY, "as planted"), "the job itself")
     assert not first.is_sound(PREFETCH)
-    again, _ = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=True, reason="the same"), *kept)
+    again, _ = log_of(tried(PREFETCH), Proven(choice=PREFETCH, passes=True, reason="the same"), *kept)
     remembered = again.remembered(PREFETCH, ())
     assert remembered is not None
     again.add_remembered(remembered)
@@ -53,8 +53,8 @@ def test_that_an_arm_failed_is_remembered_as_no_proof():
 
 
 def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():
-    assert ledger(tried(PREFETCH))[0].remembered(PREFETCH, ()) is None
-    found, kept = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=False, reason="step 3 differs"))
+    assert log_of(tried(PREFETCH))[0].remembered(PREFETCH, ()) is None
+    found, kept = log_of(tried(PREFETCH), Proven(choice=PREFETCH, passes=False, reason="step 3 differs"))
     remembered = found.remembered(PREFETCH, ())
     assert remembered is not None
     found.add_remembered(remembered)
@@ -63,7 +63,7 @@ def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_hav
 
 
 def test_what_comes_on_top_takes_none_of_the_searchs_time():
-    found, _ = ledger()
+    found, _ = log_of()
     with suppress(ZeroDivisionError), found.on_top():
         found.began -= 50  # as if it had taken so long
         raise ZeroDivisionError
@@ -72,7 +72,7 @@ def test_what_comes_on_top_takes_none_of_the_searchs_time():
 
 
 def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():
-    found, _ = ledger()
+    found, _ = log_of()
     found.skip([Skipped(choice=BF16, reason="at most 0.4 % to gain")], ())
     assert found.last_trial(BF16) is None
     found.add(tried(BF16, "no difference"))
@@ -80,7 +80,7 @@ def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():
 
 
 def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_tried():
-    found, _ = ledger()
+    found, _ = log_of()
     late = Skipped(choice=BF16, reason=OUT_OF_TIME)
     found.skip(
         [late, Skipped(choice=PREFETCH, reason=OUT_OF_TIME), Skipped(choice=CLIPPING, reason="it gains nothing")], ()

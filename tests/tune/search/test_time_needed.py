@@ -40,22 +40,22 @@ def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(
     plain: PlanProfile, seconds: float, faster: float, many: int
 ):
     profile, choices = replace(plain, step_seconds=plain.step_seconds / faster), [BF16, CHANNELS, MORE][: max(many, 1)]
-    pace = confirmation_settings(plain, profile, choices, [], 0.0, seconds)
+    settings = confirmation_settings(plain, profile, choices, [], 0.0, seconds)
     least = confirmation_seconds(plain, profile, choices, [])
-    taken = confirmation_seconds(plain, profile, choices, [], steps=pace.steps, starts=pace.starts)
+    taken = confirmation_seconds(plain, profile, choices, [], steps=settings.steps, starts=settings.starts)
     assert taken <= max(seconds, least)
 
 
 def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_and_what_is_left_to_longer_windows(
     plain: PlanProfile,
 ):
-    paces = [confirmation_settings(plain, plain, [BF16], [], 0.0, float(seconds)) for seconds in range(200)]
-    starts = [pace.starts for pace in paces]
+    all_settings = [confirmation_settings(plain, plain, [BF16], [], 0.0, float(seconds)) for seconds in range(200)]
+    starts = [settings.starts for settings in all_settings]
     assert starts == sorted(starts)
     assert {*starts} == {*range(1, MOST_STARTS + 1)}
-    assert all(pace.steps >= SETTLED_STEPS for pace in paces if pace.starts > 1)
-    assert paces[0].steps == 4
-    assert paces[-1].steps == LONG_WINDOW_SECONDS / plain.step_seconds
+    assert all(settings.steps >= SETTLED_STEPS for settings in all_settings if settings.starts > 1)
+    assert all_settings[0].steps == 4
+    assert all_settings[-1].steps == LONG_WINDOW_SECONDS / plain.step_seconds
 
 
 def test_compiling_is_paid_by_every_process_that_has_the_plan(plain: PlanProfile):

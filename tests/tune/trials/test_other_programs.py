@@ -94,7 +94,7 @@ def test_who_asks_for_it_measures_on_a_busy_machine_and_is_told_how_busy_it_was(
     assert others.lost_seconds == 0
 
 
-def test_a_disturbed_round_of_a_heat_leaves_no_window_behind():
+def test_a_disturbed_repeat_leaves_no_window_behind():
     starts, kept, dropped = [QUIET] * 2, [QUIET, QUIET], [QUIET, BUSY]  # a load for each of the two arms
     rounds = [*kept, *dropped, QUIET, *kept, *dropped, QUIET, *kept]  # one more for the wait behind what was dropped
     machine = Machine([*starts, *rounds])

@@ -84,7 +84,7 @@ def exit_code(proof: LossProof) -> int:
 def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """The proof, and a line about the report of the plan."""
     from hasten.cli.prove.loss_evidence import add_losses, trials_of
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -96,7 +96,7 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     title, limits = f"training {options['pairs']} pairs", Limits(build_seconds=LONGEST_SECONDS)
     try:
         arms = Arms(job, limits)
-        with closing(Waiting(title)) as waiting:
+        with closing(ProgressBar(title)) as waiting:
             trials = trials_of(arms, plan, planned)
             proof = prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:

@@ -91,14 +91,14 @@ class ProofProgress:
         self._what, self._waiting = "", None
 
     def trains(self, what: str, step: int, steps: int) -> None:
-        from hasten.report.terminal.progress_bar import Waiting
+        from hasten.report.terminal.progress_bar import ProgressBar
         from hasten.tune.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED:
             return
         if what != self._what or self._waiting is None:
             self.close()
-            self._what, self._waiting = what, Waiting(what)
+            self._what, self._waiting = what, ProgressBar(what)
         self._waiting(step, steps)
 
     def killed(self, number: int, wanted: int, kill: Kill) -> None:

@@ -145,12 +145,13 @@ def _image_apart(image: Any, place: str, numbers: list[int], parts: list[bytes])
 class _Leaf:
     """How one leaf of a form is read.
 
-    numbers: how many of a sample's numbers are for it. taken: bytes of its values, from these numbers.
+    numbers: how many of a sample's numbers are for it. taken: bytes of its values, from these numbers; a number where
+        they are always as many.
     view: (numbers, values, start) -> the leaf, where it lies in `values` (uint8). copy: of it, with its own memory.
     """
 
     numbers: int
-    taken: Callable[[list[int]], int]
+    taken: int | Callable[[list[int]], int]
     view: Callable[[list[int], np.ndarray, int], Any]
     copy: Callable[[Any], Any]
 
@@ -162,20 +163,17 @@ class Unpacker:
     """
 
     def __init__(self, form: Form) -> None:
-        self._leaves, self.numbers = list[tuple[_Leaf, int, int]](), 0
-        for leaf in map(_leaf, _leaves_of(form)):
-            self._leaves.append((leaf, self.numbers, self.numbers + leaf.numbers))
+        self._leaves = [*map(_leaf, _leaves_of(form))]
+        self.numbers, ends = 0, list[tuple[Any, Any, int, int]]()
+        for leaf in self._leaves:
+            ends.append((leaf.view, leaf.taken, self.numbers, self.numbers + leaf.numbers))
             self.numbers += leaf.numbers
-        self._assembled = _assembler(form)
+        self._ends, self._assembled = ends, _assembler(form)
 
     def sample(self, numbers: list[int], values: np.ndarray) -> Any:
         """A sample with memory of its own: it can be changed in place."""
-        made, start = list[Any](), 0
-        for leaf, first, stop in self._leaves:
-            own = numbers[first:stop]
-            made.append(leaf.copy(leaf.view(own, values, start)))
-            start += leaf.taken(own)
-        return self._assembled(iter(made))
+        views = self._views(numbers, values)
+        return self._assembled(iter([leaf.copy(view) for leaf, view in zip(self._leaves, views, strict=True)]))
 
     def view(self, numbers: list[int], values: np.ndarray) -> Any:
         """The same without copying: tensors, arrays and images as read-only arrays of `values`.
@@ -183,12 +181,19 @@ class Unpacker:
         An image has the shape (height, width) or (height, width, bands); a tensor of a dtype that NumPy lacks
         (bfloat16) is an array of whole numbers with the same bits.
         """
-        made, start = list[Any](), 0
-        for leaf, first, stop in self._leaves:
-            own = numbers[first:stop]
-            made.append(leaf.view(own, values, start))
-            start += leaf.taken(own)
-        return self._assembled(iter(made))
+        return self._assembled(iter(self._views(numbers, values)))
+
+    def _views(self, numbers: list[int], values: np.ndarray) -> list[Any]:
+        found, start = list[Any](), 0
+        for view, taken, first, stop in self._ends:
+            if type(taken) is int:
+                found.append(view(numbers, values, start))
+                start += taken
+            else:
+                own = numbers[first:stop]
+                found.append(view(own, values, start))
+                start += taken(own)
+        return found
 
 
 def padded(size: int) -> int:
@@ -231,7 +236,7 @@ def _leaf(form: Form) -> _Leaf:
     if kind == "scalar":
         return _array(form[1], 0, lambda array: array[()])
     if kind == "none":
-        return _Leaf(0, lambda own: 0, lambda own, values, start: None, _same)
+        return _Leaf(0, 0, lambda own, values, start: None, _same)
     if kind in _PLAIN:
         return _number(kind)
     if kind in ("str", "bytes"):
@@ -246,9 +251,13 @@ def _array(name: str, dims: int, copy: Callable[[np.ndarray], Any], bands: tuple
     unit = dtype.itemsize * prod(bands)
 
     def view(own: list[int], values: np.ndarray, start: int) -> np.ndarray:
-        return np.ndarray((*own, *bands), dtype, values, start)
+        return np.ndarray([*own, *bands] if bands else own, dtype, values, start)
 
-    return _Leaf(dims, lambda own: padded(prod(own) * unit), view, copy)
+    def taken(own: list[int]) -> int:
+        size = prod(own) * unit
+        return size + -size % ALIGNMENT  # as `padded`, without a call for each array of each sample
+
+    return _Leaf(dims, taken, view, copy)
 
 
 def _tensor(name: str, dims: int) -> _Leaf:
@@ -277,7 +286,7 @@ def _number(kind: str) -> _Leaf:
         found = unpacked(values.data, start)
         return complex(*found) if kind == "complex" else found[0]
 
-    return _Leaf(0, lambda own: size, view, _same)
+    return _Leaf(0, size, view, _same)
 
 
 def _bytes() -> _Leaf:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,22 +58,18 @@ class Chunks:
 
     def between(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """int64, shape (stop - start,), read-only."""
-        size, first, last = self._size, start // self._size, (stop - 1) // self._size
+        size = self._size
+        first, last = start // size, (stop - 1) // size
         if first == last:
-            return self._of(epoch, first)[start - first * size : stop - first * size]
-        pieces = [
-            self._of(epoch, number)[max(start - number * size, 0) : stop - number * size]
-            for number in range(first, last + 1)
-        ]
+            if self._stored != (epoch, first):
+                self._chunk, self._stored = self._compute(epoch, first), (epoch, first)
+                self._chunk.setflags(write=False)  # slices of it are handed out
+            return self._chunk[start - first * size : stop - first * size]
+        cuts = [start, *range((first + 1) * size, stop, size), stop]
+        pieces = [self.between(epoch, *ends) for ends in pairwise(cuts)] if start < stop else []
         found = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
         found.setflags(write=False)
         return found
-
-    def _of(self, epoch: int, number: int) -> np.ndarray:
-        if self._stored != (epoch, number):
-            self._chunk, self._stored = self._compute(epoch, number), (epoch, number)
-            self._chunk.setflags(write=False)  # slices of it are handed out
-        return self._chunk
 
 
 class Order:

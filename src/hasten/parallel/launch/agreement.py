@@ -1,7 +1,7 @@
-"""What any rank wants, known to all of them at the same step.
+"""Requests of any rank, such as a checkpoint or the end, known to all ranks at the same step.
 
-Each rank says what it wants as numbers, and the largest of all ranks' counts: a checkpoint, the end. The exchange runs
-behind the next optimizer step and is read after it, so that nobody waits; what is wanted comes one step later.
+Each rank gives its requests as numbers, and the largest of all ranks' is used. The exchange runs beside the next
+optimizer step and is read after it, so that no rank waits; a request is obeyed one step later.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Agreement:
         self._group = dist.new_group(backend="gloo", timeout=patience)
         self._under_way: tuple[Tensor, dist.Work] | None = None
 
-    def of_last_step(self, *wishes: int) -> tuple[int, ...]:
-        """Say what this rank wants, as numbers from 0 on. The largest of what each rank said at the call before this
+    def of_last_step(self, *requests: int) -> tuple[int, ...]:
+        """Give this rank's requests, numbers from 0 on. Returns the largest of each over ranks, of the call before this
         one; zeros at the first."""
-        before, self._under_way = self._under_way, self._ask(wishes)
-        return _largest(*before) if before is not None else (0,) * len(wishes)
+        before, self._under_way = self._under_way, self._ask(requests)
+        return _largest(*before) if before is not None else (0,) * len(requests)
 
-    def at_once(self, *wishes: int) -> tuple[int, ...]:
-        """The largest of what each rank says now. Waits for all of them."""
-        return _largest(*self._ask(wishes))
+    def at_once(self, *requests: int) -> tuple[int, ...]:
+        """The largest of each request over ranks, now. Waits for all of them."""
+        return _largest(*self._ask(requests))
 
-    def _ask(self, wishes: tuple[int, ...]) -> tuple[Tensor, dist.Work]:
-        said = torch.tensor(wishes)
+    def _ask(self, requests: tuple[int, ...]) -> tuple[Tensor, dist.Work]:
+        said = torch.tensor(requests)
         work = dist.all_reduce(said, dist.ReduceOp.MAX, group=self._group, async_op=True)
         assert work is not None  # of a group that this rank belongs to
         return said, work

@@ -1,7 +1,7 @@
-"""What ranks tell each other when one of them fails, where all can read it; and which of them say nothing any more.
+"""The store in which a failed rank reports its cause to the others, and by which silent ranks are found.
 
-That place is on the first rank's machine, which may be the one that is gone. So it is asked over a connection that was
-made while all was well, and nobody waits for its answer for longer than a few seconds.
+The store is on the first rank's machine, which may be the one that has gone. So it is asked over a connection that was
+made before, and every wait for an answer ends after a few seconds.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """Why a rank failed: the exit code, and words."""
+    """Why a rank failed: the exit code, and a message."""
 
     code: int
     what: str
 
 
 class LastWords:
-    """answered: whether the store has, as often as it was asked. It is asked no more where it has not."""
+    """answered: False once the store did not answer; it is not asked again then."""
 
     def __init__(self, store: Any, ranks: Ranks) -> None:
         self._store = store.clone()
@@ -43,19 +43,18 @@ class LastWords:
         self._ranks, self.answered = ranks, True
 
     def first_failure(self, cause: Cause) -> RankFailed | None:
-        """None where it is this rank's own, and where nobody can be asked any more."""
+        """The failure that was reported first; None where it is this rank's own, or the store does not answer."""
         mine = json.dumps({"rank": self._ranks.rank, **asdict(cause)})
         said = self._asked(lambda: self._store.compare_set(_FAILED, "", mine))
         return self._failure(said) if said is not None else None
 
     def told(self) -> RankFailed | None:
-        """What another rank has failed by, if one has said so."""
+        """The failure that another rank has reported, if any."""
         said = self._asked(lambda: self._store.get(_FAILED) if self._store.check([_FAILED]) else b"")
         return self._failure(said) if said else None
 
     def silent(self, seconds: float) -> tuple[int, ...]:
-        """Who has not come to this as well after so many seconds, or until one of the others has had them. Of a machine
-        that does not answer, the rank that has to be on it."""
+        """Ranks that have not called this as well after so many seconds. Rank 0 where the store does not answer."""
 
         def speak() -> bool:
             self._store.set(f"{_SPEAKS}{self._ranks.rank}", "")
@@ -85,8 +84,8 @@ class LastWords:
         return RankFailed(first["what"], where=f"rank {first['rank']}", code=first["code"])
 
     def _asked(self, work: Callable[[], Value], seconds: float = 0.0) -> Value | None:
-        """None where the store is gone, or out of reach: a connection to a machine that is switched off waits for
-        minutes, whatever its own patience. seconds: that the work takes by itself."""
+        """None where the store does not answer: a connection to a machine that is switched off waits for minutes,
+        whatever its own timeout. seconds: that the work takes by itself."""
         found = list[Value]()
 
         def ask() -> None:
@@ -107,8 +106,7 @@ _of_this_group = list[tuple[Any, LastWords]]()
 
 
 def last_words(ranks: Ranks) -> LastWords:
-    """Of this rank to the others of torch's default process group, which is there and whole; the same ones as long as
-    it is."""
+    """For torch's default process group; the same object as long as that exists."""
     store: Any = dist.distributed_c10d._get_default_store()
     if not _of_this_group or _of_this_group[0][0] is not store:
         _of_this_group[:] = [(store, LastWords(store, ranks))]

@@ -1,7 +1,7 @@
 """Several processes of one command on this machine, as ranks of one run, under torch's elastic agent.
 
-The agent starts them, watches them, and ends the others when one fails. What they say to people goes where this
-process's own words go. They meet on the loopback interface alone.
+The agent starts them, watches them, and ends the others when one fails. Their output goes where this process's goes.
+They communicate on the loopback interface only.
 
 Source: https://docs.pytorch.org/docs/stable/elastic/agent.html
 """
@@ -31,7 +31,7 @@ _SIGNALS = ("SIGQUIT",)  # by which the agent ends its ranks; others it leaves t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """The rank that ended a run, by its own words, and what it exited with."""
+    """The rank that ended a run, after it reported why, and its exit code."""
 
     rank: int
     code: int
@@ -39,7 +39,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Killed:
-    """The rank that a signal ended, and the others with it."""
+    """The rank that was killed by a signal; the others were ended after it."""
 
     rank: int
     signal: str
@@ -47,13 +47,13 @@ class Killed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stopped:
-    """This process was asked to end by a signal, and the ranks have done so."""
+    """This process got a signal to end, and the ranks have ended."""
 
     number: int
 
 
 def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped | None:
-    """Run the command as so many ranks, and wait until all have ended. None where all did what they were asked."""
+    """Run the command as so many ranks, and wait until all have ended. None where all succeeded."""
     # Here, as they ask for signals that not every system has.
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -86,22 +86,22 @@ def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped 
 
 
 def _surroundings(processes: int, present: Mapping[str, str]) -> dict[str, str]:
-    """Of the ranks. Each computes with its share of the cores; torch would let each have all of them."""
+    """The ranks' environment. Each uses its share of the cores; by default torch would use all of them in each."""
     threads = present.get("OMP_NUM_THREADS") or str(max(1, usable_cores() // processes))
     loopback = {"GLOO_SOCKET_IFNAME": INTERFACE, "NCCL_SOCKET_IFNAME": INTERFACE}
     return {"OMP_NUM_THREADS": threads, **loopback, LAUNCHER: str(os.getpid())}
 
 
 def _say_nothing_twice() -> None:
-    """The agent logs what the ranks say themselves, and what is told once it has ended."""
+    """The agent would log what the ranks print themselves."""
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _culprit(failures: Mapping[int, ProcessFailure]) -> Failed | Killed:
-    """Who is killed cannot say so, and those who lose it fail after it: it comes first. The agent ends whoever is left
-    by SIGTERM: they come last."""
+    """A killed rank cannot report, and the others fail after it: it comes first. Ranks that the agent ended by SIGTERM
+    come last."""
     order = {-signal.SIGTERM: 2, TERMINATED: 2}
     rank, failure = min(
         failures.items(), key=lambda each: (order.get(each[1].exitcode, each[1].exitcode >= 0), each[1].timestamp)

@@ -1,7 +1,7 @@
-"""A meeting point that only this machine can reach, for processes that are all on it.
+"""A rendezvous that only this machine can reach, for processes that are all on it.
 
-Torch's own stores listen on every interface of a machine, whatever address they are given; but one that is handed a
-socket listens on that. TorchElastic finds a meeting point by its name, so this one is enrolled under NAME.
+torch's stores listen on every interface of a machine, whatever address they are given; but a store that is handed a
+socket listens on that one. TorchElastic finds a rendezvous by its name, so this one is registered under NAME.
 
 Source: https://docs.pytorch.org/docs/stable/elastic/rendezvous.html
 """
@@ -26,7 +26,7 @@ INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class Loopback(RendezvousHandler):
-    """Where one agent meets with itself: its processes are all that there are."""
+    """The rendezvous of one agent: its processes are all that there are."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id, self._closed = run_id, False
@@ -37,7 +37,7 @@ class Loopback(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """The processes meet at the agent's own store: a second one would listen everywhere again."""
+        """The processes use the agent's store: a second one would listen on every interface again."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:

@@ -1,7 +1,7 @@
-"""The processes that a launcher has started meet, part again, and fail as one.
+"""The process group of the ranks that a launcher has started, and how they fail as one.
 
-Whoever fails first says so where all of them can read it, before its connections close and the others fail in turn: so
-each knows whose failure it is.
+The first rank that fails writes the cause to a store that all can read, before its connections close and the others
+fail in turn. So each rank knows which one failed, and why.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hasten.parallel.launch.rendezvous_round import round_of
 
 Value = TypeVar("Value")
 
-_MEETINGS = count()  # of this process; all of a launcher's meet equally often
-_LAST_TO_WAIT, _LAST_TO_LOSE = 5.0, 2.0  # seconds after the first of those who wait for one too long, or lose it
+_GROUPS = count()  # process groups that this process has made; all ranks make equally many
+_LAST_TO_WAIT, _LAST_TO_LOSE = 5.0, 2.0  # seconds after the first rank that waited too long, or lost its connection
 _TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
 _GLOO, _GLOO_WAITED = "gloo/transport", "application timeout caused pair closure"  # the source of most errors of gloo
 _BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
@@ -38,8 +38,7 @@ _BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Inside, torch's default process group has all ranks. Nothing happens in a process that is alone, or where there
-    is a group already."""
+    """Inside, torch's default process group has all ranks. Does nothing for one process, and where there is a group."""
     if dist.is_initialized() or not launched().all.many:
         yield
         return
@@ -48,7 +47,7 @@ def joined() -> Iterator[None]:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
     here, seconds = launched().all, wait_seconds()
-    meeting = f"hasten/{next(_MEETINGS)}"  # what an earlier one left would be read as this one's
+    meeting = f"hasten/{next(_GROUPS)}"  # keys of an earlier group would be read as this one's
     with _all_have_to_come(seconds):
         store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here, seconds)}", _store())
         dist.init_process_group(
@@ -62,7 +61,7 @@ def joined() -> Iterator[None]:
 
 @cache
 def _store() -> Store:
-    """Where the processes of this launcher meet, as long as this one lives."""
+    """The store of this launcher's processes, as long as this one lives."""
     os.environ.update(as_torchrun(os.environ))  # where torch looks
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=wait_seconds())))
     return store
@@ -85,11 +84,11 @@ def _all_have_to_come(seconds: float) -> Iterator[None]:
 def failing_as_one(
     cause_of: Callable[[BaseException], Cause], *, known: tuple[type[BaseException], ...] = (), ends: bool = False
 ) -> Iterator[None]:
-    """What ends this rank is told to all others. Raises RankFailed where another one failed before, and Hang where one
-    is gone without a word.
+    """Report an error that ends this rank to all others. Raises RankFailed where another rank failed before, and Hang
+    where one has gone without a report.
 
-    cause_of: says of an error what the others are to know. known: what they have been told of already. ends: this
-    process is about to end by the error, with words of its own.
+    cause_of: what to report of an error. known: errors that were reported already. ends: this process is about to print
+    the error and to end.
     """
     ranks = present_ranks()
     if not ranks.many:
@@ -98,7 +97,7 @@ def failing_as_one(
     words = last_words(ranks)
     try:
         yield
-        dist.barrier()  # no rank may leave while another still talks to it, or may still fail
+        dist.barrier()  # no rank may leave while another still communicates with it, or may still fail
     except known:
         raise
     except KeyboardInterrupt as interrupt:  # of each rank its own
@@ -114,7 +113,7 @@ def failing_as_one(
 
 
 def _end(error: BaseException, words: LastWords, cause_of: Callable[[BaseException], Cause]) -> HastenError | None:
-    """What ends this rank by this error, which the others are told of. None where it is the error itself."""
+    """The error to end this rank with, after reporting it; None for the error itself."""
     if _is_too_long_a_wait(error):
         return _too_long_a_wait(words)
     if _is_broken_connection(error):
@@ -134,7 +133,7 @@ def _too_long_a_wait(words: LastWords) -> HastenError:
 
 
 def _broken_connection(words: LastWords) -> HastenError:
-    """Where all are on this machine, their launcher says who was killed, and ends the others at once."""
+    """On one machine the launcher reports which rank was killed, and ends the others at once."""
     if (first := words.told()) is not None:
         return first
     alone = launched().all.size == launched().here.size
@@ -159,7 +158,7 @@ def _meeting_point() -> str:
 
 @contextmanager
 def _undisturbed(for_good: bool) -> Iterator[None]:
-    """By a launcher, which ends all as soon as one is gone."""
+    """Ignore SIGTERM, which a launcher sends to all ranks as soon as one has gone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -171,17 +170,17 @@ def _undisturbed(for_good: bool) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def on_any(wish: bool) -> bool:
-    """Whether any rank wants this. Waits for all of them."""
+def on_any(flag: bool) -> bool:
+    """Whether this is true on any rank. Waits for all of them."""
     if not present_ranks().many:
-        return wish
-    said = torch.tensor(int(wish))
+        return flag
+    said = torch.tensor(int(flag))
     dist.all_reduce(said, dist.ReduceOp.MAX)
     return bool(said)
 
 
 def least(value: float) -> float:
-    """Of what each rank says. Waits for all of them."""
+    """The smallest value of all ranks. Waits for all of them."""
     if not present_ranks().many:
         return value
     said = torch.tensor(value, dtype=torch.float64)
@@ -190,7 +189,7 @@ def least(value: float) -> float:
 
 
 def from_the_leader(make: Callable[[], Value]) -> Value:
-    """What `make` gives on the first rank, on all of them; of anything that can be pickled. Waits for the leader."""
+    """What `make` returns on the first rank, on all of them; anything that pickles. Waits for the first rank."""
     ranks = present_ranks()
     if not ranks.many:
         return make()

@@ -1,9 +1,8 @@
-"""Which round of one launch its processes are in: a name that all of them know, and that no earlier round had.
+"""A name for the present start of a launch, which all its processes know and no earlier start had.
 
-A launcher that starts all anew may leave the store, with all that the ones before have written: to meet under their
-names would be to wait for the dead. How often it has done so, no two machines need count alike. So each process says
-that it is there under a name of its own, and the first makes a name for those that it sees, until all say that they are
-these.
+A launcher that restarts all processes may keep the store with the keys of earlier ones, and machines may count restarts
+differently. So each process registers under a random key, and the first rank makes a name for the set of keys that it
+sees, until every process confirms that its own key is in the set.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LOOK_SECONDS = 0.02
 
 
 def round_of(store: Any, ranks: Ranks, most_seconds: float) -> str:
-    """All ranks call it together. Raises Hang, naming them, where some have not come after so many seconds."""
+    """All ranks call it together. Raises Hang, with their numbers, where some have not come after so many seconds."""
     patience = _Patience(most_seconds)
     return _named(store, ranks, patience) if ranks.leads else _joined(store, ranks, patience)
 
@@ -31,7 +30,7 @@ class _Patience:
         self._seconds, self._until = seconds, time.monotonic() + seconds
 
     def look_again(self, missing: Callable[[], tuple[int, ...]]) -> None:
-        """A moment later. Raises Hang where the time is over."""
+        """Waits a moment. Raises Hang where the time is over."""
         if time.monotonic() > self._until:
             what = f"the others have waited {self._seconds:g} s for it where the processes of this run meet"
             fix = f"see whether it was started, and what it says; {WAIT} says how long is too long"

@@ -1,4 +1,4 @@
-"""What this process is asked by a signal, its ranks are asked, and none of what they have started."""
+"""Signals to this process are sent on to its ranks, and to none of the processes that those have started."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hasten.stop_signals import end_by, free_signals, listening
 
 
 @dataclass(slots=True)
-class Asked:
-    """number: of the first signal that was passed on; None where none was."""
+class Forwarded:
+    """number: of the first signal that was sent on; None where none was."""
 
     number: int | None = None
 
 
 @contextmanager
-def signals_passed_on() -> Iterator[Asked]:
-    """Inside, signals that ask to end are the ranks' business; while there are none, this process ends at once. Nothing
-    happens outside of the main thread, where no handler can be set."""
-    asked = Asked()
+def signals_passed_on() -> Iterator[Forwarded]:
+    """Inside, signals that ask to end are sent on to the ranks; while there are none, they end this process. Does
+    nothing outside of the main thread, where no handler can be set."""
+    asked = Forwarded()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
@@ -44,7 +44,7 @@ def signals_passed_on() -> Iterator[Asked]:
 
 
 def _leads_a_session(pid: int) -> bool:
-    """As each rank does, and nothing else that this process may have started."""
+    """True of ranks, and of no other process that this one has started."""
     try:
         return os.getsid(pid) == pid
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Short texts between the ranks of a run, beside all that they train with.
+"""Short texts between the ranks of a run, beside the training.
 
-On a group of its own, so that a thread that saves may talk while the training does: what belongs to one group never
-waits for what belongs to another. Every wait is limited, and ends at once where the process at the other end is gone.
+On a process group of its own, so that a thread that saves can communicate while the training does. Every wait has a
+timeout, and ends at once where the process at the other end has gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a row of blocks is cut into stages, so that the slowest is as quick as can be: all others wait for it."""
+"""Where blocks are cut into stages so that the slowest stage is as fast as possible: all others wait for it."""
 
 from __future__ import annotations
 

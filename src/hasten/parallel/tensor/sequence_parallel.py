@@ -1,8 +1,7 @@
-"""A sequence of which each of several ranks has a part, from the first of a row of blocks to the last.
+"""Sequence parallelism: between divided layers, each rank computes its part of the sequence.
 
-What lies between the layers that these ranks divide, norms, dropout and sums, works on each item of a sequence by
-itself. So each rank computes it for its part alone, and keeps only that for its backward pass. Of the parameters there
-a rank then knows the gradient for its part, and these are summed before an update.
+Norms, dropout and residual sums work on each item of a sequence by itself. So each rank computes them for its part, and
+stores only that for its backward pass. The gradients of their parameters are summed over ranks before an update.
 
 Source: Korthikanti et al. 2022, Reducing activation recomputation in large transformer models, arXiv:2205.05198.
 """
@@ -24,7 +23,7 @@ _FIX = "leave `sequence` out, or name the blocks that are called one behind the 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Region:
-    """blocks: by name. partial: parameters in them that each rank has whole."""
+    """blocks: by name. partial: parameters in them that each rank holds whole."""
 
     exchange: SequenceExchange
     blocks: tuple[str, ...]
@@ -35,7 +34,7 @@ class Region:
 
 
 def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[str], ranks: Ranks) -> Region:
-    """Let each rank compute its part of what lies between these blocks' divided layers, in place.
+    """Divide the sequence between these blocks' divided layers, in place.
 
     blocks: names, in the order of their calls. divided: names of parameters. Raises Misconfigured where a parameter
     belongs to the blocks and to something else.
@@ -67,7 +66,7 @@ def _partial(model: nn.Module, blocks: Sequence[str], divided: Container[str]) -
 
 
 def _dimension(blocks: Sequence[nn.Module]) -> int:
-    """Along which the sequence runs in [batch, length, width]; torch's own attention may have the length first."""
+    """The sequence's dimension in [batch, length, width]; torch's attention may have the length first."""
     attentions = [each for block in blocks for each in block.modules() if isinstance(each, nn.MultiheadAttention)]
     return 0 if attentions and not attentions[0].batch_first else 1
 

@@ -1,4 +1,4 @@
-"""torch's MultiheadAttention where each of several ranks has some of its heads: its forward pass on these."""
+"""The forward pass of torch's MultiheadAttention where each rank has some of the heads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A vocabulary over several ranks: each holds the vectors of some of its words, and scores these.
+"""Vocabulary-parallel embedding and cross-entropy: each rank holds the rows of some words.
 
-An embedding looks up the words that it has, and what the ranks found is summed. A head leaves its scores where they
-are, as one tensor in parts (torch's DTensor), and torch's cross-entropy over such parts exchanges the largest score and
-the sums of each row: two numbers instead of a score for each word.
+An embedding looks up its own words, and results are summed over ranks. A head's scores stay sharded (DTensor), and
+torch's loss_parallel cross-entropy exchanges the maximum and the sum of each row instead of a score for each word.
 
 Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053, section 3; torch.distributed.tensor.parallel.loss_parallel.
 """
@@ -31,12 +30,12 @@ _USERS, _SWITCH = list[object](), ExitStack()
 
 
 def embedding_of_shares(exchange: LayerExchange, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:
-    """Its forward pass, where each rank has the vectors of as many words."""
+    """The forward method of an embedding of which each rank holds equally many rows."""
 
     def forward(module: nn.Embedding, words: Tensor) -> Tensor:
         held = module.weight.shape[0]
         local = words - ranks.rank * held
-        known = (words >= 0) & (words < ranks.size * held)  # torch is to refuse others, on every rank
+        known = (words >= 0) & (words < ranks.size * held)  # torch refuses others, on every rank
         elsewhere = known & ((local < 0) | (local >= held))
         padding = None if module.padding_idx is None else module.padding_idx - ranks.rank * held
         found = functional.embedding(
@@ -50,14 +49,14 @@ def embedding_of_shares(exchange: LayerExchange, ranks: Ranks) -> Callable[[Any,
 
 
 def scores_in_shares(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], DTensor]:
-    """A hook behind a linear layer of which each rank has some columns."""
+    """A forward hook for a linear layer of which each rank holds some outputs: its result as a DTensor."""
     return lambda module, given, scores: DTensor.from_local(scores, mesh, [Shard(-1)], run_check=False)
 
 
 @contextmanager
 def loss_of_shares_enabled() -> Iterator[None]:
-    """Inside, losses are computed of scores in shares, and differentiated; tensors beside them are the same on each
-    rank. torch has one switch for a whole process: of several runs that are open, the last to be closed turns it."""
+    """Inside, losses of sharded scores can be computed and differentiated; other tensors count as replicated. torch has
+    one switch for a process: with several open runs, the last to be closed turns it off."""
     _USERS.append(object())
     if len(_USERS) == 1:
         _SWITCH.enter_context(loss_parallel())
@@ -71,8 +70,8 @@ def loss_of_shares_enabled() -> Iterator[None]:
 
 
 class LossOfShares:
-    """A loss function whose model gives scores in shares. What it returns is whole, but for a prediction while
-    gradients are on: nobody reads it then."""
+    """A loss function whose model gives sharded scores. What it returns is gathered, except the prediction while
+    gradients are enabled, when it is not used."""
 
     def __init__(self, loss: Callable[[nn.Module, Any], Any]) -> None:
         self._loss = loss

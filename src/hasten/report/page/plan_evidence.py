@@ -1,8 +1,8 @@
-"""What is known of a plan: the plan itself, and the records of its trials in the order they can be told.
+"""What is known of a plan: the plan itself and the records of its trials.
 
-The file of trials is written while a search goes on, and a search can be interrupted, go on, and be run again. So the
-latest of what can be there once counts, and all records belong to one job and machine: those that the plan states, or
-the last that were surveyed where it states none. What belongs to another is left out, and counted.
+The file of trials is written during a search, and a search can be interrupted, resumed and repeated. So the latest of
+each record counts, and only records of one job and machine: those that the plan states, or the last that were surveyed.
+Records of another job or machine are skipped and counted.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Evidence:
     confirmed: Confirmed | None = None
     curves: Curves | None = None
     rates: Rates | None = None
-    budgets: Mapping[str, Budget]  # by arm, as are the others
-    memory: Mapping[str, Memory]
+    budgets: Mapping[str, Budget]  # by arm
+    memory: Mapping[str, Memory]  # by arm
     tried: tuple[Tried, ...] = ()
     proven: tuple[Proven, ...] = ()
     reached: tuple[Reached, ...] = ()
-    way: tuple[Step, ...] = ()  # from the plain job
-    ended: Ended | None = None  # None where the last search was interrupted, or goes on
+    steps: tuple[Step, ...] = ()  # from the baseline to the plan, technique by technique
+    ended: Ended | None = None  # None where the last search was interrupted, or still runs
     outdated: int = 0  # records of another job or machine
 
     @property
@@ -67,31 +67,38 @@ class Evidence:
         return self.plan.job.source if self.plan.job is not None else ""
 
     @property
+    def stops_early(self) -> bool:
+        return self.surveyed is not None and self.surveyed.stops_early
+
+    @property
     def choices(self) -> tuple[Choice, ...]:
         return tuple(item.choice for item in self.plan.choices)
 
     @property
     def timed(self) -> list[Choice]:
-        """Those of the plan that are judged by the time of the planned run."""
+        """The plan's choices that are judged by the time of the planned run."""
         return _timed(self.choices, self.reached)
 
     @property
     def edited(self) -> bool:
-        """Whether the plan's choices are others than those that its figures belong to."""
+        """Whether the plan's choices differ from those that were measured."""
         return self.measured is not None and not _same(self.timed, self.measured.choices)
 
     @property
     def measured(self) -> Confirmed | None:
-        """What tells the plan's own speed; None where nothing does. Of other choices it has to be proven: else it says
-        nothing of these."""
+        """The confirmation of the plan's own speed. One of other choices counts only if it is proven."""
         found, ours = self.confirmed, self.timed
         if found is None or not ours:
             return None
         return found if _same(ours, found.choices) or is_proven(found) else None
 
     @property
+    def has_proven_speed(self) -> bool:
+        return self.measured is not None and is_proven(self.measured)
+
+    @property
     def came_to_nothing(self) -> bool:
-        """Whether a search has ended, and nothing that it tried was proven to be of use."""
+        """Whether a search has ended without a plan."""
         return self.ended is not None and not self.ended.choices and not self.choices
 
     @property
@@ -101,8 +108,8 @@ class Evidence:
 
     @property
     def gained(self) -> tuple[Reached, ...]:
-        """Of the plan's choices that change training, in the order in which they joined. One may have been tried
-        before, without those that joined first; the last time is the one that counts."""
+        """Of the plan's choices that change training, in the order in which they joined. A choice may have been tried
+        more than once; the last time counts."""
         ours, found = set(map(identity, self.choices)), dict[str, Reached]()
         for record in self.reached:
             name = identity(record.choice)
@@ -113,7 +120,7 @@ class Evidence:
 
 
 def read_evidence(plan: Path) -> Evidence:
-    """All that is known of the plan in this file; of a search that has not come to a plan yet, what it has found.
+    """All that is known of the plan in this file; before a search has written one, what it has found so far.
 
     Raises PlanError when the plan or a record is wrong, StorageFailed when one cannot be read.
     """
@@ -125,6 +132,9 @@ def read_evidence(plan: Path) -> Evidence:
 
 def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
     ours = _of_one_job(plan, records)
+    steps = _all(ours, Step)
+    starts = [position for position, step in enumerate(steps) if step.choice is None]
+    last = _last([record for record in ours if isinstance(record, Surveyed | Ended)], object)
     return Evidence(
         plan=plan,
         path=path,
@@ -132,15 +142,15 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         noise=_last(ours, Noise),
         plain=_last(ours, Plain),
         confirmed=_confirmed(plan, ours),
-        reached=tuple({(identity(r.choice), tuple(map(identity, r.on))): r for r in _all(ours, Reached)}.values()),
         curves=_last(ours, Curves),
         rates=_last(ours, Rates),
         budgets={record.arm: record for record in _all(ours, Budget)},
         memory={record.arm: record for record in _all(ours, Memory)},
-        tried=tuple({(identity(r.choice), tuple(map(identity, r.on))): r for r in _all(ours, Tried)}.values()),
+        tried=tuple({(identity(r.choice), *map(identity, r.on)): r for r in _all(ours, Tried)}.values()),
         proven=tuple({identity(record.choice): record for record in _all(ours, Proven)}.values()),
-        way=_last_way(_all(ours, Step)),
-        ended=_ended(ours),
+        reached=tuple({(identity(r.choice), *map(identity, r.on)): r for r in _all(ours, Reached)}.values()),
+        steps=tuple(steps[starts[-1] :]) if starts else (),
+        ended=last if isinstance(last, Ended) else None,
         outdated=len(records) - len(ours),
     )
 
@@ -151,8 +161,7 @@ def identity(choice: Choice) -> str:
 
 
 def _of_one_job(plan: Plan, records: Sequence[Record]) -> list[Record]:
-    """Those of the last job and machine that were surveyed, of the last that are the plan's where it states some. None
-    where all are of another: its seconds are not the plan's."""
+    """Records of the last survey that fits the plan; none where every survey is of another job or machine."""
     surveyed = _all(records, Surveyed)
     if not surveyed:
         return list(records)
@@ -177,8 +186,7 @@ def _confirmed(plan: Plan, records: Sequence[Record]) -> Confirmed | None:
 
 
 def _timed(choices: Sequence[Choice], reached: Sequence[Reached]) -> list[Choice]:
-    """Those that are judged by the time of the planned run: without what is judged by the time to the target, and what
-    ends the run there."""
+    """Without the choices judged by the time to the target, and without the one that ends the run there."""
     kept = {identity(record.choice) for record in reached if record.kept}
     ends = {"stop_at"} if kept else set[str]()
     return [choice for choice in choices if identity(choice) not in kept and choice.technique not in ends]
@@ -186,18 +194,6 @@ def _timed(choices: Sequence[Choice], reached: Sequence[Reached]) -> list[Choice
 
 def _same(some: Sequence[Choice], others: Sequence[Choice]) -> bool:
     return sorted(map(identity, some)) == sorted(map(identity, others))
-
-
-def _ended(records: Sequence[Record]) -> Ended | None:
-    """How the last search ended; None where it has not."""
-    last = next((record for record in reversed(records) if isinstance(record, Surveyed | Ended)), None)
-    return last if isinstance(last, Ended) else None
-
-
-def _last_way(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """From the last one that starts at the plain job."""
-    starts = [position for position, step in enumerate(steps) if step.choice is None]
-    return tuple(steps[starts[-1] :]) if starts else ()
 
 
 def _all(records: Sequence[Record], kind: type[Kind]) -> list[Kind]:

@@ -1,276 +1,318 @@
-"""The page of a plan: what it makes of the job, by which means, and how that is known."""
+"""The page of a plan: what it gains, by which techniques, and how that is known."""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from hasten.facts.choice import Preserves
-from hasten.facts.plan import ProvenOn
-from hasten.facts.trials import Surveyed, is_proven
-from hasten.report.display import BY_WINDOWS
-from hasten.report.page import words
-from hasten.report.page.drawing import interval, ratio_axis
-from hasten.report.page.learned import memory_over_time, what_is_learned
-from hasten.report.page.markup import Markup, Part, element
+from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
+from hasten.facts.trials import Proven, Surveyed, is_proven
+from hasten.report.display import (
+    BY_WINDOWS,
+    duration,
+    fixed,
+    interval,
+    known,
+    many,
+    measured,
+    ratio,
+    size,
+    spread,
+    whole,
+)
+from hasten.report.display import named as choice_text
+from hasten.report.page.charts import Axis, ratio_axis
+from hasten.report.page.curve_sections import memory_over_time, rate_section, what_is_learned
+from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence, identity
-from hasten.report.page.proofs import proof_of, proofs_in_short
-from hasten.report.page.reached import target_sentence, time_to_the_target
-from hasten.report.page.shell import document, lead, notes, pairs_of, section, table, two_lines
-from hasten.report.page.times import ARMS, bars, seconds_of_the_run, time_of_a_step, time_of_the_run, way_to_the_plan
-from hasten.report.page.tried import what_was_tried
+from hasten.report.page.render import html_of
+from hasten.report.page.run_times import (
+    ARMS,
+    bars,
+    from_baseline_to_plan,
+    time_of_a_step,
+    time_of_the_run,
+)
+from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
+from hasten.report.plan_sentence import STOPS_EARLY, plan_sentence, target_sentence
 
-USUAL_PLAN = "plan.toml"  # that a search writes where it is told no other
-PLAIN_ARMS = ("plain", "plain again")
+DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
+BASELINE_ARMS = ("plain", "plain again")
+
+
+class Answer(StrEnum):
+    """Of a proof. That no harm was measured is no proof of equivalence, and does not count as one; an arm that failed
+    on the way says nothing about the choice."""
+
+    HOLDS = "holds"
+    INCONCLUSIVE = "inconclusive"
+    FAILS = "does not hold"
+    UNANSWERED = "not answered"
+
+
+_SIGNS = {Answer.HOLDS: "✓", Answer.INCONCLUSIVE: "·", Answer.FAILS: "✕", Answer.UNANSWERED: "…"}
+_STYLES = {Answer.HOLDS: "kept", Answer.FAILS: "failed"}
 
 
 def page_of_plan(evidence: Evidence) -> str:
     """The whole page as HTML, from what is known of a plan."""
-    title = f"{evidence.job or evidence.path}: hasten report"
-    return document(
-        title,
-        _header(evidence),
-        [
-            _plan(evidence),
-            time_to_the_target(evidence),
-            way_to_the_plan(evidence),
-            time_of_the_run(evidence),
-            time_of_a_step(evidence),
-            what_was_tried(evidence),
-            what_is_learned(evidence.curves, evidence.rates),
-            memory_over_time(_memory(evidence)),
-            _measured(evidence),
-            _next(evidence),
-        ],
+    sections = [
+        _plan(evidence),
+        time_to_the_target(evidence),
+        from_baseline_to_plan(evidence),
+        time_of_the_run(evidence),
+        time_of_a_step(evidence),
+        what_was_tried(evidence),
+        what_is_learned(evidence.curves),
+        rate_section(evidence.rates),
+        memory_over_time(_memory(evidence)),
+        _measured(evidence),
+        Section(title="Next", command=next_command(evidence)),
+    ]
+    return html_of(
+        Page(
+            subject=evidence.job or evidence.path,
+            headline=sentence_of(evidence),
+            bars=_total_bars(evidence),
+            leads=_leads(evidence),
+            figures=_figures(evidence),
+            notes=_warnings(evidence),
+            sections=[section for section in sections if section is not None],
+        )
     )
 
 
 def sentence_of(evidence: Evidence) -> str:
     """What the page says first."""
     if evidence.measured is not None:
-        return words.finish_sentence(evidence.measured)
+        return plan_sentence(evidence.measured)
     if evidence.gained:
         return target_sentence(evidence.gained)
     if not evidence.choices and (evidence.confirmed is not None or evidence.came_to_nothing):
-        return _of_no_plan(evidence)
+        return _no_plan(evidence)
     if evidence.plan.total is not None:
         total = evidence.plan.total
-        plain = words.with_spread(total.baseline_seconds, total.baseline_between, BY_WINDOWS)
-        planned = words.with_spread(total.planned_seconds, total.planned_between)
-        return f"A plan that states {planned} instead of {plain}"
+        plain = duration(total.baseline_seconds) + spread(total.baseline_between, BY_WINDOWS)
+        return f"A plan that states {duration(total.planned_seconds)}{spread(total.planned_between)} instead of {plain}"
     if evidence.tried and not evidence.choices:
-        return f"{words.many(len(evidence.tried), 'trial').capitalize()}, and no plan confirmed yet"
+        return f"{many(len(evidence.tried), 'trial').capitalize()}, and no plan confirmed yet"
     if not evidence.choices:
-        return "A plan without a technique: the job runs as it is"
-    return f"A plan of {words.many(len(evidence.choices), 'technique')}, whose speed was not measured"
+        return "A plan without a technique: the job runs unchanged"
+    return f"A plan of {many(len(evidence.choices), 'technique')}, whose speed was not measured"
 
 
-def _of_no_plan(evidence: Evidence) -> str:
-    confirmed = evidence.confirmed
+def _no_plan(evidence: Evidence) -> str:
+    confirmed, nothing = evidence.confirmed, "nothing that was tried is proven to make it faster"
     if confirmed is not None:
-        plain = words.with_spread(confirmed.plain.total, confirmed.plain.between, BY_WINDOWS)
+        plain = duration(confirmed.plain.total) + spread(confirmed.plain.between, BY_WINDOWS)
         if is_proven(confirmed) and not evidence.came_to_nothing:
             return f"This job takes {plain}; a plan was proven to make it faster, and is not in this file"
-        return f"This job takes {plain}; nothing that was tried makes it faster beyond doubt"
-    costs, seconds = evidence.plain and evidence.plain.costs, seconds_of_the_run(evidence)
-    if costs is None and seconds is None:
+        return f"This job takes {plain}; {nothing}"
+    if evidence.plain is None:
         return "Nothing that was tried is proven to make this job faster"
-    about = words.with_spread(costs.total, costs.between, BY_WINDOWS) if costs else words.seconds(seconds)
-    told = f"This job takes about {about}; nothing that was tried is proven to make it faster"
-    stops_early = evidence.surveyed is not None and evidence.surveyed.stops_early
-    return f"{told}; all of it where early stopping does not end the run before" if stops_early else told
+    costs = evidence.plain.costs
+    about = duration(costs.total) + spread(costs.between, BY_WINDOWS)
+    return f"This job takes about {about}; {nothing}{STOPS_EARLY if evidence.stops_early else ''}"
 
 
 def next_command(evidence: Evidence) -> str:
-    """To train by a plan that was proven, or as it is where a search has found none; else to find one out."""
+    """To train, by the plan if it is proven; to search where no search has ended."""
     job = evidence.job or "JOB"
-    if evidence.gained or (evidence.measured is not None and is_proven(evidence.measured)):
+    if evidence.gained or evidence.has_proven_speed:
         return shlex.join(["hasten", "train", job, "--plan", evidence.path])
     if evidence.came_to_nothing:
         return shlex.join(["hasten", "train", job])
     # A search never replaces a plan that it has not written.
-    output = [] if evidence.path == USUAL_PLAN or evidence.by_hand else ["--output", evidence.path]
+    output = [] if evidence.path == DEFAULT_PLAN or evidence.by_hand else ["--output", evidence.path]
     return shlex.join(["hasten", "tune", job, *output])
 
 
-def machine_of(surveyed: Surveyed | None, proven_on: ProvenOn | None) -> str:
+def _machine(surveyed: Surveyed | None, proven_on: ProvenOn | None) -> str:
     if surveyed is not None:
         return surveyed.machine
     if proven_on is None:
         return ""
     accelerator = proven_on.accelerator or "no accelerator"
-    cores, memory = words.many(proven_on.cores, "core"), words.size(proven_on.memory_bytes)
-    return f"{cores}, {memory}, {accelerator}, torch {proven_on.torch}"
+    return f"{many(proven_on.cores, 'core')}, {size(proven_on.memory_bytes)}, {accelerator}, torch {proven_on.torch}"
 
 
-def _header(evidence: Evidence) -> Markup:
-    return element(
-        "header",
-        element("p", element("span", "hasten report", class_="brand"), evidence.job or evidence.path, class_="eyebrow"),
-        element("h1", words.unbroken(sentence_of(evidence))),
-        _total_bars(evidence),
-        _against(evidence),
-        lead(f"{target_sentence(evidence.gained)}.") if evidence.gained else None,
-        _figures(evidence),
-        notes(_warnings(evidence)),
-    )
+def _total_bars(evidence: Evidence) -> list[tuple[str, Picture, str]]:
+    """The seconds of the planned run, with the plan's where there are any."""
+    both, confirmed, total = (), evidence.measured, evidence.plan.total
+    if confirmed is not None:
+        both = (confirmed.plain.total, confirmed.planned_seconds)
+    elif total is not None:
+        both = (total.baseline_seconds, total.planned_seconds)
+    elif evidence.confirmed is not None:
+        both = (evidence.confirmed.plain.total,)
+    return bars({arm: {arm: known(value) or 0.0} for arm, value in zip(ARMS, both, strict=False)}) if both else []
 
 
-def _against(evidence: Evidence) -> Markup | None:
+def _leads(evidence: Evidence) -> list[str]:
     """What the sentence compares, and where."""
-    machine, confirmed = machine_of(evidence.surveyed, evidence.plan.machine), evidence.confirmed
-    if confirmed is None:
-        return lead("On ", element("strong", machine), ".") if machine else None
-    where = element("strong", machine or "a machine that the records do not name")
-    same = f". The job beside itself, where nothing differs, gave {words.measured(confirmed.noise)}."
-    if evidence.measured is None:
-        return lead("On ", where, same)
-    pairs = words.pairs(confirmed.speedup)
-    return lead(f"Against the job as it is, in {pairs} of windows side by side on ", where, same)
+    where, confirmed = _machine(evidence.surveyed, evidence.plan.machine), evidence.confirmed
+    leads = [f"On {where}."] if where else []
+    if confirmed is not None:
+        pairs = many(confirmed.speedup.pairs, "pair")
+        compared = "" if evidence.measured is None else f"Against the baseline, in {pairs} of windows side by side. "
+        itself = f"The baseline against itself gave {measured(confirmed.noise)}."
+        leads = [f"On {where or 'a machine that the records do not name'}. {compared}{itself}"]
+    return [*leads, *([f"{target_sentence(evidence.gained)}."] if evidence.gained else [])]
 
 
-def _figures(evidence: Evidence) -> Markup | None:
-    """The few facts by which a reader decides whether to go on."""
+def _figures(evidence: Evidence) -> list[Pair]:
+    """The few facts by which a reader decides whether to read on."""
     if not evidence.choices or evidence.confirmed is None:
-        return None
+        return []
     claims = [Preserves.TRAINING if choice.preserves is None else choice.preserves for choice in evidence.choices]
-    ours = set(map(identity, evidence.choices))
     tried = len({identity(trial.choice) for trial in evidence.tried if trial.verdict != "skipped"})
     costs, curves = evidence.measured, evidence.curves
-    seeds = words.many(len(curves.seeds), "seed") if curves is not None else ""
-    memory: Part = None
-    if costs is not None:
-        plain, planned = words.size(costs.plain.peak_bytes), words.size(costs.planned.peak_bytes)
-        memory = two_lines(planned, f"{plain} as it is")
-    items: list[tuple[str, Part]] = [
-        ("in the plan", two_lines(words.many(len(ours), "choice"), f"of {tried:,} tried" if tried else None)),
-        ("training keeps", two_lines(max(claims).words, "by the loosest claim of a choice")),
-        ("proofs that hold", proofs_in_short(evidence)),
-        ("loss", two_lines(curves.verdict, seeds) if curves is not None else None),
-        ("most memory", memory),
+    choices = many(len(set(map(identity, evidence.choices))), "choice")
+    figures: list[Pair] = [
+        ("in the plan", Cell(text=choices, small=f"of {tried:,} tried" if tried else "")),
+        ("training keeps", Cell(text=max(claims).words, small="by the loosest claim of a choice")),
+        ("proofs that hold", _proof_counts(evidence)),
     ]
-    return element("div", pairs_of(items), class_="figures")
+    if curves is not None:
+        figures.append(("loss", Cell(text=curves.verdict, small=many(len(curves.seeds), "seed"))))
+    if costs is not None:
+        memory = Cell(text=size(costs.planned.peak_bytes), small=f"{size(costs.plain.peak_bytes)} in the baseline")
+        figures.append(("most memory", memory))
+    return figures
 
 
 def _warnings(evidence: Evidence) -> list[str]:
     found, outdated = list[str](), evidence.outdated
     if evidence.edited:
-        found.append(
-            "The plan was changed after it was measured: the figures belong to the choices that were confirmed."
-        )
+        found.append("The plan was changed after it was measured: the figures belong to the confirmed choices.")
     if evidence.choices and evidence.measured is None and not evidence.gained:
-        found.append("No confirmation of the whole plan lies beside it, so its speed has no interval here.")
-    if outdated and evidence.surveyed is None:
-        left_out = f"{words.many(outdated, 'record')} {'is' if outdated == 1 else 'are'} left out"
-        found.append(f"The trials beside the plan are of another job or machine: {left_out}.")
-    elif outdated:
-        found.append(f"{words.many(outdated, 'record')} of another job or machine were left out.")
+        found.append("The whole plan was not confirmed, so its speed has no interval here.")
+    if outdated:
+        skipped = f"{many(outdated, 'record')} of another job or machine {'was' if outdated == 1 else 'were'} skipped"
+        found.append(f"{skipped}; none is of this plan's." if evidence.surveyed is None else f"{skipped}.")
     return found
 
 
 def _memory(evidence: Evidence) -> Mapping[str, Sequence[float]]:
-    """By arm. Where there is no plan, what was measured as one is nothing that it holds."""
+    """By arm. Without a plan, only the baseline's."""
     found = {arm: record.bytes for arm, record in evidence.memory.items()}
-    return found if evidence.measured is not None else {arm: found[arm] for arm in PLAIN_ARMS if arm in found}
+    return found if evidence.measured is not None else {arm: found[arm] for arm in BASELINE_ARMS if arm in found}
 
 
-def _total_bars(evidence: Evidence) -> Markup | None:
-    """The seconds of the planned run, with the plan's where there are any."""
-    measured, total = evidence.measured, evidence.plan.total
-    if measured is not None:
-        both = (measured.plain.total, measured.planned_seconds)
-    elif total is not None:
-        both = (total.baseline_seconds, total.planned_seconds)
-    elif evidence.confirmed is not None:
-        both = (evidence.confirmed.plain.total,)
-    else:
-        return None
-    return bars({arm: {arm: words.known(value) or 0.0} for arm, value in zip(ARMS, both, strict=False)})
+# ── the plan's choices and their proofs ─────────────────────────────────────────────────────────────────────────────
 
 
-def _plan(evidence: Evidence) -> Markup | None:
+def _plan(evidence: Evidence) -> Section | None:
     if not evidence.plan.choices:
-        return (
-            section("The plan", lead("The plan has no technique: the job runs as it is."))
-            if evidence.confirmed or evidence.came_to_nothing
-            else None
-        )
-    measured = evidence.measured
-    earned = {identity(item.choice): item for item in measured.earned} if measured is not None else {}
-    kind = "kept" if measured is not None and is_proven(measured) else "other"
-    axis = ratio_axis([item.speedup for item in earned.values()])
-    rows = list[list[Part]]()
-    for planned in evidence.plan.choices:
-        choice, found = planned.choice, earned.get(identity(planned.choice))
-        claim = "not stated" if choice.preserves is None else choice.preserves.words
-        if found is not None and found.speedup.pairs > 0:
-            worth: Part = two_lines(
-                words.ratio(found.speedup), f"{words.interval(found.speedup)}, {words.pairs(found.speedup)}"
-            )
-            drawn: Part = interval(found.speedup, axis, kind, f"worth {words.measured(found.speedup)}")
-        elif found is not None:
-            worth, drawn = two_lines("needed", "without it the plan does not run"), None
-        else:
-            worth = (
-                two_lines(words.ratio(planned.speedup), f"{words.interval(planned.speedup)}, as the plan states")
-                if planned.speedup
-                else None
-            )
-            drawn = None
-        rows.append([element("code", words.named(choice)), drawn, worth, claim, proof_of(evidence, planned)])
-    told = (
-        "What each is worth in the whole plan: how many times as long the planned run takes without it. "
-        if earned
-        else ""
-    )
-    return section(
-        "The plan",
-        lead(f"{told}Each claims to preserve something of the training, and is held to it on this job."),
-        table(
-            "Techniques of the plan",
-            [("technique", "name"), ("", "drawn"), ("worth", "number"), ("claims", "claim"), ("proof", "")],
-            rows,
-            "heard",
+        shown = evidence.confirmed or evidence.came_to_nothing
+        return Section(title="The plan", lead="The plan has no technique: the job runs unchanged.") if shown else None
+    earned = evidence.measured.earned if evidence.measured is not None else ()
+    worth = "The ratio of a choice is how many times as long the planned run takes without it. " if earned else ""
+    axis = ratio_axis(item.speedup for item in earned)
+    return Section(
+        title="The plan",
+        lead=f"{worth}What each choice claims to preserve is checked on this job.",
+        table=Table(
+            caption="Techniques of the plan",
+            columns=[("technique", "name"), ("", "drawn"), ("ratio", "number"), ("claims", "claim"), ("proof", "")],
+            rows=[_row_of(evidence, planned, axis) for planned in evidence.plan.choices],
+            kind="heard",
         ),
     )
 
 
-def _measured(evidence: Evidence) -> Markup:
+def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell | str]:
+    choice, stated = planned.choice, planned.speedup
+    earned = evidence.measured.earned if evidence.measured is not None else ()
+    found = next((each.speedup for each in earned if identity(each.choice) == identity(choice)), None)
+    if found is not None and found.pairs > 0:
+        worth = speedup_cells(found, axis, "kept" if evidence.has_proven_speed else "other")
+    elif found is not None:
+        worth = ["", Cell(text="needed", small="without it the plan does not run")]
+    elif stated is not None:
+        worth = ["", Cell(text=ratio(stated), small=f"{interval(stated)}, as the plan states")]
+    else:
+        worth = ["", ""]
+    return [Cell(text=choice_text(choice), kind="code"), *worth, claim_of(planned), _proof_of(evidence, planned)]
+
+
+def claim_of(planned: PlannedChoice) -> str:
+    claim = planned.choice.preserves
+    return "not stated" if claim is None else claim.words
+
+
+def _answer(record: Proven) -> Answer:
+    if record.unanswered:
+        return Answer.UNANSWERED
+    if not record.passes:
+        return Answer.FAILS
+    return Answer.INCONCLUSIVE if record.inconclusive else Answer.HOLDS
+
+
+def _proof_counts(evidence: Evidence) -> Cell | str:
+    ours = set(map(identity, evidence.choices))
+    found = Counter(_answer(record) for record in evidence.proven if identity(record.choice) in ours)
+    if not found:
+        return ""
+    names = {Answer.INCONCLUSIVE: "inconclusive", Answer.FAILS: "failed", Answer.UNANSWERED: "not answered"}
+    others = [f"{found[answer]} {name}" for answer, name in names.items() if found[answer]]
+    return Cell(text=f"{found[Answer.HOLDS]} of {found.total()}", small=" · ".join(others) or "on this job")
+
+
+def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
+    """Whether the choice's claim held on this job; of a proof that only the plan states, its figures."""
+    name, stated = identity(planned.choice), planned.proof
+    record = next((record for record in evidence.proven if identity(record.choice) == name), None)
+    if record is not None:
+        answer = _answer(record)
+        reason = "; ".join(filter(None, [record.reason.rstrip("."), _error(record.gradient_error, record.bound)]))
+        small = f"by its losses: {reason}" if record.by_losses else reason
+        return Cell(text=f"{_SIGNS[answer]} {answer}", small=small, kind=f"verdict {_STYLES.get(answer, 'other')}")
+    if stated is not None:
+        error = _error(stated.gradient_error, stated.bound)
+        return Cell(
+            text="as the plan states", small=error if stated.losses is None else f"by its losses: {stated.losses}"
+        )
+    changes = planned.choice.preserves in (None, Preserves.TRAINING)
+    return "judged by the time to the target" if changes and evidence.gained else "not proven here"
+
+
+def _error(error: float | None, bound: float | None) -> str:
+    if error is None:
+        return ""
+    return f"gradient error {fixed(error)} × the baseline's own" + (f" (at most {fixed(bound)} ×)" if bound else "")
+
+
+# ── where this was measured ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _measured(evidence: Evidence) -> Section:
     surveyed, noise = evidence.surveyed, evidence.noise
-    job = surveyed.fingerprint if surveyed is not None else evidence.plan.job
-    items: list[tuple[str, Part]] = [("machine", machine_of(surveyed, evidence.plan.machine)), ("plan", evidence.path)]
+    pairs: list[Pair] = [("machine", _machine(surveyed, evidence.plan.machine)), ("plan", evidence.path)]
     if surveyed is not None:
         versions = ", ".join(f"{name} {text}" for name, text in surveyed.environment.items())
-        items += [
-            ("device", surveyed.device),
-            ("versions", versions),
-            ("allowed", f"{surveyed.ceiling.words}, or stricter"),
-        ]
+        pairs += [("device", surveyed.device), ("versions", versions)]
+        pairs.append(("allowed", f"{surveyed.ceiling.words}, or stricter"))
+    job = surveyed.fingerprint if surveyed is not None else evidence.plan.job
     if job is not None:
-        batches = f"batches of {words.whole(job.batch_size)}"
-        samples = "samples as they come" if job.samples is None else words.many(job.samples, "sample")
-        items.append(
-            (
-                "job",
-                f"{words.many(job.parameters, 'parameter')}, {samples}, {batches}; shapes {job.shapes}",
-            )
-        )
+        pairs.append(("job", _job(job)))
     if noise is not None:
-        told = f"{words.measured(noise.speedup)}, in windows of {words.many(noise.window_steps, 'step')}"
-        items.append(("noise floor", f"the job beside itself, before the search: {told}"))
-    return section("Where this was measured", pairs_of(items), _how(evidence))
-
-
-def _how(evidence: Evidence) -> Markup | None:
-    if evidence.noise is None and evidence.confirmed is None:
-        return None
-    return lead(
+        window = f"in windows of {many(noise.window_steps, 'step')}"
+        pairs.append(
+            ("noise floor", f"the baseline against itself, before the search: {measured(noise.speedup)}, {window}")
+        )
+    method = (
         "Two versions of the job take turns, window by window, on one machine. A ratio of twelve pairs of windows is "
         "their median, and its 95 % interval comes from resampling them; one of fewer is their geometric mean, with "
-        "Student's interval. A ratio above 1 is faster. Where the interval contains 1, there is no difference that can "
-        "be told from noise."
+        "Student's interval. A ratio above 1 is faster. Where the interval contains 1, no difference is shown."
     )
+    closing = method if noise is not None or evidence.confirmed is not None else ""
+    return Section(title="Where this was measured", pairs=pairs, closing=closing)
 
 
-def _next(evidence: Evidence) -> Markup:
-    return section("Next", element("p", element("code", next_command(evidence), class_="command")))
+def _job(job: Fingerprint) -> str:
+    samples = "no known number of samples" if job.samples is None else many(job.samples, "sample")
+    return f"{many(job.parameters, 'parameter')}, {samples}, batches of {whole(job.batch_size)}; shapes {job.shapes}"

@@ -1,23 +1,32 @@
-"""The page of a run: what it came to, how it went there, and where."""
+"""The page of a run: its result, its course, and where it ran."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
 from hasten.facts.events import Evaluated, Trained
-from hasten.facts.plan import PlannedChoice
-from hasten.report.display import decimal
-from hasten.report.page import words
-from hasten.report.page.drawing import Line, chart
-from hasten.report.page.learned import broken, meaning, number, rate_charts, rate_table
-from hasten.report.page.markup import Markup, Part, element
+from hasten.report.display import decimal, duration, known, listed, many, named, per_second, percent, size, whole
+from hasten.report.page.charts import band, chart, number
+from hasten.report.page.curve_sections import (
+    QUARTILES,
+    broken,
+    finite_or_gap,
+    learning_rate,
+    meaning,
+    numbers,
+    over_steps,
+    quartiles,
+    unit_of,
+)
+from hasten.report.page.page_model import Cell, Column, Page, Pair, Section, Table
+from hasten.report.page.plan_page import claim_of
+from hasten.report.page.render import html_of
 from hasten.report.page.run_log import RunLog
-from hasten.report.page.shell import document, lead, notes, pairs_of, section, table, two_lines
-from hasten.report.page.thinning import band
+from hasten.report.page.tried_choices import speedup_cell
 
 MOST_EVALUATIONS = 24  # rows of the table; the file has them all
 MOST_METRICS = 6
@@ -25,10 +34,25 @@ MOST_METRICS = 6
 
 def page_of_run(log: RunLog) -> str:
     """The whole page as HTML, from what a run left behind."""
-    return document(
-        f"{log.job or log.folder}: hasten report",
-        _header(log),
-        [_plan(log), _losses(log), _evaluations(log), _rates(log), _pace(log), _memory(log), _where(log), _next(log)],
+    sections = [
+        _plan(log),
+        _losses(log),
+        _evaluations(log),
+        _rates(log),
+        _pace(log),
+        _memory(log),
+        _where(log),
+        Section(title="Next", command=next_command(log)),
+    ]
+    return html_of(
+        Page(
+            subject=log.job or log.folder,
+            headline=sentence_of(log),
+            leads=[f"On {log.started.machine}."] if log.started is not None else [],
+            figures=_figures(log),
+            notes=_warnings(log),
+            sections=[section for section in sections if section is not None],
+        )
     )
 
 
@@ -36,61 +60,41 @@ def sentence_of(log: RunLog) -> str:
     """What the page says first."""
     end = log.finished
     if end is not None:
-        results = words.listed([f"{name} {decimal(value)}" for name, value in end.results.items()], most=4)
-        return f"Trained {words.many(end.steps, 'step')} in {words.seconds(end.seconds)}" + (
-            f": {results}" if results else ""
-        )
+        results = listed([f"{name} {decimal(value)}" for name, value in end.results.items()], most=4)
+        return f"Trained {many(end.steps, 'step')} in {duration(end.seconds)}" + (f": {results}" if results else "")
     if not log.trained:
         return "The log of this run has no step"
     last = log.trained[-1]
     total = log.started.total_steps if log.started is not None else None
-    of = f" of {words.whole(total)}" if total is not None else ""
-    return f"The log of this run ends at step {words.whole(last.step)}{of}, after {words.seconds(last.seconds)}"
+    of = f" of {whole(total)}" if total is not None else ""
+    return f"The log of this run ends at step {whole(last.step)}{of}, after {duration(last.seconds)}"
 
 
 def next_command(log: RunLog) -> str:
     return shlex.join(["hasten", "tune", log.job or "JOB"])
 
 
-def _header(log: RunLog) -> Markup:
-    rates = [event.samples_per_second for event in log.trained]
-    waits = [event.data_wait_share for event in log.trained]
-    memory = [float(size) for event in log.trained if (size := words.known(event.memory_bytes)) is not None]
-    kept = log.finished.kept_step if log.finished is not None and log.finished.results else None
-    figures: list[tuple[str, Part]] = [
-        ("samples a second", _spread(rates, words.pace)),
-        ("waiting for data", _spread(waits, words.part)),
-        ("most memory", words.size(max(memory)) if memory else None),
-        ("weights kept from", f"step {words.whole(kept)}" if kept is not None else None),
+def _figures(log: RunLog) -> list[Pair]:
+    memory = [float(event.memory_bytes) for event in log.trained if known(event.memory_bytes) is not None]
+    figures = [
+        ("samples a second", _median([event.samples_per_second for event in log.trained], per_second)),
+        ("waiting for data", _median([event.data_wait_share for event in log.trained], percent)),
+        ("most memory", size(max(memory)) if memory else ""),
     ]
-    machine = log.started.machine if log.started is not None else ""
-    return element(
-        "header",
-        element("p", element("span", "hasten report", class_="brand"), log.job or log.folder, class_="eyebrow"),
-        element("h1", words.unbroken(sentence_of(log))),
-        lead("On ", element("strong", machine), ".") if machine else None,
-        element("div", pairs_of(figures), class_="figures"),
-        notes(_warnings(log)),
-    )
+    if log.finished is not None and log.finished.results:
+        figures.append(("weights saved from", f"step {whole(log.finished.kept_step)}"))
+    return figures
 
 
 def _warnings(log: RunLog) -> list[str]:
-    found = list[str]()
-    skipped = (
-        log.finished.skipped_updates
-        if log.finished is not None
-        else max((e.skipped_updates for e in log.trained), default=0)
-    )
+    found, end = list[str](), log.finished
+    skipped = end.skipped_updates if end is not None else max((each.skipped_updates for each in log.trained), default=0)
     if skipped:
-        found.append(
-            f"{words.many(skipped, 'update')} had a gradient that was not finite, and {_were(skipped)} skipped."
-        )
-    if log.finished is None:
-        found.append("The log has no end: the run goes on, or it was killed.")
+        found.append(f"{many(skipped, 'update')} had a gradient that was not finite, and {_were(skipped)} skipped.")
+    if end is None:
+        found.append("The log has no end: the run is not finished, or it was killed.")
     if log.unread:
-        found.append(
-            f"{words.many(log.unread, 'line')} of the log could not be read, and {_were(log.unread)} left out."
-        )
+        found.append(f"{many(log.unread, 'line')} of the log could not be read, and {_were(log.unread)} skipped.")
     return [*found, *log.noticed]
 
 
@@ -98,205 +102,138 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _spread(values: Sequence[float], show: Callable[[float], str]) -> Part:
-    """The median, and where the middle half lies; None without a value."""
-    finite = sorted(value for value in values if words.known(value) is not None)
-    if not finite:
-        return None
-    quarter = len(finite) // 4
-    half = (
-        f"half lay in {show(finite[quarter])} to {show(finite[-1 - quarter])}, of {len(finite):,}"
-        if len(finite) > 3
-        else None
-    )
-    return two_lines(show(median(finite)), half)
+def _median(values: Sequence[float], show: Callable[[float], str]) -> Cell | str:
+    finite = [value for value in values if known(value) is not None]
+    return Cell(text=show(median(finite)), small=f"the median of {len(finite):,}") if finite else ""
 
 
-def _plan(log: RunLog) -> Markup:
+def _plan(log: RunLog) -> Section:
     if not log.plan.choices:
-        return section("The plan", lead("None: the job ran as it is."))
-    rows = [[element("code", words.named(item.choice)), *_stated(item)] for item in log.plan.choices]
+        return Section(title="The plan", lead="None: the run is the baseline.")
     columns = [("technique", "name"), ("speed-up, as the plan states", "number"), ("claims to preserve", "")]
-    return section("The plan", table("Techniques of the plan", columns, rows, "heard"))
-
-
-def _stated(item: PlannedChoice) -> list[Part]:
-    found, claim = item.speedup, item.choice.preserves
-    told = (
-        two_lines(words.ratio(found), f"{words.interval(found)}, {words.pairs(found)}")
-        if found is not None
-        else "not measured"
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(text=named(item.choice), kind="code"),
+            speedup_cell(item.speedup) if item.speedup is not None else "not measured",
+            claim_of(item),
+        ]
+        for item in log.plan.choices
+    ]
+    return Section(
+        title="The plan", table=Table(caption="Techniques of the plan", columns=columns, rows=rows, kind="heard")
     )
-    return [told, "not stated" if claim is None else claim.words]
 
 
-def _losses(log: RunLog) -> Markup | None:
+def _losses(log: RunLog) -> Section | None:
     at = _steps(log.trained)
     if not at:
         return None
-    lines = [Line(label="training", kind="plain", band=band([[event.loss for event in log.trained]], at))]
+    bands = [band("training", "plain", [[event.loss for event in log.trained]], at)]
     tested = [event for event in log.evaluated if "loss" in event.results]
     if tested and _steps(tested):
-        values = [event.results["loss"] for event in tested]
-        lines.append(Line(label="evaluation", kind="planned", band=band([values], _steps(tested))))
-    told = "A value of the training loss is the mean over the steps since the one before."
-    return section(
-        "Loss",
-        notes([*filter(None, map(broken, lines))]),
-        chart(
-            lines,
-            title="Loss of the run",
-            told=told,
-            down="loss",
-            across=f"optimizer step. {told} {meaning(lines[0].band, '')}",
-            show=number,
-        ),
+        bands.append(band("evaluation", "planned", [[event.results["loss"] for event in tested]], _steps(tested)))
+    described = "A value of the training loss is the mean over the steps since the one before."
+    drawn = chart(
+        bands,
+        title="Loss of the run",
+        description=described,
+        y_label="loss",
+        x_label=f"optimizer step. {described} {meaning(bands[0], '')}",
+        show=number,
     )
+    return Section(title="Loss", notes=broken(bands), charts=[drawn] if drawn is not None else [])
 
 
-def _evaluations(log: RunLog) -> Markup | None:
+def _evaluations(log: RunLog) -> Section | None:
     if not log.evaluated:
         return None
     names = list(dict.fromkeys(name for event in log.evaluated for name in event.results))[:MOST_METRICS]
     shown = _some(log.evaluated)
     rows = [
         [
-            f"step {words.whole(event.step)}",
-            *(decimal(event.results[name]) if name in event.results else None for name in names),
-            words.seconds(event.seconds),
-            "best so far" if event.best else None,
+            f"step {whole(event.step)}",
+            *(decimal(event.results[name]) if name in event.results else "" for name in names),
+            duration(event.seconds),
+            "best so far" if event.best else "",
         ]
         for event in shown
     ]
-    columns = [("at", "name"), *((name, "number") for name in names), ("took", "number"), ("", "")]
+    columns: list[Column] = [("at", "name"), *((name, "number") for name in names), ("took", "number"), ("", "")]
     few = f"; {len(shown)} of {len(log.evaluated):,} are shown" if len(shown) < len(log.evaluated) else ""
-    drawn = [_metric(log, name) for name in names if name != "loss"]
-    return section(
-        "Evaluations", element("div", *drawn, class_="side"), table(f"Results of the evaluations{few}", columns, rows)
+    charts = list[Any]()
+    for name in names:
+        tested = [event for event in log.evaluated if name in event.results]
+        at = _steps(tested)
+        if name != "loss" and len(at) > 1:
+            charts.append(over_steps(name, "planned", [event.results[name] for event in tested], at, number))
+    return Section(
+        title="Evaluations",
+        charts=[each for each in charts if each is not None],
+        table=Table(caption=f"Results of the evaluations{few}", columns=columns, rows=rows),
     )
 
 
-def _metric(log: RunLog, name: str) -> Markup | None:
-    tested = [event for event in log.evaluated if name in event.results]
-    at = _steps(tested)
-    if len(at) < 2:
-        return None
-    line = Line(label=name, kind="planned", band=band([[event.results[name] for event in tested]], at))
-    return chart([line], title=f"{name} of the evaluations", told="", down=name, across="optimizer step", show=number)
-
-
-def _rates(log: RunLog) -> Markup | None:
+def _rates(log: RunLog) -> Section | None:
     rates = [event.learning_rate for event in log.trained]
     momenta = [math.nan if event.momentum is None else event.momentum for event in log.trained]
-    drawn = rate_charts([event.step for event in log.trained], rates, momenta)
-    return section("Learning rate", drawn, rate_table(rates, momenta)) if drawn is not None else None
+    return learning_rate([event.step for event in log.trained], rates, momenta)
 
 
-def _pace(log: RunLog) -> Markup | None:
+def _pace(log: RunLog) -> Section | None:
     at = _steps(log.trained)
     if not at:
         return None
     rates = [event.samples_per_second for event in log.trained]
     waits = [event.data_wait_share for event in log.trained]
-    rows = [_quartiles("samples a second", rates, words.pace), _quartiles("waiting for data", waits, words.part)]
-    return section(
-        "Pace",
-        lead("What the log says of every stretch of steps; the first one also pays for the start."),
-        element(
-            "div",
-            _one_line("Samples a second", "samples a second", rates, at, words.pace),
-            _one_line("Share of the time spent waiting for data", "waiting for data", waits, at, words.part),
-            class_="side",
-        ),
-        table(
-            "Over the stretches of the log",
-            [
-                ("", "name"),
-                *((name, "number") for name in ("lowest", "lower quarter", "median", "upper quarter", "highest")),
-            ],
-            [row for row in rows if row is not None],
-        ),
+    charts = [
+        over_steps("samples a second", "planned", rates, at, per_second),
+        over_steps("waiting for data", "planned", waits, at, percent),
+    ]
+    rows = quartiles("samples a second", rates, per_second) + quartiles("waiting for data", waits, percent)
+    return Section(
+        title="Pace",
+        lead="What the log says of every stretch of steps; the first one also pays for the start.",
+        charts=[each for each in charts if each is not None],
+        table=numbers("Over the stretches of the log", QUARTILES, rows),
     )
 
 
-def _memory(log: RunLog) -> Markup | None:
-    values = [math.nan if (size := words.known(event.memory_bytes)) is None else size for event in log.trained]
-    factor, unit = words.unit_of(max(filter(math.isfinite, values), default=0.0))
-    at, row = _steps(log.trained), _quartiles("most memory so far", values, words.size)
-    if not at or row is None:
+def _memory(log: RunLog) -> Section | None:
+    values = [finite_or_gap(event.memory_bytes) for event in log.trained]
+    factor, unit = unit_of(values)
+    at, rows = _steps(log.trained), quartiles("most memory so far", values, size)
+    if not at or not rows:
         return None
-    columns = [
-        ("", "name"),
-        *((name, "number") for name in ("lowest", "lower quarter", "median", "upper quarter", "highest")),
-    ]
-    return section(
-        "Memory over time",
-        lead(
-            "The most that was held since the process began, so the line only rises. One that goes on rising is a leak."
-        ),
-        _one_line("Most memory so far", f"most so far, {unit}", [value / factor for value in values], at, number),
-        table("Bytes", columns, [row], "parts heard"),
+    drawn = over_steps(f"most so far, {unit}", "planned", [value / factor for value in values], at, number)
+    return Section(
+        title="Memory over time",
+        lead="The most memory since the process began, so the line never falls. One that keeps rising is a leak.",
+        charts=[drawn] if drawn is not None else [],
+        table=numbers("Bytes", QUARTILES, rows),
     )
 
 
-def _one_line(
-    title: str, name: str, values: Sequence[float], at: Sequence[float], show: Callable[[float], str]
-) -> Markup:
-    drawn = band([values], at)
-    told = f"{title}, over optimizer steps. {meaning(drawn, '')}"
-    return chart(
-        [Line(label=name, kind="planned", band=drawn)],
-        title=title,
-        told=told,
-        down=name,
-        across="optimizer step",
-        show=show,
-    )
-
-
-def _where(log: RunLog) -> Markup:
+def _where(log: RunLog) -> Section:
     started, found = log.started, log.environment
-    packages, machine = found.get("packages"), found.get("machine")
-    versions = cast("dict[str, Any]", packages) if isinstance(packages, dict) else {}
-    facts = cast("dict[str, Any]", machine) if isinstance(machine, dict) else {}
-    items: list[tuple[str, Part]] = [("folder", log.folder)]
+    pairs: list[Pair] = [("folder", log.folder)]
     if started is not None:
-        batches = f"batches of {words.whole(started.batch_size)}"
-        samples = "samples as they come" if started.samples is None else words.many(started.samples, "sample")
-        items += [
-            ("machine", started.machine),
-            ("device", started.device),
-            (
-                "job",
-                f"{words.many(started.parameters, 'parameter')}, {samples}, {batches}",
-            ),
-        ]
-    items += [
-        ("system", str(found.get("system", ""))),
-        ("python", str(found.get("python", ""))),
-        ("threads", str(found.get("threads", ""))),
-        ("packages", ", ".join(f"{name} {text}" for name, text in versions.items())),
-        ("processor", str(facts.get("processor", ""))),
-    ]
-    return section("Where this ran", pairs_of(items))
+        samples = "no known number of samples" if started.samples is None else many(started.samples, "sample")
+        job = f"{many(started.parameters, 'parameter')}, {samples}, batches of {whole(started.batch_size)}"
+        pairs += [("machine", started.machine), ("device", started.device), ("job", job)]
+    packages = ", ".join(f"{name} {text}" for name, text in _table(found, "packages").items())
+    pairs += [(name, str(found.get(name, ""))) for name in ("system", "python", "threads")]
+    pairs += [("packages", packages), ("processor", str(_table(found, "machine").get("processor", "")))]
+    return Section(title="Where this ran", pairs=pairs)
 
 
-def _next(log: RunLog) -> Markup:
-    return section("Next", element("p", element("code", next_command(log), class_="command")))
+def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return cast("dict[str, Any]", found[name]) if isinstance(found.get(name), dict) else {}
 
 
 def _steps(events: Sequence[Trained] | Sequence[Evaluated]) -> list[float]:
-    """Where the events stand on the axis; empty when a step is no number that can be drawn."""
-    at = [known for event in events if (known := words.known(event.step)) is not None]
+    """Where the events stand on the axis; empty when a step is a number that cannot be drawn."""
+    at = [place for event in events if (place := known(event.step)) is not None]
     return at if len(at) == len(events) else []
-
-
-def _quartiles(name: str, values: Sequence[float], show: Callable[[float], str]) -> list[Part] | None:
-    finite = sorted(value for value in values if words.known(value) is not None)
-    if not finite:
-        return None
-    last = len(finite) - 1
-    return [name, *(show(finite[round(last * part)]) for part in (0, 0.25, 0.5, 0.75, 1))]
 
 
 def _some(events: Sequence[Evaluated]) -> list[Evaluated]:

@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar on a terminal, a line for every tenth elsewhere.
+"""Progress of a long piece of work: a bar on a terminal, a line for every tenth elsewhere.
 
 Work of less than two seconds shows nothing: a bar that flashes up only disturbs.
 """
@@ -8,31 +8,25 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from hasten.report.display import percent, printable, time_left
-from hasten.report.terminal.output import bar, console_on, is_plain, write_line
-
-if TYPE_CHECKING:
-    from rich.live import Live
+from hasten.report.display import percent, time_left
+from hasten.report.terminal.output import Output, bar
 
 PATIENCE_SECONDS = 2.0
 REFRESH_SECONDS = 0.1
 
 
-class Waiting:
-    """Call it with (done, whole), as often as you like; close it at the end, whatever happened.
+class ProgressBar:
+    """Call it with (done, whole) as often as you like; close it at the end, whatever happened.
 
-    what: is going on, such as "packing". stream: where to write; None is standard error as it is now, so that what a
-    command answers stays apart.
+    what: the work, such as "packing". stream: None is standard error as it is now.
     """
 
     def __init__(self, what: str, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._stream, self._clock = printable(what), stream or sys.stderr, clock
+        self._what, self._output, self._clock = what, Output(stream or sys.stderr), clock
         self._began = self._shown = clock()
-        self._plain = is_plain(self._stream)
-        self._tenths = 0  # that plain lines have told
-        self._live: Live | None = None  # the bar, once there is one
+        self._tenths = 0  # that plain lines have shown
 
     def __call__(self, done: int, whole: int) -> None:
         now = self._clock()
@@ -41,21 +35,12 @@ class Waiting:
         self._shown = now
         share = min(done / whole, 1.0)
         left = f", {time_left((now - self._began) * (1 - share) / share)} left" if 0 < share < 1 else ""
-        if not self._plain:
-            self._draw(share, f"{percent(share)}{left}")
+        if not self._output.is_plain:
+            self._output.redraw(bar(self._what, share, 1.0, f"{percent(share)}{left}"))
         elif int(share * 10) > self._tenths:
             self._tenths = int(share * 10)
-            write_line(self._stream, f"{self._what}: {percent(share)}{left}")
+            self._output.note(self._what, f"{percent(share)}{left}")
 
     def close(self) -> None:
-        """Take the bar away. A line that was written stays."""
-        if self._live is not None:
-            self._live.stop()
-
-    def _draw(self, share: float, text: str) -> None:
-        from rich.live import Live
-
-        if self._live is None:
-            self._live = Live(console=console_on(self._stream), auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(bar(self._what, share, 1.0, text), refresh=True)
+        """Remove the bar. A line that was written stays."""
+        self._output.close()

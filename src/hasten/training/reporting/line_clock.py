@@ -40,7 +40,7 @@ class LineClock:
             samples_per_second=(batches.samples_seen - self._samples) * run.grid.data.size / passed,
             data_wait_share=min((batches.wait_seconds - self._wait) / passed, 1.0),
             memory_bytes=self._memory(),
-            skipped_updates=run.skipped_updates,
+            skipped_updates=run.built.step.skips.skipped,
         )
         self.restart()
         return line

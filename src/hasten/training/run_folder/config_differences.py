@@ -1,4 +1,4 @@
-"""What differs between two values of a run's configuration, in words.
+"""What differs between two values of a run's configuration, in words; and the digest of the job's source files.
 
 Settings are compared by the names that both have, so that a new option of another torch version is no change. A model
 is a list of modules, each with its name, its kind and its settings.
@@ -6,9 +6,15 @@ is a list of modules, each with its name, its kind and its settings.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
+
+from hasten.data.cache.cache_key import text_of_module
+from hasten.facts.job import Job, Schedule
+from hasten.training.setup.settings import is_library
 
 _CHOICE = {"value", "options", "preserves"}
 DATA = "data"  # the first word of a digest of data
@@ -98,3 +104,20 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value)) or "none"
     return str(value)
+
+
+def code_digest(job: Job) -> str:
+    """16 hexadecimal digits. Code of torch and hasten, and modules that the files import, are not part of it."""
+    schedule = job.schedule.build if isinstance(job.schedule, Schedule) else job.schedule
+    given = [job.model, job.loss, job.eval_loss, job.optimizer, job.parameters, job.collate, schedule]
+    modules = {_module_of(each) for each in given if each is not None} - {""}
+    texts = sorted(f"{name} {text_of_module(name)}" for name in modules)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _module_of(function: Any) -> str:
+    """Empty for torch's and hasten's."""
+    while isinstance(function, partial):
+        function = function.func
+    owner = function if hasattr(function, "__qualname__") else type(function)
+    return "" if is_library(owner) else str(owner.__module__)

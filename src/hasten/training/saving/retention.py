@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hasten.checkpoint.manifest import Manifest
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import Damaged, StorageFailed
 from hasten.facts.saving import Saving, retained
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    checkpoint: Checkpoint
-    best: bool
-
-    @property
-    def step(self) -> int:
-        return self.checkpoint.step
 
 
 def remove_old(store: Store, saving: Saving, newest: Checkpoint, damaged: set[Checkpoint]) -> None:
@@ -27,18 +16,19 @@ def remove_old(store: Store, saving: Saving, newest: Checkpoint, damaged: set[Ch
         that are removed are taken out.
     Raises StorageFailed for the first one that cannot be removed, or read, after all others were removed.
     """
-    known, failures = list[_Known](), list[StorageFailed]()
+    known, failures = dict[Checkpoint, Manifest](), list[StorageFailed]()
     for each in store.found():
         if each in damaged:
             continue
         try:
-            known.append(_Known(each, each.manifest().best))
+            known[each] = each.manifest()
         except Damaged:
             damaged.add(each)
         except StorageFailed as error:
             failures.append(StorageFailed(error.what, where=str(each.path), fix=error.fix))
-    stay = {each.checkpoint for each in retained(known, saving)} | {newest}
-    for each in [*(each.checkpoint for each in known if each.checkpoint not in stay), *damaged]:
+    stay = {id(each) for each in retained(known.values(), saving)}
+    old = [each for each, manifest in known.items() if id(manifest) not in stay and each != newest]
+    for each in [*old, *damaged]:
         try:
             if each.path.is_symlink() or each.path.exists():
                 store.remove(each)

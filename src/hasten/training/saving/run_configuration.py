@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from hasten.training.run import Run
-from hasten.training.run_folder.code_digest import code_digest
-from hasten.training.run_folder.config_differences import DATA
+from hasten.training.run_folder.config_differences import DATA, code_digest
 from hasten.training.setup.configuration import FIELDS, plain
 from hasten.training.setup.settings import (
     module_settings,

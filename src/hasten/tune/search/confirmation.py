@@ -126,14 +126,14 @@ def _run(
     base: Entry,
     entries: Sequence[Entry],
 ) -> Compared:
-    def watched(done: int, whole: int, ratios: dict[str, float]) -> None:
+    def report_pairs(done: int, whole: int, ratios: dict[str, float]) -> None:
         plain = ratios.get(PLAIN, 1.0)  # the plan is the base, so its ratio is 1
         others = {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
         watch(done, whole, {WHOLE: 1 / plain} | others)
 
     checks = CHECKS if settings.starts == 1 else CHECKS[1:]  # windows of a single process settle nothing
     settings = replace(settings, resident=len(entries) < room, checks=checks, is_known=is_earning, control_repeats=None)
-    return compare_arms(arms, base, entries, settings, length, watched)
+    return compare_arms(arms, base, entries, settings, length, report_pairs)
 
 
 def _measured(

@@ -10,8 +10,8 @@ from hasten.facts.plan import Between, Plan, PlannedChoice
 from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried, line_of, records_of
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of_plan, sentence_of
-from hasten.report.page.words import finish_sentence
-from hasten.report.terminal.search_progress import Tuning, sentence
+from hasten.report.plan_sentence import search_sentence
+from hasten.report.terminal.search_progress import SearchProgress
 from support.report.parsed import Page, faults
 from support.report.samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
 
@@ -36,7 +36,7 @@ def with_a_target(confirmed: tuple[Choice, ...] = KEPT) -> Evidence:
 def text_of(evidence: Evidence) -> str:
     html = page_of_plan(evidence)
     assert faults(html) == []
-    return Page(html).text.replace("\N{NO-BREAK SPACE}", " ")
+    return Page(html).text
 
 
 def test_the_table_has_every_choice_with_its_seconds_its_seeds_and_what_came_of_it():
@@ -57,8 +57,8 @@ def test_what_joined_is_told_at_the_top_beside_the_sentence_of_the_planned_run()
     assert sentence_of(evidence).startswith(f"This job would take {PLAIN_TAKES}; with this plan 2 min 11 s")
     shown = text_of(evidence)
     assert (
-        "With learning_rate = 0.2 (1.56×, 95 % 1.48–1.64, 5 seeds), which changes what is learned, it comes to the "
-        "job's own loss in 1 min 24 s of training instead of 2 min 10 s, and ends there." in shown
+        "With learning_rate = 0.2 (1.56×, 95 % 1.48–1.64, 5 seeds), which changes what is learned, the job reaches its "
+        "own final loss in 1 min 24 s of training instead of 2 min 10 s, and stops there." in shown
     )
     assert "judged by the time to the target" in shown
 
@@ -88,35 +88,31 @@ def test_what_was_sooner_alone_and_joined_later_counts_as_it_joined():
 def test_the_last_sentence_says_which_seconds_are_compared_and_that_training_changed():
     confirmed = next(record for record in sample_records(steps=12) if isinstance(record, Confirmed))
     reached = (sample_reached(RATE, SOONER, kept=True),)
-    told = sentence(confirmed, 412.3, reached)
-    assert told.startswith(
-        f"{sentence(confirmed, 412.3)}; whole runs with learning_rate = 0.2 (1.56×, 95 % 1.48–1.64, "
+    of_the_target = (
+        "With learning_rate = 0.2 (1.56×, 95 % 1.48–1.64, 5 seeds), which changes what is learned, the job reaches its "
+        "own final loss in 1 min 24 s of training instead of 2 min 10 s, and stops there"
     )
-    assert told.endswith(
-        "5 seeds), which changes what is learned, came to the loss that the job has at its end in 1 min 24 s of "
-        "training instead of 2 min 10 s, and end there"
-    )
-    alone = sentence(None, 412.3, reached)
-    assert alone.startswith(
-        "this job takes about 6 min 52 s; nothing that was tried is proven to make its planned run shorter; whole runs "
+    assert search_sentence(confirmed, 412.3, reached) == f"{search_sentence(confirmed, 412.3)}. {of_the_target}"
+    assert search_sentence(None, 412.3, reached) == (
+        "This job takes about 6 min 52 s; nothing that was tried is proven to make its planned run shorter. "
+        f"{of_the_target}"
     )
 
 
-def test_seconds_are_told_with_their_spread_where_it_is_known():
+def test_seconds_have_their_spread_where_it_is_known():
     confirmed = next(record for record in sample_records(steps=12) if isinstance(record, Confirmed))
     spread = replace(confirmed, plain=replace(confirmed.plain, between=Between(low=380, high=628)))
-    told = (
-        "his job would take 6 min 52 s, by most windows 6 min 20 s to 10 min 28 s; with this plan 2 min 11 s, "
+    assert search_sentence(spread, 412.3).startswith(
+        "This job would take 6 min 52 s, by most windows 6 min 20 s to 10 min 28 s; with this plan 2 min 11 s, "
         "1 min 55 s to 3 min 34 s (3.14×, 95 % "
     )
-    assert f"t{told}" in sentence(spread, 412.3)
-    assert f"T{told}" in finish_sentence(spread)
-    assert "about 6.0 s, by most windows 5.0 s to 7.0 s; nothing" in sentence(None, 6, between=Between(low=5, high=7))
+    unproven = search_sentence(None, 6, between=Between(low=5, high=7))
+    assert "about 6.0 s, by most windows 5.0 s to 7.0 s; nothing" in unproven
 
 
 def test_the_table_on_the_terminal_has_the_trial_with_its_reason_and_the_time_that_is_left():
     stream = io.StringIO()
-    screen = Tuning(60, stream, clock=lambda: 1000.0)
+    screen = SearchProgress(60, stream, clock=lambda: 1000.0)
     screen.doing(Doing(what="time to the target, seed 0: learning_rate = 0.2", done=1, whole=20, seconds_left=125.0))
     screen.record(sample_reached(RATE, SOONER, kept=True))
     screen.record(Tried(choice=RATE, on=KEPT, verdict="faster", reason="1.56× to the job's own loss"))

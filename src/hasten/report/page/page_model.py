@@ -1,0 +1,88 @@
+"""What a page shows, as plain records without any HTML. templates/report.html turns them into a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+Shape = tuple[str, Mapping[str, str | float]]  # an SVG element's name and attributes; none of them from a file
+Pair = tuple[str, "Cell | str"]
+Column = tuple[str, str]  # name and class; a column of pictures has no name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A small drawing inside a table. title: for readers who do not see it."""
+
+    kind: str
+    title: str
+    shapes: Sequence[Shape]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """text, and below it what explains it. kind: classes of the style sheet; swatch: a colour before the text."""
+
+    text: str = ""
+    small: str = ""
+    kind: str = ""
+    swatch: str = ""
+    picture: Picture | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """The first column names the rows. kind: classes of the style sheet."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell | str]]
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """A line in a chart; its paths are in a square of 1,000, dots and marks are shares of the chart in per cent."""
+
+    label: str
+    kind: str  # a class, which gives it a colour
+    line: str
+    band: str
+    dots: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    title: str
+    description: str
+    y_label: str
+    x_label: str
+    y_marks: Sequence[tuple[str, str]]  # place and text
+    x_marks: Sequence[tuple[str, str, str]]  # place, text, and which side of the text is at the place
+    curves: Sequence[Curve]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """Its parts are shown in the order of the fields; empty ones are skipped."""
+
+    title: str
+    lead: str = ""
+    notes: Sequence[str] = ()
+    bars: Sequence[tuple[str, Picture, str]] = ()  # name, parts end to end, sum
+    charts: Sequence[Chart] = ()
+    table: Table | None = None
+    pairs: Sequence[Pair] = ()
+    closing: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    subject: str  # the job, or the file
+    headline: str
+    bars: Sequence[tuple[str, Picture, str]] = ()
+    leads: Sequence[str] = ()
+    figures: Sequence[Pair] = ()
+    notes: Sequence[str] = ()
+    sections: Sequence[Section] = field(default_factory=list[Section])

@@ -1,0 +1,370 @@
+"""What the page of a plan says, and that it says nothing that the records do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hasten.errors import PlanError, StorageFailed
+from hasten.facts.choice import Choice, Speedup
+from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
+from hasten.facts.trials import Budget, Confirmed, Curves, Ended, Noise, Proven, Record, Step, Surveyed, Tried
+from hasten.report.page.plan_evidence import gathered, read_evidence
+from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
+from hasten.report.page.tried_choices import rows_of
+from hasten.report.plan_sentence import search_sentence
+from support.report.parsed import Page, faults
+from support.report.samples import (
+    BF16,
+    FUSED,
+    KEPT,
+    LAYOUT,
+    PLAIN_TAKES,
+    THREADS,
+    WORKERS,
+    faster,
+    sample_plan,
+    sample_records,
+    write_plan,
+)
+
+EARLY = "all of it unless early stopping ends the run before"
+SEEN = (
+    "the first 40 steps: early training loss is inconclusive with 3 pairs: +0.40% (90 % interval -1.10% to +1.90%, "
+    "positive is worse; margin 1.00%); a true harm below 2.10% would be called harm less often than 80%"
+)
+
+
+def evidence(records: list[Record] | None = None, plan: Plan | None = None):
+    return gathered(plan or sample_plan(), "plan.toml", sample_records(steps=40) if records is None else records)
+
+
+def page(records: list[Record] | None = None, plan: Plan | None = None) -> Page:
+    html = page_of_plan(evidence(records, plan))
+    assert faults(html) == []
+    return Page(html)
+
+
+def text_of(records: list[Record] | None = None, plan: Plan | None = None) -> str:
+    return " ".join(page(records, plan).text.split())
+
+
+def the(kind: type, records: list[Record] | None = None) -> Any:
+    return next(record for record in records or sample_records(steps=40) if isinstance(record, kind))
+
+
+def with_one(kind: type, change: Callable[[Any], Any]) -> list[Record]:
+    return [change(record) if isinstance(record, kind) else record for record in sample_records(steps=40)]
+
+
+def with_proofs(*proofs: Proven) -> list[Record]:
+    found = {each.choice.technique: each for each in proofs}
+    return with_one(Proven, lambda record: found.get(record.choice.technique, record))
+
+
+def test_the_page_begins_with_the_sentence_that_the_search_ended_with():
+    confirmed = the(Confirmed)
+    assert sentence_of(evidence()) == search_sentence(confirmed, confirmed.plain.total)
+    first = re.search(r"<h1>(.*?)</h1>", page().source)
+    assert first is not None
+    assert first[1] == sentence_of(evidence())
+
+
+def test_where_early_stopping_can_end_the_run_before_every_total_says_so():
+    assert EARLY in search_sentence(the(Confirmed), 1.0, stops_early=True)
+    assert EARLY not in search_sentence(the(Confirmed), 1.0)
+    stopping = page(with_one(Surveyed, lambda record: replace(record, stops_early=True)))
+    assert EARLY in stopping.text.lower()
+    assert EARLY not in page().text.lower()
+
+
+def test_all_that_the_records_hold_has_its_section():
+    assert re.findall(r"<h2>(.*?)</h2>", page().source) == [
+        "The plan",
+        "Time to the target",
+        "From the baseline to the plan",
+        "Where the time of the run goes",
+        "Where the time of a step goes",
+        "Everything that was tried",
+        "What is learned",
+        "Learning rate",
+        "Memory over time",
+        "Where this was measured",
+        "Next",
+    ]
+
+
+def test_a_speed_up_never_stands_without_its_interval_its_baseline_and_its_machine():
+    shown = text_of()
+    for each in re.finditer(r"\d×", shown):
+        around = shown[each.start() - 40 : each.end() + 40]
+        assert re.search(r"\d\.\d\d–\d+\.\d\d", shown[each.end() : each.end() + 30]), around
+    assert "Against the baseline, in 16 pairs of windows side by side." in shown
+    assert f"On {the(Surveyed).machine}." in shown
+    assert "The baseline against itself gave 1.00× (0.98–1.02, 16 pairs)." in shown
+
+
+def test_every_number_of_a_picture_stands_in_a_table():
+    shown = page().text
+    assert the(Budget).arm == "plain"
+    for number in ("18.1 ms", "200 µs", "25.2 ms", "39.1 ms", "4.80 ms", "1.90 ms", "89.3 ms", "410 ms"):
+        assert number in shown
+    for number in ("1.2 s", "6 min 40 s", "2.3 s", "8.2 s"):  # once, steps, 19 starts of epochs, 20 evaluations
+        assert number in shown
+    for number in ("6 min 52 s", "4 min 14 s", "3 min 21 s", "2 min 23 s", "2 min 11 s", "−2 min 38 s", "−53.1 s"):
+        assert number in shown
+
+
+def test_every_picture_has_a_title_and_every_other_drawing_is_hidden_from_who_cannot_see_it():
+    shown = page()
+    for position, (tag, attributes) in enumerate(shown.tags):
+        if tag == "svg" and attributes.get("role") == "img":
+            assert shown.tags[position + 1][0] == "title"
+        elif tag == "svg" and "viewbox" not in attributes:  # that one lies inside a picture
+            assert attributes.get("aria-hidden") == "true"
+    assert sum(tag == "desc" for tag, _ in shown.tags) == 4
+
+
+def test_every_table_has_a_caption():
+    shown = page()
+    assert sum(tag == "table" for tag, _ in shown.tags) == sum(tag == "caption" for tag, _ in shown.tags) > 5
+
+
+# ── trials ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_verdicts_stand_in_their_order_with_what_they_were_beside():
+    rows = rows_of(evidence())
+    assert [(row.verdict, row.what) for row in rows][:6] == [
+        ("kept", "precision = bf16"),
+        ("kept", "channels_last = true"),
+        ("kept", "loader_workers = 4 (start = fork)"),
+        ("kept", "fused_optimizer = fused"),
+        ("faster alone", "threads = 6"),
+        ("no difference", "channels_last = true"),
+    ]
+    others = ["no difference", "slower", "failed", "skipped", *["refused"] * 3, "rejected"]
+    assert [row.verdict for row in rows][6:] == others
+    assert (rows[1].beside, rows[5].beside) == ("precision = bf16", "the baseline")
+    assert rows[4].reason == "earns nothing in the whole plan"
+    assert [row.what for row in rows][-1] == "tea"
+
+
+def test_a_reason_that_repeats_the_ratio_is_dropped():
+    found = faster(0.9)
+    trial = Tried(choice=THREADS, on=(), verdict="slower", reason=str(found), speedup=found)
+    assert [row.reason for row in rows_of(evidence([trial], Plan()))] == [""]
+
+
+def test_a_trial_that_was_repeated_stands_once_with_its_last_verdict():
+    first = Tried(choice=FUSED, on=(), verdict="failed", reason="no memory")
+    rows = rows_of(evidence([first, replace(first, verdict="slower", reason="")], Plan()))
+    assert [row.verdict for row in rows] == ["slower"]
+
+
+def test_a_trial_that_was_stopped_early_has_no_verdict():
+    trial = Tried(choice=WORKERS, on=(), verdict="no difference", reason="", speedup=faster(1.03, 0.1, 3))
+    short = replace(trial, choice=FUSED, reason=str(trial.speedup), cut_short=True)
+    rows = rows_of(evidence([trial, short], Plan()))
+    assert [(row.verdict, row.reason) for row in rows] == [
+        ("no difference", ""),
+        ("stopped early", "dropped before it reached significance"),
+    ]
+
+
+def test_values_stand_as_the_plan_has_them():
+    tricky = Choice(technique="t", value=[1, 2.5, True], options={"a": False})
+    rows = rows_of(evidence([Tried(choice=tricky, on=(), verdict="failed", reason="")], Plan()))
+    assert rows[0].what == "t = [1, 2.5, true] (a = false)"
+
+
+# ── proofs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_proofs_have_their_error_and_bound():
+    shown = text_of()
+    assert "gradient error 1.31 × the baseline's own (at most 2.00 ×)" in shown
+    assert "proofs that hold 4 of 4 on this job" in shown
+
+
+def test_each_answer_is_counted_by_its_name_and_only_what_holds_counts_as_holding():
+    inconclusive = Proven(choice=BF16, passes=True, reason=SEEN, by_losses=True, inconclusive=True)
+    unanswered = Proven(choice=FUSED, passes=False, reason="the plan with it failed: killed", unanswered=True)
+    failed = Proven(choice=LAYOUT, passes=False, reason="lies beyond the bound")
+    shown = text_of(with_proofs(inconclusive))
+    assert f"· inconclusive by its losses: {SEEN}" in shown
+    assert "proofs that hold 3 of 4 1 inconclusive" in shown
+    assert shown.count("✓ holds") == 3
+    shown = text_of(with_proofs(unanswered))
+    assert "… not answered the plan with it failed: killed" in shown
+    assert "does not hold" not in shown
+    shown = text_of(with_proofs(inconclusive, unanswered, failed))
+    assert "proofs that hold 1 of 4 1 inconclusive · 1 failed · 1 not answered" in shown
+    assert "✕ does not hold lies beyond the bound" in shown
+
+
+def test_a_choice_that_was_judged_by_its_losses_says_so_and_shows_no_error_and_no_bound():
+    reason = "the loss is equivalent with 3 pairs"
+    shown = text_of(with_proofs(Proven(choice=BF16, passes=True, reason=reason, by_losses=True)))
+    assert f"✓ holds by its losses: {reason}" in shown
+    assert "1.31" not in shown
+
+
+def test_of_a_proof_that_only_the_plan_states_no_answer_is_given():
+    shown = text_of([], Plan(choices=(PlannedChoice(choice=BF16, proof=Proof(losses=SEEN)),)))
+    assert f"as the plan states by its losses: {SEEN}" in shown
+    assert "holds" not in shown
+
+
+def test_a_choice_that_the_plan_needs_has_no_ratio():
+    alone = Speedup(ratio=1, low=1, high=1, pairs=0)
+    records = with_one(Confirmed, lambda record: replace(record, earned=(replace(record.earned[0], speedup=alone),)))
+    assert "without it the plan does not run" in page(records).text
+
+
+# ── which records count ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_latest_confirmation_of_the_plans_own_choices_counts():
+    again = replace(the(Confirmed), speedup=Speedup(ratio=2.5, low=2.4, high=2.6, pairs=20))
+    other = replace(again, choices=(BF16,))
+    assert sentence_of(evidence([*sample_records(steps=2), again])).endswith("(2.50×, 95 % 2.40–2.60, 20 pairs)")
+    assert "3.14×" in sentence_of(evidence([*sample_records(steps=2), other]))
+
+
+def test_records_of_an_earlier_job_are_skipped_and_counted():
+    old = Tried(choice=THREADS, on=(LAYOUT,), verdict="failed", reason="of old")
+    shown = page([replace(the(Surveyed), key="old"), old, *sample_records(steps=2)])
+    assert "of old" not in shown.text
+    assert "2 records of another job or machine were skipped." in shown.text
+
+
+def test_a_search_that_was_resumed_keeps_what_it_had_found():
+    records = sample_records(steps=2)
+    assert rows_of(evidence([*records[:9], records[0], *records[9:]])) == rows_of(evidence(records))
+
+
+def test_only_the_last_steps_from_baseline_to_plan_are_drawn():
+    steps = [record for record in sample_records(steps=2) if isinstance(record, Step)]
+    assert evidence([*steps[:3], *steps]).steps == tuple(steps)
+    assert evidence(list(steps[1:])).steps == ()
+
+
+def test_a_plan_that_was_edited_is_said_to_be():
+    edited = replace(sample_plan(), choices=sample_plan().choices[:2])
+    assert "The plan was changed after it was measured" in page(plan=edited).text
+    assert "The plan was changed" not in page().text
+
+
+def test_a_search_that_found_nothing_says_so():
+    nothing = with_one(Confirmed, lambda record: replace(record, choices=(), earned=(), speedup=record.noise))
+    shown, found = page(nothing, plan=Plan()), evidence(nothing, plan=Plan())
+    assert sentence_of(found) == f"This job takes {PLAIN_TAKES}; nothing that was tried is proven to make it faster"
+    assert "The plan has no technique" in shown.text
+    assert "The plan was changed" not in shown.text
+    assert next_command(found) == "hasten tune examples/digits.py:job"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (1.01, 1.3, "would take"),
+        (0.98, 1.06, "no difference beyond noise"),
+        (0.8, 0.9, "longer with this plan"),
+    ],
+)
+def test_the_sentence_follows_the_interval(low: float, high: float, says: str):
+    found = Speedup(ratio=(low + high) / 2, low=low, high=high, pairs=16)
+    assert says in sentence_of(evidence(with_one(Confirmed, lambda record: replace(record, speedup=found))))
+
+
+def test_a_plan_without_trials_shows_what_it_states_itself():
+    shown = page([]).text
+    assert sentence_of(evidence([])) == "A plan that states 2 min 11 s instead of 6 min 52 s"
+    assert "The whole plan was not confirmed" in shown
+    assert "as the plan states" in shown
+    assert "8 cores, 32.0 GiB, no accelerator, torch 2.13.0" in shown
+    assert "was never tried" in shown
+
+
+def test_a_plan_by_hand_promises_nothing():
+    plan = make_plan(precision="bf16")
+    assert sentence_of(evidence([], plan)) == "A plan of 1 technique, whose speed was not measured"
+    assert "×" not in page([], plan).text
+    assert next_command(evidence([], plan)) == "hasten tune JOB"
+
+
+def test_curves_have_their_verdict_their_ends_and_what_a_point_is():
+    shown = page().text
+    assert the(Curves).sentence in shown
+    assert "Each point is one step: the line is the mean over the seeds" in shown
+    assert "Final loss: the mean of the last tenth of the steps" in shown
+    ends = the(Curves).plain[0][-4:]
+    assert f"{sum(ends) / 4:#.4g}" in shown
+
+
+def test_a_confirmed_plan_leads_to_training_by_it():
+    assert next_command(evidence()) == "hasten train examples/digits.py:job --plan plan.toml"
+    assert "hasten train examples/digits.py:job --plan plan.toml" in page().text
+
+
+@pytest.mark.parametrize(
+    ("step", "says"), [(61, "at the start from step 61 on."), (0, None), (None, "never pay back what the plan costs")]
+)
+def test_when_the_plan_has_paid_back_is_said_and_never_is_never(step: int | None, says: str | None):
+    plan = sample_plan()
+    assert plan.total is not None
+    shown = page(plan=replace(plan, total=replace(plan.total, break_even_step=step))).text
+    assert ("pay back" in shown or "paid back" in shown) == (says is not None)
+    assert says is None or says in shown
+
+
+def test_the_same_records_give_the_same_page():
+    assert page_of_plan(evidence()) == page_of_plan(evidence())
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_evidence_is_read_from_beside_the_plan(tmp_path: Path):
+    path = write_plan(tmp_path)
+    found = read_evidence(path)
+    assert found == gathered(sample_plan(), str(path), sample_records())
+    assert [choice.technique for choice in found.choices] == [choice.technique for choice in KEPT]
+
+
+def test_a_search_without_a_plan_yet_has_its_page(tmp_path: Path):
+    records = [record for record in sample_records(steps=2) if not isinstance(record, Confirmed | Ended)]
+    path = write_plan(tmp_path, records=records)
+    path.unlink()
+    found = read_evidence(path)
+    assert sentence_of(found) == "10 trials, and no plan confirmed yet"
+    assert faults(page_of_plan(found)) == []
+
+
+def test_a_file_of_trials_that_holds_something_else_is_refused_with_its_line(tmp_path: Path):
+    path = write_plan(tmp_path)
+    with (tmp_path / "plan.trials.jsonl").open("a") as file:
+        file.write('{"record": "Tea"}\n')
+    with pytest.raises(PlanError, match=r"plan\.trials\.jsonl:\d+"):
+        read_evidence(path)
+
+
+def test_a_file_of_trials_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write_plan(tmp_path)
+    monkeypatch.setattr("hasten.report.page.plan_evidence.trials_beside", lambda plan: Path("/proc/self/mem"))
+    with pytest.raises(StorageFailed, match="cannot be read"):
+        read_evidence(path)
+
+
+def test_a_line_of_trials_without_an_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hasten.facts.trials.LONGEST_LINE", 1000)
+    path = write_plan(tmp_path, records=[the(Noise)])
+    (tmp_path / "plan.trials.jsonl").write_text("x" * 2000)
+    with pytest.raises(PlanError, match="larger than a file of trials can be"):
+        read_evidence(path)
