@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-import hasten.training.run
-import hasten.training.step
+import hasten.training.build
 import hasten.training.step_parts.gradients
+import hasten.training.step_parts.window
 from hasten.training.step import Step
 from hasten.training.step_parts.window_sums import WindowSums
 
@@ -155,13 +155,13 @@ def clipped_before_unscaling(put: Setter) -> None:
 
 def rescaled(factor: float) -> Callable[[Setter], None]:
     def harm(put: Setter) -> None:
-        mean_and_count = hasten.training.step.mean_and_count
+        mean_and_count = hasten.training.step_parts.window.mean_and_count
 
         def wrong(returned: Any, samples: int) -> Any:
             mean, count = mean_and_count(returned, samples)
             return mean * factor, count
 
-        put(hasten.training.step, "mean_and_count", wrong)
+        put(hasten.training.step_parts.window, "mean_and_count", wrong)
 
     return harm
 
@@ -210,7 +210,7 @@ def in_the_groups(**settings: Any) -> Callable[[Setter], None]:
     """Optimizers whose groups have other settings than the job's."""
 
     def harm(put: Setter) -> None:
-        make = hasten.training.run.build_optimizers
+        make = hasten.training.build.build_optimizers
 
         def wrong(*given: Any) -> Any:
             optimizers = make(*given)
@@ -218,7 +218,7 @@ def in_the_groups(**settings: Any) -> Callable[[Setter], None]:
                 group.update(settings)
             return optimizers
 
-        put(hasten.training.run, "build_optimizers", wrong)
+        put(hasten.training.build, "build_optimizers", wrong)
 
     return harm
 
