@@ -57,7 +57,7 @@ def compare_gradients(trial: Trial, folder: str, kept: Mapping[str, Any]) -> dic
     def before(position: int, batch: Any) -> None:
         nonlocal step, same
         step = read_tensors(_file(folder, position))
-        state, present = part_of(step, "state"), run.state_dict()
+        state, present = part_of(step, "state"), state_of(run)
         same &= present.keys() == state.keys()
         same &= position > 0 or all(torch.equal(each.cpu(), state[name]) for name, each in present.items())
         put_state(run, state)
