@@ -47,14 +47,6 @@ def test_uneven_batches_weigh_by_what_they_hold(loss):
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-12, atol=1e-14)
 
 
-def test_an_auxiliary_term_counts_as_the_mean_that_it_is():
-    model, batch = start("mlp", 0), batch_for("mlp", torch.Generator().manual_seed(0))
-    found = reference_gradients(model, with_a_penalty, [batch])
-    expected = reference_gradients(model, lambda m, b: with_a_mean(m, b) + m(b[0]).abs().mean(), [batch])
-    for name in found:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.trap(47)
 def test_the_reference_changes_nothing_of_the_callers():
     model, batch = start("convolutional", 0), batch_for("convolutional", torch.Generator().manual_seed(0))
@@ -113,16 +105,6 @@ def test_casts_of_the_jobs_own_are_lifted(cast):
         torch.testing.assert_close(each, expected[name.removeprefix("inner.")], rtol=1e-12, atol=1e-14)
 
 
-def test_numbers_that_are_read_as_others_are_not_lifted():
-    batch = batch_for("mlp", torch.Generator().manual_seed(0))
-
-    def loss(model, batch):
-        assert torch.zeros(2, dtype=torch.int32).view(torch.float32).dtype == torch.float32
-        return squared_error(model, batch)
-
-    assert reference_gradients(mlp(), loss, [batch])
-
-
 def test_a_cast_that_cannot_be_lifted_is_refused_as_a_reference():
     batch = batch_for("mlp", torch.Generator().manual_seed(0))
     with pytest.raises(InvalidMeasurement, match=r"is torch\.float32"):
@@ -135,11 +117,6 @@ def test_a_cast_that_cannot_be_lifted_is_refused_as_a_reference():
 def test_the_longest_sum_has_a_term_for_every_sample_and_position(kind, terms):
     batch = batch_for(kind, torch.Generator().manual_seed(0))
     assert longest_sum(start(kind, 0), squared_error, batch) == terms
-
-
-def test_a_module_that_is_used_twice_adds_up_both_uses():
-    model, batch = start("mlp", 0), batch_for("mlp", torch.Generator().manual_seed(0))
-    assert longest_sum(model, lambda m, b: with_a_mean(m, b) + with_a_mean(m, b), batch) == 16
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -87,13 +87,6 @@ def test_buffers_and_a_batch_made_inside_the_step_are_named():
     assert profile.by_kind[Kind.INPUTS] == FLOAT * ROWS * 8
 
 
-def test_momentum_exists_at_the_peak_although_the_first_step_has_none():
-    model = Chain(32, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    profile = profile_memory(step_of(model, optimizer, torch.randn(ROWS, 32)), model, optimizer)
-    assert profile.by_kind[Kind.OPTIMIZER_STATE] == parameter_bytes(model)
-
-
 def test_a_checkpointed_model_holds_fewer_activations():
     peaks = {}
     for checkpointed in (False, True):

@@ -70,12 +70,6 @@ def test_what_reaches_everything_has_no_bound(budget, run):
     assert share(budget, run, EVERYTHING) == 1
 
 
-def test_nor_does_what_floats_leave_of_a_whole_step_give_it_one():
-    tenths = {"data_wait": 0.1, "transfer": 0.1, "forward": 0.1, "backward": 0.1, "optimizer": 0.2, "python": 0.3}
-    assert math.fsum(tenths.values()) < (budget := replace(BUDGET, **tenths)).step
-    assert most_gain(budget, PlannedRun(steps=1), STEP) == math.inf
-
-
 @given(budgets, runs, PARTS, PARTS)
 def test_more_parts_never_gain_less_and_nothing_gains_less_than_one(budget, run, some, others):
     assert 1 <= most_gain(budget, run, some) <= most_gain(budget, run, some | others)
@@ -131,26 +125,12 @@ def test_a_bound_is_rounded_up_and_not_by_what_floats_add():
     )
 
 
-def test_what_never_happens_in_the_planned_run_is_no_reason():
-    only_steps = PlannedRun(steps=100)
-    assert reason(BUDGET, only_steps, frozenset({Part.EVALUATION, Part.TURN})).startswith("nothing to gain in time")
-    words = reason(BUDGET, only_steps, frozenset({Part.OPTIMIZER, Part.EVALUATION}))
-    assert "the update takes" in words
-
-
 @pytest.mark.trap(51)
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1e-9])
 @pytest.mark.parametrize("name", sorted(EVERYTHING - {Part.TURN}))
 def test_seconds_that_cannot_be_are_an_error(name, seconds):
     with pytest.raises(InvalidMeasurement, match=name):
         most_gain(replace(BUDGET, **{name: seconds}), RUN, frozenset({Part.OPTIMIZER}))
-
-
-@pytest.mark.trap(51)
-@pytest.mark.parametrize("field", ["turn_seconds", "step_seconds"])
-def test_so_are_those_of_the_planned_run(field):
-    with pytest.raises(InvalidMeasurement, match=field.removesuffix("_seconds")):
-        most_gain(BUDGET, replace(RUN, **{field: math.nan}), STEP)
 
 
 def test_a_run_that_takes_no_time_is_an_error():

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from hasten.errors import PlanError
 from hasten.facts.plan import Between, Plan
-from hasten.facts.trials import Confirmed, Curves, Memory, Rates, Record, Surveyed, records_of
+from hasten.facts.trials import Confirmed, Curves, Memory, Rates, Record
 from hasten.report.page.charts import POINTS, Band, band, ticks
 from hasten.report.page.plan_evidence import gathered
 from hasten.report.page.plan_page import page_of_plan
@@ -142,12 +141,6 @@ def test_a_stretch_keeps_its_extremes_and_says_how_long_it_is():
     assert found.at[0] == 50.5  # the middle of steps 1 to 100
 
 
-def test_a_stretch_with_a_value_that_is_not_finite_has_no_mean():
-    found = drawn([1.0, math.inf, 3.0, 4.0], 2)
-    assert math.isnan(found.means[0])
-    assert (found.means[1], found.broken) == (3.5, 1)
-
-
 def test_a_short_curve_is_unchanged():
     values = [math.sin(i) for i in range(POINTS)]
     assert drawn(values).means == tuple(values)
@@ -166,23 +159,6 @@ def test_marks_of_an_axis_are_round(low: float, high: float, expected: tuple):
     assert ticks(low, high) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    "ends", list(itertools.combinations([-1e100, -5.0, -5e-324, 0.0, 1e-320, 1.0, 1.0 + 2e-16, 1e99, 1e100], 2))
-)
-def test_marks_of_an_axis_are_few_and_enclose_it(ends: tuple[float, float]):
-    found = ticks(*ends)
-    assert 2 <= len(found) <= 8
-    slack = 1e-6 * (found[-1] - found[0])
-    assert found[0] <= ends[0] + slack
-    assert found[-1] >= ends[1] - slack
-
-
-def test_a_number_that_fits_no_float_is_no_record():
-    line = '{"record": "Budget", "arm": "plain", "data_wait": ' + "9" * 400 + "}\n"
-    with pytest.raises(PlanError, match=r"trials:1"):
-        records_of([line])
-
-
 def test_numbers_of_a_log_that_are_no_numbers_are_no_event():
     line = '{"event": "noticed", "text": "a"}'
     assert event_of(line) is not None
@@ -199,14 +175,6 @@ def test_numbers_of_a_log_that_are_no_numbers_are_no_event():
         "9" * 5000,
     ]:
         assert event_of(wrong) is None
-
-
-def test_the_job_of_a_record_may_have_no_length():
-    surveyed = sample_records(steps=2)[0]
-    assert isinstance(surveyed, Surveyed)
-    page = plan_page([replace(surveyed, total_steps=None, total_epochs=None), *sample_records(steps=2)[1:]])
-    check(page)
-    assert "The planned run has" not in page
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
-from hasten.facts.trials import Budget, Confirmed, Curves, Ended, Noise, Proven, Record, Step, Surveyed, Tried
+from hasten.facts.trials import Budget, Confirmed, Curves, Noise, Proven, Record, Step, Surveyed, Tried
 from hasten.report.page.plan_evidence import gathered, read_evidence
 from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
 from hasten.report.page.tried_choices import rows_of
@@ -155,18 +155,6 @@ def test_verdicts_stand_in_their_order_with_what_they_were_beside():
     assert [row.what for row in rows][-1] == "tea"
 
 
-def test_a_reason_that_repeats_the_ratio_is_dropped():
-    found = faster(0.9)
-    trial = Tried(choice=THREADS, on=(), verdict="slower", reason=str(found), speedup=found)
-    assert [row.reason for row in rows_of(evidence([trial], Plan()))] == [""]
-
-
-def test_a_trial_that_was_repeated_stands_once_with_its_last_verdict():
-    first = Tried(choice=FUSED, on=(), verdict="failed", reason="no memory")
-    rows = rows_of(evidence([first, replace(first, verdict="slower", reason="")], Plan()))
-    assert [row.verdict for row in rows] == ["slower"]
-
-
 def test_a_trial_that_was_stopped_early_has_no_verdict():
     trial = Tried(choice=WORKERS, on=(), verdict="no difference", reason="", speedup=faster(1.03, 0.1, 3))
     short = replace(trial, choice=FUSED, reason=str(trial.speedup), cut_short=True)
@@ -244,11 +232,6 @@ def test_records_of_an_earlier_job_are_skipped_and_counted():
     assert "2 records of another job or machine were skipped." in shown.text
 
 
-def test_a_search_that_was_resumed_keeps_what_it_had_found():
-    records = sample_records(steps=2)
-    assert rows_of(evidence([*records[:9], records[0], *records[9:]])) == rows_of(evidence(records))
-
-
 def test_only_the_last_steps_from_baseline_to_plan_are_drawn():
     steps = [record for record in sample_records(steps=2) if isinstance(record, Step)]
     assert evidence([*steps[:3], *steps]).steps == tuple(steps)
@@ -308,11 +291,6 @@ def test_curves_have_their_verdict_their_ends_and_what_a_point_is():
     assert f"{sum(ends) / 4:#.4g}" in shown
 
 
-def test_a_confirmed_plan_leads_to_training_by_it():
-    assert next_command(evidence()) == "hasten train examples/digits.py:job --plan plan.toml"
-    assert "hasten train examples/digits.py:job --plan plan.toml" in page().text
-
-
 @pytest.mark.parametrize(
     ("step", "says"), [(61, "at the start from step 61 on."), (0, None), (None, "never pay back what the plan costs")]
 )
@@ -336,15 +314,6 @@ def test_evidence_is_read_from_beside_the_plan(tmp_path: Path):
     found = read_evidence(path)
     assert found == gathered(sample_plan(), str(path), sample_records())
     assert [choice.technique for choice in found.choices] == [choice.technique for choice in KEPT]
-
-
-def test_a_search_without_a_plan_yet_has_its_page(tmp_path: Path):
-    records = [record for record in sample_records(steps=2) if not isinstance(record, Confirmed | Ended)]
-    path = write_plan(tmp_path, records=records)
-    path.unlink()
-    found = read_evidence(path)
-    assert sentence_of(found) == "10 trials, and no plan confirmed yet"
-    assert faults(page_of_plan(found)) == []
 
 
 def test_a_file_of_trials_that_holds_something_else_is_refused_with_its_line(tmp_path: Path):

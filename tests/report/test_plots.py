@@ -45,10 +45,6 @@ def test_a_range_test_has_a_logarithmic_axis_and_a_mark():
     assert axes.get_legend().get_texts()[0].get_text() == "suggested: 0.01"
 
 
-def test_without_a_suggestion_nothing_is_marked():
-    assert len(lines(draw_range_test([1e-3, 1e-2], [2.0, 1.0]).axes[0])) == 1
-
-
 def test_the_same_numbers_give_the_same_bytes():
     first, second = (draw_schedule(STEPS, RATES, [None] * 20) for _ in range(2))
     assert as_png(first) == as_png(second)

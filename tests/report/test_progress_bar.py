@@ -62,11 +62,3 @@ def test_on_a_terminal_a_bar_changes_in_place_and_goes_away(monkeypatch):
 def test_a_bar_is_drawn_ten_times_a_second_at_most(monkeypatch):
     text = shown(True, [2.0, 0.01, 0.01, 0.09], monkeypatch)
     assert [f"{tenth}0 %" in text for tenth in range(1, 5)] == [True, False, False, True]
-
-
-def test_work_of_no_size_shows_nothing(monkeypatch):
-    clock, screen = Clock(), Screen(False)
-    waiting = ProgressBar("packing", screen, clock=clock)
-    clock.now += 5
-    waiting(0, 0)
-    assert screen.getvalue() == ""

@@ -74,11 +74,6 @@ def test_a_loss_that_became_nan_is_told(tmp_path: Path):
     assert "training: 1 value of the loss is not finite, and leaves a gap." in page_of_run(log)
 
 
-def test_updates_that_were_skipped_are_told(tmp_path: Path):
-    events = [replace(event, skipped_updates=3) if isinstance(event, Finished) else event for event in sample_run()]
-    assert "3 updates had a gradient that was not finite, and were skipped." in shown(tmp_path, events).text
-
-
 def test_a_run_without_a_step_has_its_page(tmp_path: Path):
     log = read_run(write_run(tmp_path, [Noticed(text="nothing yet")]))
     assert sentence_of(log) == "The log of this run has no step"

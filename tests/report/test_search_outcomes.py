@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan, PlannedChoice, make_plan
 from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Plain, Proven, Reached, Record, Step, Surveyed, Tried
@@ -17,7 +15,6 @@ from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
 from support.report.parsed import Page, faults
 from support.report.samples import (
     FINGERPRINT,
-    KEPT,
     MACHINE,
     PLAIN_TAKES,
     PROVEN_ON,
@@ -82,20 +79,6 @@ def test_a_plan_never_stands_beside_the_seconds_of_another_machine():
         assert other not in shown
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"fingerprint": replace(FINGERPRINT, parameters=7)},
-        {"fingerprint": replace(FINGERPRINT, source="examples/text.py:job")},
-        {"proven_on": replace(PROVEN_ON, torch="2.14.0")},
-    ],
-)
-def test_what_was_surveyed_of_a_changed_job_is_not_the_plans(changes: dict):
-    evidence = told(sample_plan(), changed(Surveyed, **changes))
-    assert (evidence.surveyed, evidence.confirmed, evidence.tried) == (None, None, ())
-    assert evidence.outdated == len(sample_records())
-
-
 def test_the_records_of_the_plans_own_machine_count_although_another_search_followed():
     evidence = told(sample_plan(), [*sample_records(steps=12), *begun_elsewhere()])
     assert sentence_of(evidence).startswith(f"This job would take {PLAIN_TAKES}; with this plan 2 min 11 s")
@@ -138,13 +121,6 @@ def test_without_the_baselines_costs_it_says_no_seconds():
         assert sentence_of(told(NONE, records)) == "Nothing that was tried is proven to make this job faster"
 
 
-def test_where_early_stopping_can_end_the_run_before_it_says_that_too():
-    records = [replace(r, stops_early=True) if isinstance(r, Surveyed) else r for r in without(*NO_WINNER)]
-    assert sentence_of(told(NONE, [*records, Ended(choices=(), seconds=61.0)])).endswith(
-        "; all of it unless early stopping ends the run before"
-    )
-
-
 def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():
     unfinished = without(*NO_WINNER)
     again = [*unfinished, Ended(choices=(), seconds=61.0), unfinished[0]]
@@ -176,14 +152,6 @@ def test_what_was_not_proven_is_not_told_as_a_plan():
     assert "with the plan" not in time_of_the_run
     assert "with the plan" not in shown.partition("Memory over time")[2]
     assert next_command(evidence) == "hasten train examples/digits.py:job"
-
-
-def test_beside_what_changes_training_it_is_not_told_as_a_plan_either():
-    joined = sample_reached(RATE, faster(1.5, 0.05, 5), kept=True)
-    plan = replace(NONE, choices=(PlannedChoice(choice=RATE),))
-    evidence = told(plan, [*unproven(), joined])
-    assert sentence_of(evidence).startswith("With learning_rate = 0.2 (1.50×")
-    assert "1.10×" not in text_of(evidence)
 
 
 def test_a_plan_whose_own_choices_were_not_proven_says_why_and_leads_to_another_search():
@@ -235,7 +203,3 @@ def test_a_search_for_another_file_names_it():
 
 def test_no_search_is_sent_over_a_plan_that_was_written_by_hand():
     assert next_command(told(make_plan(precision="bf16"), [], "mine.toml")) == "hasten tune JOB"
-
-
-def test_the_choices_of_the_sample_are_those_that_its_search_ended_with():
-    assert told(sample_plan(), sample_records(steps=12)).ended == Ended(choices=KEPT, seconds=61.4)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Plan, PlannedChoice
-from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried, line_of, records_of
+from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of_plan, sentence_of
 from hasten.report.plan_sentence import search_sentence
@@ -48,10 +48,6 @@ def test_the_table_has_every_choice_with_its_seconds_its_seeds_and_what_came_of_
     assert "· not kept" in shown
 
 
-def test_a_page_without_such_choices_has_no_such_table():
-    assert "Time to the target" not in text_of(gathered(sample_plan(), "plan.toml", records()))
-
-
 def test_what_joined_is_told_at_the_top_beside_the_sentence_of_the_planned_run():
     evidence = with_a_target()
     assert sentence_of(evidence).startswith(f"This job would take {PLAIN_TAKES}; with this plan 2 min 11 s")
@@ -61,10 +57,6 @@ def test_what_joined_is_told_at_the_top_beside_the_sentence_of_the_planned_run()
         "own final loss in 1 min 24 s of training instead of 2 min 10 s, and stops there." in shown
     )
     assert "judged by the time to the target" in shown
-
-
-def test_where_nothing_else_was_faster_it_is_the_sentence():
-    assert sentence_of(with_a_target(confirmed=())).startswith("With learning_rate = 0.2 (1.56×")
 
 
 def test_a_plan_with_what_joined_and_its_end_is_the_plan_that_was_measured():
@@ -121,8 +113,3 @@ def test_the_table_on_the_terminal_has_the_trial_with_its_reason_and_the_time_th
     assert first == "time to the target, seed 0: learning_rate = 0.2 … about 2 min 05 s left"
     assert last.split("  ")[0] == "learning_rate = 0.2 on top of 4 choices"
     assert last.endswith("faster: 1.56× to the job's own loss")
-
-
-def test_the_record_is_read_as_it_was_written():
-    for record in (sample_reached(RATE, faster(1.5, 0.1, 5)), sample_reached(CLIPPED, None)):
-        assert records_of([line_of(record)]) == [record]

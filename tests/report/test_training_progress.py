@@ -203,15 +203,6 @@ def test_a_stream_that_cannot_hold_a_character_still_gets_the_line():
     assert raw.getvalue() == b"note: 2 ? faster\n"
 
 
-def test_closing_twice_and_closing_early_are_harmless():
-    for events in ((), RUN[:1], RUN[:4]):
-        stream = Terminal()
-        shown(stream, *events)
-        progress = Progress(stream)
-        progress.close()
-        progress.close()
-
-
 def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.CaptureFixture[str]):
     show("", [("next", "hasten techniques")])
     assert capsys.readouterr().out == "\n  next      hasten techniques\n"
@@ -227,8 +218,3 @@ def test_preparing_is_shown_as_every_long_work_is_and_gone_when_anything_else_is
     assert "50 %" in text
     assert re.search(r"\x1b\[2K\s*(\x1b\[\d+m)?note\D*a file is damaged", re.sub(r"\x1b\[0m", "", text))
     assert text.endswith("\x1b[2K")
-
-
-def test_preparing_that_takes_no_time_is_not_shown():
-    for stream in (io.StringIO(), Terminal()):
-        assert shown(stream, *(Preparing(done=done, samples=9) for done in range(1, 10))) == ""

@@ -131,7 +131,7 @@ def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_on
         train(tmp_path / "run", job(at_call(7, sent(signal.SIGTERM))), saving=saving)
     assert newest(tmp_path / "run") == 4
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert "the last took 100.0 s" in lines[-1]["text"]
+    assert "the last save took 100.0 s" in lines[-1]["text"]
 
 
 # ---- processes of their own

@@ -73,7 +73,7 @@ def says_how_to_resume(last: LastSaved, folder: Path, command: str) -> Iterator[
     except BaseException as error:
         if not last.began:
             raise
-        saved = last.told_of(lambda: checkpoints_in(folder / CHECKPOINTS))
+        saved = last.in_words(lambda: checkpoints_in(folder / CHECKPOINTS))
         raise RunEnded(error, printable(f"{_cause(error)}; {what_is_left(saved, command)}")) from error
 
 

@@ -26,7 +26,7 @@ _UNREADABLE = "unreadable"  # the event of a line that is none
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """As it is shown. hex: of a float, as float.hex() writes it, or the bits of a tensor's NaN; None for all else."""
+    """text: as shown. hex: of a float, as float.hex() writes it, or the bits of a tensor's NaN; None for all else."""
 
     text: str
     hex: str | None = None

@@ -140,7 +140,7 @@ def npy(header: str, content: bytes = b"", version: bytes = b"\x01\x00") -> byte
 
 
 @contextmanager
-def told_of(place: str) -> Iterator[None]:
+def in_words(place: str) -> Iterator[None]:
     """Nothing is raised inside, or our error, which names the place."""
     error = None
     try:
@@ -167,6 +167,6 @@ def test_altered_shards_give_samples_or_our_error(tmp_path: Path, members: dict[
     for place, change in changes:
         content[place % len(content)] ^= change
     path.write_bytes(content)
-    with told_of("altered.tar"):
+    with in_words("altered.tar"):
         for sample in Shards(path):
             assert "__key__" in sample

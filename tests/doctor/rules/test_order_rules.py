@@ -86,22 +86,6 @@ def test_gradients_that_are_cleared_or_may_be_are_not_found(turn):
     finds(f"for x, y in loader:\n    loss = (model(x) - y).pow(2).mean()\n    {turn}\n", "H401")
 
 
-def test_a_closure_of_the_file_clears_them():
-    finds(
-        """
-        lbfgs = optim.LBFGS(model.parameters())
-        def closure():
-            lbfgs.zero_grad()
-            loss = model(x).mean()
-            loss.backward()
-            return loss
-        for _ in range(20):
-            lbfgs.step(closure)
-        """,
-        "H401",
-    )
-
-
 def test_two_optimizers_of_a_gan_are_kept_apart():
     finds(
         """

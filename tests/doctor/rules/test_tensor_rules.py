@@ -71,25 +71,6 @@ def test_what_is_read_seldom_or_is_on_the_host_is_not(read):
     assert_finds_what_is_marked(in_step(read), "H201")
 
 
-def test_a_part_of_what_a_function_returns_is_known_by_its_place():
-    assert_finds_what_is_marked(
-        """
-        import torch
-        import torch.nn.functional as F
-        net = torch.nn.Linear(2, 2).cuda()
-        def losses(x, y):
-            out = net(x)
-            return F.l1_loss(out, y), 3.0, F.mse_loss(out, y)
-        for x, y in loader:
-            a, b, c = losses(x, y)
-            (a + c).backward()
-            print(float(b))
-            print(a.item())  # finds H201
-        """,
-        "H201",
-    )
-
-
 @pytest.mark.parametrize(
     "array",
     [

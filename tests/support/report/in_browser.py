@@ -28,8 +28,8 @@ LOOK = """(() => {
   const root = document.documentElement, style = getComputedStyle(document.body);
   const all = [...document.body.querySelectorAll("*")];
   const beyond = all.filter(each => seen(each) && getComputedStyle(each).position != "absolute" &&
-    each.getBoundingClientRect().right > root.clientWidth + 1 && !each.closest("svg"));
-  const cut = all.filter(each => each.matches("td, th, p, h1, dd") && !each.closest(".cards thead") &&
+    each.getBoundingClientRect().right > root.clientWidth + 1 && !each.closest("svg, .wide-table"));
+  const cut = all.filter(each => each.matches("p, h1, dd") &&
     each.scrollWidth > each.clientWidth + 1);
   return {
     height: root.scrollHeight, width: root.clientWidth, wanted: root.scrollWidth,

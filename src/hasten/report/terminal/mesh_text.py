@@ -58,7 +58,7 @@ def cost_lines(found: Meshes) -> list[tuple[str, str]]:
         ("passes", "times samples: of a device in a step, one after the other"),
         ("takes", "sending, at full bandwidth and hidden behind nothing: an upper bound"),
         ("a step", "arithmetic and sending, one after the other, and the bubble"),
-        ("left out", "what lives within a backward pass, buffers of the communication library, rounding up"),
+        ("excluded", "temporaries of the backward pass, buffers of the communication library, rounding up"),
     ]
     best = found.best
     if not found.legal:
@@ -66,10 +66,9 @@ def cost_lines(found: Meshes) -> list[tuple[str, str]]:
     if best is None:
         return [*lines, ("best", "none fits")]
     if best is not found.legal[0]:
-        told = (
-            f"{found.legal[0].mesh}, where microbatches of {found.legal[0].microbatch_size:,} cost no more than others"
-        )
-        lines.append(("first", f"{told}: measure it"))
+        first = found.legal[0]
+        text = f"{first.mesh}, if microbatches of {first.microbatch_size:,} cost no more than others: measure it"
+        lines.append(("first", text))
     lines.append(("best", str(best.mesh)))
     lines.append(("memory", _listed(asdict(best.memory))))
     lines.append(("sends", _listed(best.sent) or "nothing"))

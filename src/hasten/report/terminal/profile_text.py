@@ -1,4 +1,4 @@
-"""What looks at a job's model and at its running steps tell a person, beside the findings."""
+"""The profiles of a job's model and of its running steps, as lines and tables."""
 
 from __future__ import annotations
 

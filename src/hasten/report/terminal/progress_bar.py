@@ -20,7 +20,7 @@ REFRESH_SECONDS = 0.1
 class ProgressBar:
     """Call it with (done, whole) as often as you like; close it at the end, whatever happened.
 
-    what: the work, such as "packing". stream: None is standard error as it is now.
+    what: the work, such as "packing". stream: None is the present standard error.
     """
 
     def __init__(self, what: str, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:

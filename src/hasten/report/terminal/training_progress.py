@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Progress:
     """A receiver of a run's events.
 
-    stream: where to write; None is standard output as it is now.
+    stream: where to write; None is the present standard output.
     next_command: what the summary offers to do next; empty offers nothing.
     """
 

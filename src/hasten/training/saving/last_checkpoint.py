@@ -27,7 +27,7 @@ class LastSaved:
     def close(self) -> None:
         """Nothing to close."""
 
-    def told_of(self, found: Callable[[], list[Checkpoint]]) -> str:
+    def in_words(self, found: Callable[[], list[Checkpoint]]) -> str:
         """The newest checkpoint in words. found: lists the folder, which may hold one that was not reported yet."""
         step, path = self._newest
         reported = f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"

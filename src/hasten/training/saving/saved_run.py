@@ -112,7 +112,7 @@ class SavedRun:
         )
 
         def left() -> str:
-            return what_is_left(last.told_of(self.folder.store.found), self.way_on)
+            return what_is_left(last.in_words(self.folder.store.found), self.way_on)
 
         with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
             yield Checkpointing(
