@@ -17,7 +17,6 @@ from hasten.data.sources.job_data import Source
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn
-from hasten.facts.ranks import Ranks
 from hasten.parallel.grid import Grid, grid_of
 from hasten.parallel.replicate.replica_check import check_same_declared
 from hasten.parallel.strategy import FollowedBuffers, LossFunction, Strategy
@@ -39,7 +38,7 @@ from hasten.training.setup.strategies import batch_norm_notices, refuse_16_bit_w
 from hasten.training.state.averages import WeightAverage
 from hasten.training.state.declared_state import DeclaredState
 from hasten.training.state.optimizer_modes import OptimizerModes
-from hasten.training.state.random_states import PerRank, RandomStates
+from hasten.training.state.random_states import PerRank, RandomStates, Stateful
 from hasten.training.state.result_weights import ResultWeights
 from hasten.training.state.train_state import TrainState
 from hasten.training.state.undeclared_state import UndeclaredState
@@ -119,68 +118,27 @@ def build(job: Job, plan: Plan, *, name: str = "", watcher: Watcher | None = Non
 
 
 class _Builder:
-    """Parts in the order in which they need each other."""
+    """Builds the parts in the order in which they need each other; each method uses what those before it have set."""
 
     def __init__(self, job: Job, prepared: PreparedJob, resources: ExitStack) -> None:
         self._job, self._prepared, self._setup, self._resources = job, prepared, prepared.setup, resources
-        setup = prepared.setup
-        stages = 1 if setup.pipeline is None else setup.pipeline.stages
-        self._grid, self._device = grid_of(stages, setup.shares, setup.device), setup.device
-        self._notices = setup.notices
+        stages = 1 if self._setup.pipeline is None else self._setup.pipeline.stages
+        self._device = self._setup.device
+        self._grid = grid_of(stages, self._setup.shares, self._device)
+        self._notices = self._setup.notices
 
     def build(self) -> Built:
-        job, prepared, setup, grid = self._job, self._prepared, self._setup, self._grid
-        batches = self._batches()
-        total_steps, total_epochs = planned_length(job, batches.loader.steps_per_epoch)
+        self._read_data()
         compiling = self._compile()
-        strategy = strategy_of(prepared, grid, batches.first_batch, self._resources.enter_context)
-        model, loss = strategy.prepare(setup.model, self._loss())
-        self._notices += strategy.notices
-        masters = MasterWeights(model)
-        if masters and grid.all.many:
-            raise refuse_16_bit_weights()
-        optimizers = self._optimizers(model, masters, strategy)
-        schedule = build_schedule(
-            job, optimizers, total_steps, total_epochs, setup.schedule, planned_rate=setup.optimizer.learning_rate
-        )
-        facts = facts_of_training(optimizers, schedule, batches.loader, total_steps)
-        check_same_job(facts, grid.all, self._device)
-        sharding = strategy.sharding
-        average = WeightAverage(model, masters, job.average, total_steps, sharding) if job.average else None
-        modes = OptimizerModes(model, masters, optimizers)
-        result = ResultWeights(model, average, modes, setup.to_job_weights, sharding, grid.all)
-        self._notices += result.notices
-        state = TrainState(
-            model=model,
-            optimizers=optimizers,
-            schedule=schedule,
-            average=average,
-            declared=prepared.declared,
-            position=batches.position,
-            sharding=sharding,
-            device=self._device,
-        )
-        rollback = StepRollback(batches)
-        step = Step(
-            model,
-            loss,
-            optimizers,
-            setup.step,
-            strategy=strategy,
-            masters=masters,
-            reference=batches.items_per_microbatch,
-            before_update=schedule.before_update,
-            after_update=schedule.after_update if average is None else state.after_update,
-            after_update_reads_buffers=average is not None,
-            rollback=rollback,
-        )
-        if setup.step.scale_gradients:
-            rollback.take_snapshots(model, prepared.declared, deferred=step.skips.deferred)
-        stopping = Stopping(job.stop, job.metrics) if job.stop else None
-        evaluator, evaluation_data = self._evaluation(model, loss, strategy, batches)
+        self._divide_model()
+        self._build_optimizers()
+        self._build_state()
+        self._build_step()
+        self._build_evaluation()
+        prepared, state = self._prepared, self._state
         built = Built(
-            job=job,
-            setup=setup,
+            job=self._job,
+            setup=self._setup,
             plan=prepared.plan,
             train=prepared.train,
             valid=prepared.valid,
@@ -189,47 +147,47 @@ class _Builder:
             data=prepared.data,
             fingerprint=prepared.fingerprint,
             proven_on=prepared.proven_on,
-            grid=grid,
-            strategy=strategy,
-            model=model,
-            loss=loss,
-            optimizers=optimizers,
-            schedule=schedule,
-            average=average,
-            modes=modes,
+            grid=self._grid,
+            strategy=self._strategy,
+            model=self._model,
+            loss=self._loss,
+            optimizers=self._optimizers,
+            schedule=state.schedule,
+            average=state.average,
+            modes=self._modes,
             state=state,
-            step=step,
+            step=self._step,
             placement=self._placement,
-            batches=batches,
-            windows=self._windows(step, batches, rollback, model, strategy),
-            rollback=rollback,
-            result=result,
-            stopping=stopping,
-            ending=Ending(setup.evaluation.target),
-            evaluator=evaluator,
-            evaluation_data=evaluation_data,
-            total_steps=total_steps,
-            total_epochs=total_epochs,
+            batches=self._batches,
+            windows=self._windows(),
+            rollback=self._rollback,
+            result=self._result,
+            stopping=Stopping(self._job.stop, self._job.metrics) if self._job.stop else None,
+            ending=Ending(self._setup.evaluation.target),
+            evaluator=self._evaluator,
+            evaluation_data=self._evaluation_data,
+            total_steps=self._total_steps,
+            total_epochs=self._total_epochs,
             compiling=compiling,
             notices=self._notices,
             resources=self._resources,
         )
-        self._save_more(built)
-        seed_everything(seed_of_rank(job.seed, grid.data.rank))
+        state.extra = self._further_parts(built)
+        seed_everything(seed_of_rank(self._job.seed, self._grid.data.rank))
         return built
 
-    def _batches(self) -> TrainingData:
+    def _read_data(self) -> None:
         setup, prepared, grid = self._setup, self._prepared, self._grid
         self._placement = BatchPlacement(self._device, setup.loader, setup.step.memory_format)
         equal_parts = setup.pipeline.microbatches if setup.pipeline is not None and grid.stages.many else None
         size, micro = prepared.batch_size, setup.step.microbatch_size
-        batches = TrainingData(
+        self._batches = batches = TrainingData(
             self._job, prepared.train, size, micro, setup.loader, self._placement, grid.data, equal_parts
         )
         self._resources.callback(lambda: batches.loader.close())
         self._notices += batches.loader.notices
         self._notices += batch_norm_notices(prepared, grid, micro, batches.loader.leaves_single)
-        return batches
+        self._total_steps, self._total_epochs = planned_length(self._job, batches.loader.steps_per_epoch)
 
     def _compile(self) -> CompileLog | None:
         if self._setup.compile is None:
@@ -240,79 +198,137 @@ class _Builder:
         self._resources.callback(log.stop)
         return log
 
-    def _loss(self) -> LossFunction:
-        """The job's; over data ranks with the buffers of declared modules as the first rank has them."""
+    def _divide_model(self) -> None:
+        enter = self._resources.enter_context
+        self._strategy = strategy = strategy_of(self._prepared, self._grid, self._batches.first_batch, enter)
+        self._model, self._loss = strategy.prepare(self._setup.model, self._job_loss())
+        self._notices += strategy.notices
+
+    def _job_loss(self) -> LossFunction:
+        """Over data ranks with the buffers of declared modules as the first rank has them."""
         modules, grid = self._prepared.declared.modules, self._grid
         check_same_declared(self._prepared.declared.named_parameters(), grid, self._device)
         if not modules or not grid.data.many or grid.stages.many:  # stages hold no declared modules
             return self._job.loss
         return FollowedBuffers(self._job.loss, modules, grid)
 
-    def _optimizers(self, model: nn.Module, masters: MasterWeights, strategy: Strategy) -> list[Optimizer]:
-        optimizers = build_optimizers(self._job, model, self._setup.optimizer)
-        check_optimizers(optimizers, strategy.sharding)
-        if without := left_out(model, optimizers):
+    def _build_optimizers(self) -> None:
+        self._masters = masters = MasterWeights(self._model)
+        if masters and self._grid.all.many:
+            raise refuse_16_bit_weights()
+        self._optimizers = optimizers = build_optimizers(self._job, self._model, self._setup.optimizer)
+        check_optimizers(optimizers, self._strategy.sharding)
+        if without := left_out(self._model, optimizers):
             self._notices.append(f"no optimizer updates {', '.join(without)}: Job.parameters does not give them")
         for optimizer in optimizers:
             masters.hand_to(optimizer)
-        return optimizers
 
-    def _windows(
-        self, step: Step, batches: TrainingData, rollback: StepRollback, model: nn.Module, strategy: Strategy
-    ) -> WindowRunner:
-        ranks: Ranks = self._grid.data
-        sharding = strategy.sharding
+    def _build_state(self) -> None:
+        job, setup, model = self._job, self._setup, self._model
+        sharding, ranks = self._strategy.sharding, self._grid.all
+        schedule = build_schedule(
+            job,
+            self._optimizers,
+            self._total_steps,
+            self._total_epochs,
+            setup.schedule,
+            planned_rate=setup.optimizer.learning_rate,
+        )
+        facts = facts_of_training(self._optimizers, schedule, self._batches.loader, self._total_steps)
+        check_same_job(facts, ranks, self._device)
+        average = None
+        if job.average is not None:
+            average = WeightAverage(model, self._masters, job.average, self._total_steps, sharding)
+        self._modes = OptimizerModes(model, self._masters, self._optimizers)
+        self._result = ResultWeights(model, average, self._modes, setup.to_job_weights, sharding, ranks)
+        self._notices += self._result.notices
+        self._state = TrainState(
+            model=model,
+            optimizers=self._optimizers,
+            schedule=schedule,
+            average=average,
+            declared=self._prepared.declared,
+            position=self._batches.position,
+            sharding=sharding,
+            device=self._device,
+        )
+
+    def _build_step(self) -> None:
+        state, batches = self._state, self._batches
+        self._rollback = StepRollback(batches)
+        self._step = step = Step(
+            self._model,
+            self._loss,
+            self._optimizers,
+            self._setup.step,
+            strategy=self._strategy,
+            masters=self._masters,
+            reference=batches.items_per_microbatch,
+            before_update=state.schedule.before_update,
+            after_update=state.schedule.after_update if state.average is None else state.after_update,
+            after_update_reads_buffers=state.average is not None,
+            rollback=self._rollback,
+        )
+        if self._setup.step.scale_gradients:
+            self._rollback.take_snapshots(self._model, state.declared, deferred=step.skips.deferred)
+
+    def _windows(self) -> WindowRunner:
+        sharding, ranks = self._strategy.sharding, self._grid.data
         explain = TorchErrors(
             many=self._grid.all.many, replicated=ranks.many and sharding.is_whole, sharded=sharding.in_parts
         )
-        undeclared = UndeclaredState(self._job, model, self._prepared.declared, self._device)
         return WindowRunner(
-            step, batches, rollback, undeclared, explain, seed=self._job.seed, rank=ranks.rank, device=self._device
+            self._step,
+            self._batches,
+            self._rollback,
+            UndeclaredState(self._job, self._model, self._prepared.declared, self._device),
+            explain,
+            seed=self._job.seed,
+            rank=ranks.rank,
+            device=self._device,
         )
 
-    def _evaluation(
-        self, model: nn.Module, loss: LossFunction, strategy: Strategy, batches: TrainingData
-    ) -> tuple[Evaluator | None, EvaluationData | None]:
-        job, setup, valid = self._job, self._setup, self._prepared.valid
+    def _build_evaluation(self) -> None:
+        self._evaluator: Evaluator | None = None
+        self._evaluation_data: EvaluationData | None = None
+        job, setup, valid, sharding = self._job, self._setup, self._prepared.valid, self._strategy.sharding
         if valid is None:
-            return None, None
-        together = strategy.sharding.in_parts
-        if job.eval_loss is not None and not strategy.sharding.is_whole:
+            return
+        if job.eval_loss is not None and not sharding.is_whole:
             what = "is given, and with `shard`, `tensor` or `pipeline` evaluations compute the loss of the training"
             raise JobError("eval_loss", what, "leave it out, or leave the technique out of the plan")
-        data = EvaluationData(valid, setup.loader, job.seed, self._placement, self._grid.data, equally_many=together)
+        self._evaluation_data = data = EvaluationData(
+            valid, setup.loader, job.seed, self._placement, self._grid.data, equally_many=sharding.in_parts
+        )
         size = setup.evaluation.batch_size or valid.batch_size or self._prepared.batch_size
         # Between two epochs the training's workers hold nothing.
-        beside = batches.loader if job.evaluate_every is not None else None
+        beside = self._batches.loader if job.evaluate_every is not None else None
         self._notices += [each for each in data.check_before_start(size, beside) if each not in self._notices]
-        evaluator = Evaluator(
-            model,
-            job.eval_loss or loss,
+        self._evaluator = Evaluator(
+            self._model,
+            job.eval_loss or self._loss,
             job.metrics,
             data,
             size,
             device=self._device,
             autocast=setup.step.autocast,
-            strategy=strategy,
+            strategy=self._strategy,
         )
-        return evaluator, data
 
-    def _save_more(self, built: Built) -> None:
-        """Parts of a checkpoint beside those that TrainState composes."""
+    def _further_parts(self, built: Built) -> dict[str, Stateful]:
+        """Of a checkpoint, beside those that TrainState composes."""
         grid, device, notify = self._grid, self._device, self._notices.append
         lost = "what layers draw at random, as dropout does, differs from the uninterrupted run"
-        extra: dict[str, Any] = {
+        parts: dict[str, Any] = {
             "step": built.step,
             "result": built.result,
             "ending": built.ending,
             "batches": built.batches,
+            "stopping": built.stopping,
+            "evaluator": built.evaluator,
             "random": PerRank(RandomStates(device), grid, device, lost, notify),
         }
-        if built.stopping is not None:
-            extra["stopping"] = built.stopping
-        if built.evaluator is not None:
-            extra["evaluator"] = built.evaluator
         if (low_rank := getattr(built.strategy, "low_rank", None)) is not None:
             lost = "what PowerSGD's approximation left out of gradients is lost"
-            extra["low_rank"] = PerRank(low_rank, grid, device, lost, notify)
-        built.state.extra = extra
+            parts["low_rank"] = PerRank(low_rank, grid, device, lost, notify)
+        return {name: part for name, part in parts.items() if part is not None}

@@ -96,7 +96,6 @@ class Step:
         self.unreached: list[str] | None = None  # parameters without a gradient in the first window, on any rank
         self._before_update, self._settles_first = before_update, after_update_reads_buffers
         self.is_updating = False  # stays True after an exception while parameters were changing
-        self._is_complete = False
         self.abandon_window()
 
     # ── one microbatch ──────────────────────────────────────────────────────────────────────────────────────────────
