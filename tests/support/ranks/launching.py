@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 TESTS = Path(__file__).parents[2]
-JOBS = TESTS / "parallel" / "launched_jobs.py"
+JOBS = TESTS / "support" / "parallel" / "launched_jobs.py"
 
 
 def command(function: str, *options: str) -> list[str]:

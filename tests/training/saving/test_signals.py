@@ -195,7 +195,7 @@ def working():
 def begun(folder: Path, function: str, *options: str) -> subprocess.Popen[str]:
     (folder / "jobs_of_signals.py").write_text(JOBS)
     arguments = ["train", "jobs_of_signals.py:" + function, "--run-dir", "run", *options]
-    path = [str(Path(__file__).parent.parent), *sys.path]
+    path = [str(Path(__file__).parents[2]), *sys.path]
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, json.dumps(path), *arguments],
         cwd=folder,
@@ -311,7 +311,7 @@ def test_a_terminal_that_is_closed_lets_the_run_save_and_end(tmp_path):
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     (tmp_path / "jobs_of_signals.py").write_text(JOBS)
-    path = json.dumps([str(Path(__file__).parent.parent), *sys.path])
+    path = json.dumps([str(Path(__file__).parents[2]), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, path, "train", "jobs_of_signals.py:working", "--run-dir", "run"],
         cwd=tmp_path,
