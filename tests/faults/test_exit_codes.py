@@ -128,7 +128,9 @@ def apart(folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
     """`hasten train` in a process of its own, started in that folder."""
     command = [*before, sys.executable, "-c", PROGRAM, "train", "faulty_jobs.py:job"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=300
+    )
 
 
 def folder_with_a_job(folder: Path) -> Path:
