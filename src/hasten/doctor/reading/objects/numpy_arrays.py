@@ -39,7 +39,7 @@ class Arrays:
             case ast.Name():
                 return self._are_arrays(self._names.bindings(node), depth)
             case ast.Attribute(ast.Name("self")):
-                return self._are_arrays(self._names.attribute_bindings(node), depth)
+                return self._are_arrays(self._names.bindings_of(node), depth)
             case ast.Subscript(base, index):
                 return self.is_array(base, depth + 1) and self._is_part(index, depth)
             case ast.BinOp(left, _, right):

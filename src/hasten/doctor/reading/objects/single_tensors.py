@@ -53,7 +53,7 @@ class Single:
             case ast.Name():
                 return self._are_tensors(self._names.bindings(node), node, depth)
             case ast.Attribute(ast.Name("self")):
-                return self._are_tensors(self._names.attribute_bindings(node), None, depth)
+                return self._are_tensors(self._names.bindings_of(node), None, depth)
             case ast.Subscript(base, ast.Slice() | ast.Tuple()):
                 return self.is_tensor(base, depth + 1)
             case ast.BinOp(left, _, right):
@@ -79,7 +79,7 @@ class Single:
     def _is_asked_for(self, name: ast.Name) -> bool:
         """`isinstance(x, torch.Tensor)`: it may be something else, too."""
         scope = self._names.scopes.of(name)
-        for each in self._names.scopes.nodes.get(ast.Name, []):
+        for each in self._names.scopes.all(ast.Name):
             call = self._names.parents.get(each)
             if not isinstance(each, ast.Name) or each.id != name.id or not isinstance(call, ast.Call):
                 continue
@@ -97,7 +97,7 @@ class Single:
     def _is_used_as_tensor(self, name: ast.Name, bindings: list[Binding]) -> bool:
         """`x.size(0)`, `x.unsqueeze(1)`: somewhere in the file, where it is bound as here."""
         here = {*map(id, bindings)}
-        for each in self._names.scopes.nodes.get(ast.Attribute, []):
+        for each in self._names.scopes.all(ast.Attribute):
             match each:
                 case ast.Attribute(ast.Name(other) as used, attribute) if other == name.id and attribute in _SHOW:
                     called = isinstance(self._names.parents.get(each), ast.Call)

@@ -149,7 +149,7 @@ class Tensors:
             case ast.Attribute(base, "data" | "grad"):
                 return _without_graph(self.kind(base))
             case ast.Attribute(ast.Name("self")):
-                found = [self._of_binding(each) for each in self._names.attribute_bindings(node)]
+                found = [self._of_binding(each) for each in self._names.bindings_of(node)]
                 return found[0] if len(found) == 1 else None
             case ast.Attribute(base, field):
                 return self.kind(base) if field in _FIELDS_OF_OUTPUTS else None
@@ -274,7 +274,7 @@ class Tensors:
         """What is put into a list that begins empty, as `torch.stack` gets it."""
         if not isinstance(node, ast.Name) or not isinstance(self._names.followed(node), ast.List):
             return []
-        calls = self._names.scopes.nodes.get(ast.Call, [])
+        calls = self._names.scopes.all(ast.Call)
         scope = self._names.scopes.of(node)
         return [
             each.args[0]

@@ -87,9 +87,8 @@ class AccumulatedValues:
 
     def _flows(self) -> Iterator[tuple[ast.AST, ast.AST]]:
         """Each target in the file, with what flows into it."""
-        nodes = self._names.scopes.nodes
         kinds = (ast.Assign, ast.AugAssign, ast.For, ast.arg, ast.Call)
-        for each in (node for kind in kinds for node in nodes.get(kind, [])):
+        for each in (node for kind in kinds for node in self._names.scopes.all(kind)):
             match each:
                 case ast.Assign(targets, value):
                     yield from (pair for target in targets for pair in self._assigned(target, value))

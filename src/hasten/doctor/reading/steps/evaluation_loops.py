@@ -10,7 +10,7 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function, begin, end, iterated
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Function, begin, end, iterated
 from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
@@ -18,7 +18,6 @@ from hasten.doctor.reading.steps.model_modes import Modes
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
 from hasten.doctor.reading.steps.training_steps import Around, Training
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOADERS = re.compile(
     r"loader|(^|_)(dl|batches|feed|queue)$|(^|_)(train|val|valid|test|eval|dev|data)_?iter(ator)?$|^iterator$"
     r"|(^|_)(val|valid|validation|test|eval|dev)_?(set|data|dataset|ds|generator|split)$", re.I)  # fmt: skip
@@ -82,7 +81,7 @@ class Evaluations:
     def _trains(self) -> bool:
         return bool(self._training.steps) or any(
             self._names.made_by(each.value) in _FITS
-            for each in self._names.scopes.nodes.get(ast.Attribute, [])
+            for each in self._names.scopes.all(ast.Attribute)
             if isinstance(each, ast.Attribute) and each.attr in {"train", "fit"}
         )
 
@@ -122,8 +121,7 @@ class Evaluations:
 
     @cached_property
     def _loops(self) -> set[ast.AST]:
-        nodes = self._names.scopes.nodes
-        loops = [each for kind in (ast.For, ast.AsyncFor, *_COMPREHENSIONS) for each in nodes.get(kind, [])]
+        loops = [each for kind in (ast.For, *COMPREHENSIONS) for each in self._names.scopes.all(kind)]
         return {each for each in loops if self._reads_batches(each)}
 
     @cached_property

@@ -31,7 +31,7 @@ class Weights:
                 bindings = self._names.bindings(node)
                 return bool(bindings) and all(self._is_bound_to_mean(each, depth) for each in bindings)
             case ast.Attribute(base):  # outputs.loss
-                bindings = self._names.attribute_bindings(node)
+                bindings = self._names.bindings_of(node)
                 return not bindings and self.is_mean_of_batch(base, depth + 1)
             case ast.BinOp(left, ast.Add() | ast.Sub(), right):
                 return self.is_mean_of_batch(left, depth + 1) or self.is_mean_of_batch(right, depth + 1)

@@ -12,6 +12,7 @@ from functools import cached_property
 from hasten.doctor.reading.names.argument_values import ABSENT, Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
 from hasten.doctor.reading.steps.training_steps import Around, Training
@@ -119,7 +120,7 @@ class Modes:
     @cached_property
     def optimized(self) -> frozenset[Identity]:
         """Models whose parameters are asked for, here or anywhere in the file, as in a constructor."""
-        anywhere = ((each, ()) for each in self._names.scopes.nodes.get(ast.Call, []))
+        anywhere = ((each, ()) for each in self._names.scopes.all(ast.Call))
         found = frozenset[Identity]()
         for node, path in (*((each.node, each.path) for each in self.moments), *anywhere):
             match node:

@@ -13,10 +13,11 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function, Loop
-from hasten.doctor.reading.objects.optimizer_roles import Optimizers, Role, is_none, name_of, words_of
+from hasten.doctor.reading.names.value_origins import is_none
+from hasten.doctor.reading.objects.optimizer_roles import Optimizers, Role, name_of, words_of
 from hasten.doctor.reading.steps.training_steps import Ran, Training
 
-_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.For, ast.AsyncFor, ast.While)
+_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.For, ast.While)
 _CLIPS = frozenset(f"torch.nn.utils.{name}" for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"))
 _LEAVE_GRADIENTS = frozenset(
     {"clip", "lr", "rate", "learning", "save", "load", "checkpoint", "print", "log", "isinstance", "len", "id", "type",
@@ -190,7 +191,7 @@ class Updates:
         if not own and not (isinstance(base, ast.Call) and name_of(base.func) == "super"):
             return False
         owner = self._names.enclosing(call, ast.ClassDef)
-        if not isinstance(owner, ast.ClassDef) or (own and self._names.attribute_bindings(call.func)):
+        if not isinstance(owner, ast.ClassDef) or (own and self._names.bindings_of(call.func)):
             return False
         known = ("torch.", "builtins.", "lightning.", "pytorch_lightning.", "abc.")
         return any(not (self._names.qualified(each) or "").startswith(known) for each in owner.bases)
