@@ -42,7 +42,7 @@ def _loops(code: Code) -> Iterator[ast.For]:
     for owner in code.all(ast.ClassDef):
         forward = method(owner, "forward") if code.tensors.is_module_class(owner) else None
         if isinstance(forward, Function):
-            for each in code.training.run(forward.body):
+            for each in code.training.run(forward):
                 if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
                     yield each.node
 

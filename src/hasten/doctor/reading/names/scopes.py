@@ -63,6 +63,7 @@ class Scopes:
 
     def __init__(self, tree: ast.Module) -> None:
         self.parents: dict[ast.AST, ast.AST] = {}
+        self.children: dict[ast.AST, list[ast.AST]] = {}
         self.attributes: dict[ast.AST, dict[str, list[Binding]]] = {}
         self.module = Scope(tree, None)
         self._nodes: dict[type[ast.AST], list[ast.AST]] = {}
@@ -90,7 +91,8 @@ class Scopes:
             inner = scope
             if isinstance(node, _SCOPES) and node is not tree:
                 inner = self._of[node] = Scope(node, scope)
-            for child in reversed([*ast.iter_child_nodes(node)]):
+            self.children[node] = [*ast.iter_child_nodes(node)]
+            for child in reversed(self.children[node]):
                 self.parents[child] = node
                 waiting.append((child, inner))
 

@@ -70,7 +70,7 @@ class Timelines:
         path = start
         last: dict[int, ast.Call] = {}  # by the number of functions that it lies in
         first = tuple((function, "body") for function, _ in start)
-        for ran in self._training.run(getattr(beginning, "body", [])):
+        for ran in self._training.run(beginning):
             if not isinstance(ran.node, ast.Call | ast.For):
                 continue
             inside = [*(each for each, _ in start), *(each for each, _ in ran.around if isinstance(each, Function))]

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Function, Loop, begin
@@ -46,7 +45,7 @@ class Step:
     @cached_property
     def ran(self) -> list[Ran]:
         """All that runs in it, in order: the parts of an expression come before it."""
-        return self._training.run(self.node.body)
+        return self._training.run(self.node)
 
     @cached_property
     def every_turn(self) -> list[ast.AST]:
@@ -72,6 +71,7 @@ class Step:
 class Training:
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._ran: dict[ast.AST, list[Ran]] = {}
 
     @cached_property
     def backwards(self) -> list[ast.Call]:
@@ -167,54 +167,61 @@ class Training:
             return not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
         return name in _WITHOUT_GRADIENTS
 
-    def run(self, body: Sequence[ast.AST]) -> list[Ran]:
-        """What runs when these statements do, in order, with the functions of the file that they call."""
-        return [*islice(self._statements(body, (), ()), _MOST_RUN)]
+    def run(self, node: ast.AST) -> list[Ran]:
+        """What runs in a loop, a function, the file or an expression, in order, with the functions of the file that it
+        calls."""
+        if node not in self._ran:
+            body = [node] if isinstance(node, ast.expr) else getattr(node, "body", [])
+            self._ran[node] = []
+            self._add_all(body, (), (), self._ran[node])
+        return self._ran[node]
 
-    def _statements(self, body: Sequence[ast.AST], around: Around, called: Called) -> Iterator[Ran]:
+    def _add_all(self, body: Sequence[ast.AST], around: Around, called: Called, ran: list[Ran]) -> None:
         for each in body:
-            yield from self._node(each, around, called)
+            if len(ran) >= _MOST_RUN:
+                return
+            self._add(each, around, called, ran)
             if isinstance(each, ast.If) and _leaves_now_and_then(each):
                 around = (*around, (each, "orelse"))
 
-    def _node(self, node: ast.AST, around: Around, called: Called) -> Iterator[Ran]:
+    def _add(self, node: ast.AST, around: Around, called: Called, ran: list[Ran]) -> None:
         inside = (*around, (node, "body"))
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
                 return
             case ast.If(test, body, orelse) | ast.IfExp(test, body, orelse):
-                yield from self._node(test, around, called)
-                yield from self._statements(_listed(body), inside, called)
-                yield from self._statements(_listed(orelse), (*around, (node, "orelse")), called)
+                self._add(test, around, called, ran)
+                self._add_all(_listed(body), inside, called, ran)
+                self._add_all(_listed(orelse), (*around, (node, "orelse")), called, ran)
             case ast.For(target, iterated, body, orelse):
-                yield from self._statements([iterated, target], around, called)
-                yield Ran(node, around)
-                yield from self._statements([*body, *orelse], inside, called)
+                self._add_all([iterated, target], around, called, ran)
+                ran.append(Ran(node, around))
+                self._add_all([*body, *orelse], inside, called, ran)
             case ast.While(_, body, orelse):
-                yield from self._statements([*body, *orelse], inside, called)
+                self._add_all([*body, *orelse], inside, called, ran)
             case ast.With(items, body):
-                yield from self._statements(items, around, called)
-                yield Ran(node, around)
-                yield from self._statements(body, inside, called)
+                self._add_all(items, around, called, ran)
+                ran.append(Ran(node, around))
+                self._add_all(body, inside, called, ran)
             case ast.ExceptHandler(_, _, body):
-                yield from self._statements(body, inside, called)
+                self._add_all(body, inside, called, ran)
             case ast.Try(body, handlers, orelse, final):
-                yield from self._statements(body, around, called)
-                yield from self._statements([*handlers, *orelse, *final], around, called)
+                self._add_all(body, around, called, ran)
+                self._add_all([*handlers, *orelse, *final], around, called, ran)
             case _:
                 inner = inside if isinstance(node, (*COMPREHENSIONS, ast.BoolOp)) else around
-                for child in ast.iter_child_nodes(node):
-                    yield from self._node(child, inner, called)
-                yield Ran(node, around)
+                for child in self._names.scopes.children[node]:
+                    self._add(child, inner, called, ran)
+                ran.append(Ran(node, around))
                 if isinstance(node, ast.Call):
-                    yield from self._called(node, around, called)
+                    self._add_called(node, around, called, ran)
 
-    def _called(self, call: ast.Call, around: Around, called: Called) -> Iterator[Ran]:
+    def _add_called(self, call: ast.Call, around: Around, called: Called, ran: list[Ran]) -> None:
         """What the functions of the file do that it calls, or that it passes on, as a closure is to `step`."""
         passed = [self._names.function_named(each) for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
         for function in (*passed, self._names.function(call)):
             if function is not None and function not in called and len(called) < _CALLS_DEEP:
-                yield from self._statements(function.body, (*around, (function, "body")), (*called, function))
+                self._add_all(function.body, (*around, (function, "body")), (*called, function), ran)
 
 
 def _listed(body: Sequence[ast.AST] | ast.AST) -> Sequence[ast.AST]:
