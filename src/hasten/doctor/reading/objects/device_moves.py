@@ -52,18 +52,17 @@ class Devices:
             return False
         followed = self._names.followed(node)
         match followed:
-            case ast.Constant(str(text)) | ast.JoinedStr([ast.Constant(str(text)), *_]):
-                return text.startswith(_ACCELERATORS)
-            case ast.BinOp(ast.Constant(str(text)), ast.Add() | ast.Mod()):
+            case (
+                ast.Constant(str(text))
+                | ast.JoinedStr([ast.Constant(str(text)), *_])
+                | ast.BinOp(ast.Constant(str(text)), ast.Add() | ast.Mod())
+                | ast.Call(ast.Attribute(ast.Constant(str(text)), "format"))
+            ):
                 return text.startswith(_ACCELERATORS)
             case ast.Constant(value):
                 return type(value) is int
             case ast.IfExp(_, body, orelse):
                 return self.is_accelerator(body, depth + 1) or self.is_accelerator(orelse, depth + 1)
-            case ast.BoolOp(_, values):
-                return any(self.is_accelerator(each, depth + 1) for each in values)
-            case ast.BinOp(number, ast.Mod()):
-                return self.is_accelerator(number, depth + 1)
             case ast.Call():
                 return self._is_made(followed, depth)
             case ast.Name() | ast.Attribute():
@@ -76,8 +75,6 @@ class Devices:
         if name == "torch.device":
             given = self._values.expression(call, "type" if call.keywords and not call.args else "device", 0)
             return self.is_accelerator(given, depth + 1)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "format":
-            return self.is_accelerator(call.func.value, depth + 1)
         function = self._names.function(call)
         returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)] if function else []
         return name in _INDICES or any(self.is_accelerator(each, depth + 1) for each in returns)

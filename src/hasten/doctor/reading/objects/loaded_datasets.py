@@ -158,6 +158,6 @@ class Datasets:
         name = self.names.qualified(call.func) or ""
         if name in _READS_A_FILE or name.startswith(_TRANSFORM_LIBRARIES):
             return True
-        # Where the file shows that none is given, `self.transform` does nothing.
-        called = name_of(call.func).lower()
-        return any(word in called for word in _TRANSFORMS) and bool(self.origins.of(call.func))
+        makers = self.origins.makers(call.func)  # none where the file shows that `self.transform` is always None
+        called_so = bool(makers) and any(word in name_of(call.func).lower() for word in _TRANSFORMS)
+        return called_so or any(each.startswith(_TRANSFORM_LIBRARIES) for each in makers)

@@ -210,15 +210,12 @@ class Tensors:
 
     def _of_part(self, binding: Binding) -> Tensor | None:
         """Of several values, the one that is taken."""
-        source, number = binding.source, binding.number
-        if not isinstance(source, ast.Call):
+        source = self._names.source(binding)
+        if source is not None:
             return self.kind(source)
-        if isinstance(source.func, ast.Attribute) and source.func.attr in {"max", "min", "topk", "sort"}:
-            return _without_graph(self.kind(source))
-        returned = only_return(self._names.function(source))
-        if isinstance(returned, ast.Tuple):
-            return self.kind(returned.elts[number]) if number is not None and number < len(returned.elts) else None
-        return self.kind(source)
+        several = isinstance(binding.source, ast.Call) and name_of(binding.source.func) in {"max", "min", "topk", "sort"}
+        kind = self.kind(binding.source)
+        return _without_graph(kind) if several else kind
 
     def _of_call(self, call: ast.Call) -> Tensor | None:
         name = self._names.qualified(call.func)

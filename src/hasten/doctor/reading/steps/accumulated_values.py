@@ -10,9 +10,8 @@ from functools import cached_property
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Kind
 from hasten.doctor.reading.names.value_origins import returns
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.training_steps import Ran, Step, Training
-
-Key = tuple[ast.AST | None, str]  # a name with its scope, or an attribute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +34,7 @@ class AccumulatedValues:
         reset = _reset_by(self._training.run(step.epochs[0]) if is_part else step.ran)
         for ran in step.ran:
             for found in added(ran.node):
-                if ast.unparse(found.total) in reset or self._changed(found.total) & self._differentiated:
+                if ast.unparse(found.total) in reset or _changed(found.total) & self._differentiated:
                     continue
                 if not self._training.is_without_gradients(ran.around) and self._outlives(found.total, reset):
                     yield found
@@ -60,19 +59,20 @@ class AccumulatedValues:
         return bool(bindings)
 
     @cached_property
-    def _differentiated(self) -> set[Key]:
-        """Names and attributes that backward() is called on, and those that their values are computed from."""
-        comes_from: dict[Key, set[Key]] = {}
+    def _differentiated(self) -> set[str]:
+        """Names and attributes that backward() is called on, and those that their values are computed from. Names are
+        taken as one in the whole file."""
+        comes_from: dict[str, set[str]] = {}
         for target, source in self._flows():
-            for key in self._changed(target):
-                comes_from.setdefault(key, set()).update(self._read_in(source))
-        found = set[Key]()
-        waiting = [key for call in self._training.backwards for key in self._read_in(call)]
+            for each in _changed(target):
+                comes_from.setdefault(each, set()).update(self._read_in(source))
+        found = set[str]()
+        waiting = [each for call in self._training.backwards for each in self._read_in(call)]
         while waiting:
-            key = waiting.pop()
-            if key not in found:
-                found.add(key)
-                waiting += comes_from.get(key, ())
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += comes_from.get(name, ())
         return found
 
     def _flows(self) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -96,39 +96,32 @@ class AccumulatedValues:
             targets, parts = _parts(target), _parts(each)
             yield from zip(targets, parts, strict=True) if len(targets) == len(parts) else [(target, each)]
 
-    def _read_in(self, source: ast.AST) -> set[Key]:
+    def _read_in(self, source: ast.AST) -> set[str]:
         """The names and attributes that it is computed from; for a function of the file, those that it returns."""
-        found, waiting, seen = set[Key](), [source], set[ast.AST]()
+        found, waiting, seen = set[str](), [source], set[ast.AST]()
         while waiting:
             node = waiting.pop()
             function = self._names.function(node) if isinstance(node, ast.Call) else None
             if function is None:
-                found |= self._keys(node)
+                found |= {name_of(node)} if isinstance(node, ast.Name | ast.Attribute) else set()
                 waiting += ast.iter_child_nodes(node)
             elif function not in seen:
                 seen.add(function)
                 waiting += returns(function)
         return found
 
-    def _keys(self, node: ast.AST) -> set[Key]:
-        """A name of the same scope is the same wherever it is read; an attribute, whatever its object is."""
-        if isinstance(node, ast.Attribute):
-            return {(None, node.attr)}
-        name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", "")
-        scope = self._names.scopes.of(node)
-        while name not in scope.bindings and scope.parent is not None:
-            scope = scope.outer.get(name, scope.parent)
-        return {(scope.node, name)} if name else set()
 
-    def _changed(self, target: ast.AST) -> set[Key]:
-        """By an assignment: of `self.rows[i]`, the attribute rows."""
-        match target:
-            case ast.Subscript(base) | ast.Starred(base):
-                return self._changed(base)
-            case ast.Tuple(parts) | ast.List(parts):
-                return set[Key]().union(*map(self._changed, parts))
-            case _:
-                return self._keys(target)
+def _changed(target: ast.AST) -> set[str]:
+    """The names that an assignment changes: of `self.rows[i]`, rows."""
+    match target:
+        case ast.Starred(base):
+            return _changed(base)
+        case ast.Tuple(parts) | ast.List(parts):
+            return set[str]().union(*map(_changed, parts))
+        case ast.arg(name):
+            return {name}
+        case _:
+            return {name_of(target)}
 
 
 def added(node: ast.AST) -> Iterator[Accumulated]:
