@@ -32,7 +32,7 @@ import hasten
 from hasten import entry  # noqa: F401
 from support import small_job
 
-LIMIT_SECONDS = 300.0  # after which a process is taken for one that never ends
+LIMIT_SECONDS = 150.0  # after which a process is taken for one that never ends
 FORK = multiprocessing.get_context("fork")
 _KEPT: list[Any] = []  # what the job made lives as long as the process
 

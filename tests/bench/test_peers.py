@@ -133,7 +133,7 @@ def test_a_kept_picture_is_shown_as_the_naive_data_set_shows_it(tmp_path):
 
 
 def test_pictures_are_decoded_several_at_a_time_and_stay_in_their_order():
-    both_are_here = Barrier(2, timeout=300)  # seconds
+    both_are_here = Barrier(2, timeout=150)  # seconds
 
     def told(item: int) -> int:
         both_are_here.wait()

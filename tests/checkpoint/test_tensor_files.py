@@ -57,7 +57,7 @@ def test_a_file_that_fails_among_several_is_told_and_nothing_stays(tmp_path, mon
 
 
 def test_work_at_once_is_done_at_once():
-    meeting = threading.Barrier(2, timeout=300)
+    meeting = threading.Barrier(2, timeout=150)
     assert at_once(lambda item: (meeting.wait() >= 0, item), "ab", threads=2) == [(True, "a"), (True, "b")]
 
 

@@ -396,5 +396,5 @@ print(next(answers), next(answers))
 def test_a_process_that_ends_without_closing_its_loader_ends_well():
     # torch's own threads exist where it copies itself; Python says so from 3.12 on.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LEFT_OPEN]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1\n" * 5, "")

@@ -140,4 +140,4 @@ next(answers)
 def test_a_script_that_ends_in_an_epoch_does_not_wait_for_its_workers():
     folder = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    subprocess.run([sys.executable, "-c", EXITING], env=environment, timeout=300, check=True)
+    subprocess.run([sys.executable, "-c", EXITING], env=environment, timeout=150, check=True)

@@ -154,7 +154,7 @@ def test_in_another_thread_a_killed_worker_is_named_too():
 
     thread = threading.Thread(target=asking)
     thread.start()
-    error = found.get(timeout=300)
+    error = found.get(timeout=150)
     assert isinstance(error, DataFailed)
     assert "killed by SIGKILL" in error.what
     thread.join()

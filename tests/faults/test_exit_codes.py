@@ -129,7 +129,7 @@ def apart(folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
     command = [*before, sys.executable, "-c", PROGRAM, "train", "faulty_jobs.py:job"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=300
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=150
     )
 
 

@@ -75,7 +75,7 @@ def ended(folder: Path, number: int, seconds: float, *options: str) -> tuple[int
                 assert not select.select([ends], [], [], 0.001)[0]
             select.select([ends], [], [], seconds)
             process.send_signal(number)
-            out, told = process.communicate(timeout=300)
+            out, told = process.communicate(timeout=150)
         finally:
             process.kill()
             os.close(ends)

@@ -173,7 +173,7 @@ print(compiled(pathlib.Path(sys.argv[1])).seven())
     started = [
         subprocess.Popen([sys.executable, "-c", code, str(source)], stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    assert [process.communicate(timeout=300)[0] for process in started] == ["7\n"] * 4
+    assert [process.communicate(timeout=150)[0] for process in started] == ["7\n"] * 4
     assert [each.suffix for each in caches.iterdir()] == [".so"]
 
 

@@ -167,7 +167,7 @@ def test_one_script_trains_again_and_again_on_the_same_processes(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "again.py"]
     places = environment()
     places["PYTHONPATH"] = os.pathsep.join([str(JOBS.parent), places["PYTHONPATH"]])
-    ended = subprocess.run(torchrun, cwd=tmp_path, env=places, capture_output=True, text=True, check=False, timeout=300)
+    ended = subprocess.run(torchrun, cwd=tmp_path, env=places, capture_output=True, text=True, check=False, timeout=150)
     assert ended.returncode == 0, ended.stderr
 
 
