@@ -16,9 +16,17 @@ STATIC = {"communication": ("plain", {"static_graph": True})}
 @pytest.mark.parametrize(
     ("name", "choices", "reason"),
     [
-        ("adafactor", {"shard": "zero3"}, "Adafactor uses an operation that torch does not have for sharded parameters"),
+        (
+            "adafactor",
+            {"shard": "zero3"},
+            "Adafactor uses an operation that torch does not have for sharded parameters",
+        ),
         proof("rprop", {"shard": "zero2"}, "Rprop uses an operation that torch does not have for sharded parameters"),
-        proof("plain state", {"shard": "zero3"}, "WithPlainState uses an operation that torch does not have for sharded parameters"),
+        proof(
+            "plain state",
+            {"shard": "zero3"},
+            "WithPlainState uses an operation that torch does not have for sharded parameters",
+        ),
         ("sparse", {"shard": "zero3"}, "has sparse gradients in words, and `shard` needs dense ones"),
         ("reentrant", {}, "call checkpoint with use_reentrant=False"),
     ],
