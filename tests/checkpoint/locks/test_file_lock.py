@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -75,39 +73,3 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     with pytest.raises(StorageFailed, match="could not be locked"), locked(tmp_path / "lock", None):
         pass
     assert not (tmp_path / "elsewhere").exists()
-
-
-# What another user has left
-
-
-@pytest.fixture
-def not_mine(monkeypatch):
-    """Let what this user makes be another one's, which cannot be opened."""
-
-    def refuse(*given: object) -> int:
-        raise PermissionError(13, os.strerror(13))
-
-    def become_another() -> None:
-        mine = os.geteuid()
-        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-        monkeypatch.setattr(os, "open", refuse)
-
-    return become_another
-
-
-def refusal(path: Path) -> StorageFailed:
-    with pytest.raises(StorageFailed) as caught, locked(path, None):
-        raise AssertionError("it is held")
-    assert caught.value.where == str(path)
-    return caught.value
-
-
-def test_a_lock_that_another_user_left_is_told_as_theirs_with_what_to_do(tmp_path, not_mine):
-    path = tmp_path / "a lock"
-    path.touch()
-    not_mine()
-    error = refusal(path)
-    name = pwd.getpwuid(path.stat().st_uid).pw_name
-    assert error.what == f"is a lock file of the user {name}, and nobody else may open it"
-    assert error.fix.startswith("if nothing of theirs runs there any more, remove it")
-    assert error.fix.endswith(f"rm '{path}'")
