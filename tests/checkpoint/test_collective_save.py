@@ -167,7 +167,7 @@ def test_a_changed_byte_in_any_file_is_found_and_an_older_checkpoint_is_used(sto
 def test_a_forged_table_is_refused(store):
     path = store.folder / "step-2"
     table = json.loads((path / PIECES).read_bytes())
-    table["run/model/rows"]["pieces"][1][2] = [0]
+    table["run/model/rows"]["pieces"][1]["offsets"] = [0]
     content = json.dumps(table).encode()
     (path / PIECES).write_bytes(content)
     manifest = json.loads((path / manifests.NAME).read_bytes())

@@ -173,22 +173,6 @@ def test_a_tensor_that_is_met_again_is_stored_once_and_is_one_again(folder):
     assert same(found, {**state, "module": dict(state["module"])})
 
 
-def test_tensors_that_share_memory_and_differ_are_both_stored(folder):
-    bytes_ = torch.arange(16, dtype=torch.uint8)
-    number = torch.randn(4, dtype=torch.complex64)
-    state = [
-        bytes_,
-        bytes_.view(torch.int32),
-        bytes_.view(torch.float32),
-        bytes_.view(2, 8),
-        number,
-        number.conj(),
-        number.imag,
-        number.conj().imag,
-    ]
-    assert same(through_files(state, folder), state)
-
-
 class Colour(IntEnum):
     RED = 1
 

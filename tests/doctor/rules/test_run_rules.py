@@ -8,7 +8,7 @@ import pytest
 
 from hasten.doctor.profiling.timed_steps import growth, sampling_error, seconds_of, with_fastest
 from hasten.doctor.registry import found_in_run
-from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
+from hasten.facts.finding import Finding, Price, Severity, ranked, without_repeats
 from hasten.facts.profiles import CompilerNote, DeviceUse, LargerBatch, LoopCost, RetainedMemory, RunProfile, Seconds
 from support.doctor.run_profiles import HEALTHY, LINE, exactly, four_times
 
@@ -256,9 +256,9 @@ def test_what_the_model_shows_is_not_told_again_of_its_source():
         return Finding(code=code, rule=code, severity=Severity.SLOW, message="", fix="", path="job.py")
 
     both = [finding("H417"), finding("H601")]
-    assert [each.code for each in told_once(both, ["job.py"])] == ["H601"]
-    assert [each.code for each in told_once(both, ["other.py"])] == ["H417", "H601"]
-    assert [each.code for each in told_once(both[:1], ["job.py"])] == ["H417"]
+    assert [each.code for each in without_repeats(both, ["job.py"])] == ["H601"]
+    assert [each.code for each in without_repeats(both, ["other.py"])] == ["H417", "H601"]
+    assert [each.code for each in without_repeats(both[:1], ["job.py"])] == ["H417"]
 
 
 def test_a_price_is_a_bound_on_how_many_times_as_fast_an_epoch_can_be():

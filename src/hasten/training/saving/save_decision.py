@@ -5,18 +5,10 @@ Asked after every step, so it does next to nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from hasten.parallel.launch.agreement import Agreement
-
-if TYPE_CHECKING:
-    from hasten.training.saving.stop_request import StopRequest
-
-
-class Clock(Protocol):
-    """What knows when the next checkpoint is due."""
-
-    def due(self, step: int) -> bool: ...
+from hasten.training.saving.follower_saver import FollowerSaver
+from hasten.training.saving.saver import Saver
+from hasten.training.saving.stop_request import StopRequest
 
 
 class Decision:
@@ -28,9 +20,13 @@ class Decision:
     """
 
     def __init__(
-        self, clock: Clock, stop: StopRequest | None, every_steps: int | None, agreement: Agreement | None
+        self,
+        saver: Saver | FollowerSaver,
+        stop: StopRequest | None,
+        every_steps: int | None,
+        agreement: Agreement | None,
     ) -> None:
-        self._clock, self._stop, self._every_steps = clock, stop, every_steps
+        self._saver, self._stop, self._every_steps = saver, stop, every_steps
         self._agreement, self._requested = agreement, False
 
     @property
@@ -44,7 +40,7 @@ class Decision:
 
     def after(self, step: int) -> tuple[bool, int]:
         """Whether to save after this step; and the signal that asked for the end, 0 where none did."""
-        due, every = self._clock.due(step), self._every_steps
+        due, every = self._saver.due(step), self._every_steps
         if self._agreement is None:
             return due, self.stopping
         self._requested = due and every is None and not self._requested  # once for each save

@@ -67,7 +67,7 @@ class SavedRun:
         last = LastSaved()
 
         def left() -> str:
-            return what_is_left(last.in_words(self._store().found), self.way_on)
+            return what_is_left(last.in_words(self.folder.store.found), self.way_on)
 
         with closing(log):
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.asked.saving)
@@ -83,11 +83,8 @@ class SavedRun:
                 outward.log(finished(result, weights))
         return result
 
-    def _store(self) -> Store:
-        return Store(self.folder.home / CHECKPOINTS)
-
     def _saver(self, run: Run, exchange: Exchange | None, log: JsonLines, outward: Receiver) -> Saver:
-        store = self._store()
+        store = Store(self.folder.home / CHECKPOINTS)
         damaged = {each.path.name for each in self.found.damaged} if self.found is not None else set[str]()
         return Saver(
             store,

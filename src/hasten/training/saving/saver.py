@@ -71,7 +71,8 @@ class Saver:
 
     report: receives Saved and Noticed, in the thread that trains.
     before_write: called in the writing thread first; forces to the disk what a checkpoint refers to.
-    check_folder: called before anything is saved or removed; raises StorageFailed where the folder is not the run's own.
+    check_folder: called before a save and before anything is removed; raises StorageFailed where the folder is not
+        the run's own.
     exchange: leads the other ranks where they hold the state in parts; None where it is whole.
     shares_processor: whether training computes on the processors that the thread works on.
     world_size: how many ranks the state is of.

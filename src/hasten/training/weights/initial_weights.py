@@ -25,8 +25,8 @@ from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.formatting import byte_size, printable, shortened
 from hasten.facts.job import Job
 from hasten.facts.record_reading import read_record
-from hasten.training.run_folder.folder_names import BEGAN_WITH
 from hasten.training.failures.user_code import user_code_failed
+from hasten.training.run_folder.folder_names import BEGAN_WITH
 from hasten.training.setup.made_model import check_made
 from hasten.training.weights.weights_file import check_file, weights_in, without_prefixes
 
@@ -86,7 +86,9 @@ class InitialWeights:
             found = read_record(_Recorded, json.loads(content))
         except (ValueError, RecursionError) as error:
             what = f"does not say what the run began with: {printable(str(error))}"
-            raise StorageFailed(what, where=str(folder / BEGAN_WITH), fix="begin a new run, in another folder") from error
+            raise StorageFailed(
+                what, where=str(folder / BEGAN_WITH), fix="begin a new run, in another folder"
+            ) from error
         path = Path(found.path)
         if not path.is_file():
             raise _lost(path, "the weights that this run was begun with are gone")

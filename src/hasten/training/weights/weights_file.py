@@ -166,11 +166,7 @@ def _unpickled(path: Path) -> tuple[Any, _Marked]:
     zipped = False
     try:
         zipped = _is_zip(path)
-        if zipped:
-            _refuse_compressed(path)
         return _loaded(path, on_cpu), storages
-    except Misconfigured:
-        raise
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # torch's reader raises many kinds
@@ -226,17 +222,6 @@ def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: _Marked, path: Pa
 
     if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
         raise Misconfigured(f"has no bytes for {some(unwritten)}", where=_name(path), fix=_AGAIN)
-
-
-def _refuse_compressed(path: Path) -> None:
-    """torch.save compresses nothing. A compressed record may be larger than any memory."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            whole = all(each.compress_type == zipfile.ZIP_STORED for each in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise Misconfigured(f"is damaged: {_words(error)}", where=_name(path), fix="fetch it again") from error
-    if not whole:
-        raise Misconfigured("holds compressed records, which torch.save never writes", where=_name(path), fix=_CONVERT)
 
 
 def _entries(found: object, path: Path, under: Sequence[str]) -> dict[Any, Any]:
