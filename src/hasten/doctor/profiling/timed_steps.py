@@ -75,14 +75,14 @@ class TimedSteps:
         single = tuple(after - before for before, after in pairwise(ends))
         return StepTimes(seconds / steps, waited / steps, pages / steps, single)
 
-    def read(self, steps: int, loader: Any = None) -> tuple[float, float]:
-        """Seconds, and processor seconds, of reading the batches of one step alone. loader: None is the run's own.
+    def read(self, steps: int) -> tuple[float, float]:
+        """Seconds, and processor seconds, of reading the batches of one step alone.
 
         Caches may hold what steps have just read. So this reads an epoch that no step has come to, from its middle, and
         continues there each time.
         """
-        loader = loader or self._loader
-        taken, begin, cpu, number, of_an_epoch = 0, 0.0, 0.0, self._run.epoch + 1, loader.steps_per_epoch
+        loader, taken, begin, cpu = self._loader, 0, 0.0, 0.0
+        number, of_an_epoch = self._run.epoch + 1, loader.steps_per_epoch
         start = (of_an_epoch // 2 + self._read_samples // loader.batch_size) % of_an_epoch if of_an_epoch else 0
         self._read_samples += (self.ahead + 1 + steps) * loader.batch_size
         while True:

@@ -65,23 +65,6 @@ def _side_by_side(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
         called = around.func if isinstance(around, ast.Call) else None
         if called is None or (isinstance(called, ast.Attribute) and called.attr == "extend"):
             yield from _pairs(each.elts)
-    for first, second in pairwise(code.all(ast.Expr)):
-        match first.value, second.value:
-            case ast.Call(ast.Attribute(ast.Name() as a, "append"), [layer]), ast.Call(
-                ast.Attribute(b, "append"), [norm]
-            ):
-                same = ast.unparse(a) == ast.unparse(b) and isinstance(code.names.followed(a), ast.List)
-                if same and _follows(code, first, second):
-                    yield from _pairs([layer, norm])
-
-
-def _follows(code: Code, first: ast.stmt, second: ast.stmt) -> bool:
-    """Whether it is the next statement of the same block."""
-    for block in ast.iter_fields(code.names.parents[first]):
-        if isinstance(block[1], list) and first in block[1]:
-            place = block[1].index(first)
-            return block[1][place + 1 : place + 2] == [second]
-    return False
 
 
 def _pairs(layers: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:

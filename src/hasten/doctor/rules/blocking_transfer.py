@@ -49,14 +49,8 @@ def _is_pinned(code: Code, loader: Loader) -> bool:
 
 
 def _waits(code: Code, move: ast.Call) -> bool:
-    if code.values.argument(move, "non_blocking") is not ABSENT:
-        return False
-    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in move.args[1:])
-
-
-def _may_be_flag(code: Code, node: ast.expr) -> bool:
-    """Not a dtype: `.cuda(device, True)`."""
-    return not (code.names.qualified(node) or "").startswith("torch.")
+    """A second argument may be the flag: `.cuda(device, True)`."""
+    return code.values.argument(move, "non_blocking") is ABSENT and len(move.args) <= 1
 
 
 def _is_in_training(code: Code, move: ast.Call) -> bool:

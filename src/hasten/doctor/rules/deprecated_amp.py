@@ -25,8 +25,6 @@ from hasten.doctor.reading.steps.autocast_use import outdated
 from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "device_type", "custom_bwd": "device_type"}
-_PLACES = {"autocast": ("enabled", "dtype", "cache_enabled"),
-           "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")}  # fmt: skip
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -53,28 +51,26 @@ def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
 
 
 def _edits(code: Code, use: ast.expr, name: str, device: str) -> tuple[Edit, ...]:
-    """None where a star hides what is given, or where the file does not import torch by its name."""
+    """None where arguments are given by their place, or hidden by a star, or where `torch` may be something else."""
     if not _has_torch(code, use) or (name == "GradScaler" and any(code.calls_to("builtins.isinstance"))):
         return ()  # the old scaler is one of the new kind, and not the other way round
     if not isinstance(use, ast.Call):
         return (Replace(use, f'torch.amp.{name}(device_type="{device}")'),)
-    places = _PLACES.get(name, ())
-    plain = all(isinstance(each, ast.Name | ast.Attribute | ast.Constant) for each in use.args)
-    if not plain or len(use.args) > len(places) or any(each.arg is None for each in use.keywords):
+    if use.args or any(each.arg is None for each in use.keywords):
         return ()
-    renamed = [Replace(each, f"{place}={ast.unparse(each)}") for each, place in zip(use.args, places, strict=False)]
-    given = f'"{device}"' if not use.args and not use.keywords else f'{_FIRST[name]}="{device}"'
-    return (Replace(use.func, f"torch.amp.{name}"), *renamed, AddArgument(use, given))
+    given = f'{_FIRST[name]}="{device}"' if use.keywords else f'"{device}"'
+    return (Replace(use.func, f"torch.amp.{name}"), AddArgument(use, given))
 
 
 def _has_torch(code: Code, use: ast.expr) -> bool:
     """Whether `torch` means the package, everywhere in the file and before this."""
     bindings = code.scopes.module.bindings.get("torch", [])
     everywhere = [each for each in code.all(ast.arg) if each.arg == "torch"]
+    imports = all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
     return (
         bool(bindings)
+        and imports
         and not everywhere
-        and all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
         and not code.is_conditional(bindings[0].node)
         and bindings[0].since <= (use.lineno, use.col_offset)
     )

@@ -80,17 +80,11 @@ def _may_clear(code: Code, turn: Turn, event: Event, optimizer: ast.expr) -> boo
         return False
     optimizers = code.updates.optimizers
     if event.target is None:
-        return not _only_scales(event.node)
+        return True
     if event.action is Action.TOUCH or optimizers.role(event.target) is Role.OPTIMIZER:
         return not optimizers.is_distinct(event.target, optimizer)
     others = [each.target for each in turn.of(Action.UPDATE) if each.target is not None]
     return not optimizers.belongs_to_another({ast.unparse(event.target)}, optimizer, others)
-
-
-def _only_scales(node: ast.AST) -> bool:
-    """`p.grad /= n`, `p.grad.mul_(x)`."""
-    method = node.func if isinstance(node, ast.Call) else None
-    return isinstance(node, ast.AugAssign) or (isinstance(method, ast.Attribute) and method.attr in {"mul_", "div_"})
 
 
 def _has_it_alone(code: Code, function: Function, optimizer: ast.expr) -> bool:

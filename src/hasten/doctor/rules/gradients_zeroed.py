@@ -27,9 +27,8 @@ def check(code: Code) -> Iterator[Found]:
         if code.values.constant_argument(call, "set_to_none", 0) is False:
             named = any(each.arg == "set_to_none" for each in call.keywords)
             edits = (RemoveArgument(call, "set_to_none"),) if named else ()
-            yield Found(
-                call, f"{ast.unparse(call.func)}(set_to_none=False) fills every gradient with zeros", edits=edits
-            )
+            message = f"{ast.unparse(call.func)}(set_to_none=False) fills every gradient with zeros"
+            yield Found(call, message, edits=edits)
 
 
 RULE = SourceRule(

@@ -31,7 +31,8 @@ def check(code: Code) -> Iterator[Found]:
         for node in step.every_turn:
             if _reads(code, node):
                 whole = _whole(code, node)
-                yield Found(whole, f"{_shown(whole)} waits for the device in every step")
+                shown = ast.unparse(whole.value if isinstance(whole, ast.FormattedValue) else whole)
+                yield Found(whole, f"{shown} waits for the device in every step")
 
 
 def _reads(code: Code, node: ast.AST) -> bool:
@@ -61,14 +62,6 @@ def _whole(code: Code, node: ast.AST) -> ast.AST:
     while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
         node, parent = parent, code.names.parents[parent]
     return node
-
-
-def _shown(node: ast.AST) -> str:
-    text = ast.unparse(node.value if isinstance(node, ast.FormattedValue) else node)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-
-
-_LONGEST_SHOWN = 60  # characters
 
 
 RULE = SourceRule(

@@ -38,17 +38,10 @@ def check(code: Code) -> Iterator[Found]:
 
 
 def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
-    """What it draws by, also where that is in a BatchSampler."""
-    given = [code.values.argument(loader, "sampler", 3), code.values.argument(loader, "batch_sampler", 4)]
-    waiting, found = [each for each in given if isinstance(each, ast.expr)], list[ast.Call]()
-    while waiting:
-        for call in code.origins.calls(waiting.pop()):
-            name = code.names.qualified(call.func)
-            if name == _SAMPLER:
-                found.append(call)
-            elif name == "torch.utils.data.BatchSampler":
-                waiting += [*call.args[:1], *(each.value for each in call.keywords if each.arg == "sampler")]
-    return found
+    """What it draws by."""
+    given = code.values.argument(loader, "sampler", 3)
+    calls = code.origins.calls(given) if isinstance(given, ast.expr) else []
+    return [call for call in calls if code.names.qualified(call.func) == _SAMPLER]
 
 
 def _with_epoch(code: Code) -> set[ast.Call] | None:

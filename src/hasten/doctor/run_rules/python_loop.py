@@ -20,33 +20,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, Line, RunProfile, RunRule, Severity
-from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops, turns_of
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops, share_of_loops
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
-_ABOUT = 0.7  # of the longest line's seconds
-_NOISE = 1.25  # the operations of a backward pass were timed in few steps
+_BACKWARD = 2.0  # times the loop's share of the operations, at most, is its share of the backward pass
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
     lines = [line for line in loops(profile) if not line.reads or line.reads < _READS * line.operations]
     for function in by_function(lines):
-        turns = [turns_of(line) for line in function]
-        operations = sum(each.operations for each in turns)
-        share = sum(each.backward for each in turns)
-        backward = profile.parts.get("backward", 0.0)
+        turns = {line.line: line.turns for line in function if line.turns is not None}
+        share, backward = share_of_loops(profile, function), profile.parts.get("backward", 0.0)
         # Not the high end: that of a line which no sample has met is three percent already.
-        if sum(max(each.seconds, each.timed) for each in turns) + share * backward > MUCH * profile.together.value:
-            seconds = sum(each.high for each in turns) + min(1.0, _NOISE * share) * backward
-            first = _first_of_the_longest(function)
-            message = f"a loop in Python, in {first.function}, begins {operations:,} operations on tensors in a step"
-            yield FoundInRun(message, min(seconds, profile.together.value), first)
-
-
-def _first_of_the_longest(lines: list[Line]) -> Line:
-    """In the source, and the same one in every look where several are about as long."""
-    longest = max(turns_of(line).high for line in lines)
-    return min((line for line in lines if turns_of(line).high >= _ABOUT * longest), key=lambda line: line.line)
+        least = sum(max(each.seconds, each.timed) for each in turns.values()) + share * backward
+        if least > MUCH * profile.together.value:
+            seconds = sum(each.high for each in turns.values()) + min(1.0, _BACKWARD * share) * backward
+            slowest = max(function, key=lambda line: turns[line.line].high)
+            operations = sum(each.operations for each in turns.values())
+            message = f"a loop in Python, in {slowest.function}, begins {operations:,} operations on tensors in a step"
+            yield FoundInRun(message, min(seconds, profile.together.value), slowest)
 
 
 RULE = RunRule(
