@@ -176,12 +176,11 @@ class RunProfile:
     """Where the seconds of a job's steps go, measured in a few of them.
 
     together: a step of the job, unchanged. waited: of these, for the next batch.
-    computing: a step whose batch is loaded already. computing_error: seconds by which other batches may differ.
+    computing: a step whose batch is loaded already.
     loading: loading alone, without training. loading_cpu: its processor time, in this process and its workers.
     larger: steps of one batch and of LARGER times it, as far as they show how little more a sample costs; or none.
     no_larger: why the next factor was not measured; "" where there was no need.
     checkpoint: the cost of one, as a run saves it.
-    backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in every step of the second half; None where it did not.
     new_pages: pages of host memory that a step touches for the first time; page_seconds, page_bytes: of one, which may
         be several of the system's.
@@ -213,7 +212,6 @@ class RunProfile:
     evaluation_seconds: float | NotMeasured  # 0 where there is none
     checkpoint: CheckpointCost | NotMeasured
     operations: int  # on tensors in a step, forward and backward
-    backward_copying: float
     lines: tuple[Line, ...]  # the slowest first
     growth: int | None
     new_pages: float
@@ -227,7 +225,6 @@ class RunProfile:
     recompiled: tuple[CompilerNote, ...] = ()
     device_use: DeviceUse | None = None  # of an accelerator alone
     not_counted: str = ""
-    computing_error: float = 0.0
 
     @property
     def epoch_steps(self) -> int:

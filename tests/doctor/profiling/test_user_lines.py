@@ -48,7 +48,6 @@ def test_operations_of_the_users_own_gradients_are_counted_at_their_lines():
     asked = next(tally for place, tally in found.lines.items() if place.line == first + 3)
     assert asked.operations > 5
     assert asked.direct == 1  # the ones that it begins with
-    assert found.backward.operations > 0
 
 
 @pytest.mark.proof
@@ -116,7 +115,6 @@ def test_operations_are_counted_by_who_begins_them():
         out = layer(rows) + 1
         copy = out.double()
         copy.sum().backward()
-    assert found.backward.operations > 0
     assert found.elsewhere.direct >= 2  # nothing here is called by hasten
     assert found.elsewhere.copies == 1
     with Operations(autocast=True) as found:

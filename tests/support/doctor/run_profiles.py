@@ -38,7 +38,6 @@ HEALTHY = RunProfile(
     evaluation_seconds=1.0,
     checkpoint=CheckpointCost(bytes=1 << 20, stall_seconds=0.001, seconds=0.02, every_seconds=60.0, share=0.02 / 60),
     operations=100,
-    backward_copying=0.0,
     lines=(),
     growth=None,
     new_pages=10.0,

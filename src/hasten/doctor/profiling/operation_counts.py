@@ -55,8 +55,8 @@ class LoopTally:
 
 
 class Operations(torch_dispatch.TorchDispatchMode):
-    """Use it around steps. lines: a tally of each; loops: of those in loops; backward: of backward passes, where no
-    line of the user's begins them; elsewhere: of the rest.
+    """Use it around steps. lines: a tally of each; loops: of those in loops; elsewhere: of what no line of the user's
+    begins, as most of the backward pass.
 
     autocast: whether steps are computed under it; conversions are then its own, wherever they begin, as they are under
     the user's. settle: waits for the device.
@@ -67,12 +67,10 @@ class Operations(torch_dispatch.TorchDispatchMode):
     def __init__(self, *, autocast: bool, settle: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._autocast, self._settle = autocast, settle
-        self._autocast_somewhere = autocast
-        self._batch = 0
+        self._batch, self.total = 0, 0
         self.lines: dict[Place, Tally] = {}
         self.loops: dict[Place, LoopTally] = {}
-        self.elsewhere, self.backward = Tally(), Tally()
-        self.total = 0
+        self.elsewhere = Tally()
 
     def next_batch(self) -> None:
         """What follows is of another batch: layers that are called once for each batch are in no loop of the user's."""
@@ -81,26 +79,22 @@ class Operations(torch_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # No variable may hold this frame: it would keep gradients alive, and autograd then copies them.
         name, caller = torch_dispatch.name_of(func), _caller(currentframe())
-        in_backward, direct = torch_dispatch.is_in_backward(), _is_direct(caller)
-        place, loops = where(callers(caller))
-        tally = self.backward if in_backward else self.elsewhere
-        if place is not None:  # also in a backward pass that the user's own line starts or defines
-            tally = self.lines.setdefault(place, Tally())
+        (place, loops), direct = where(callers(caller)), _is_direct(caller)
+        tally = self.elsewhere if place is None else self.lines.setdefault(place, Tally())
         self.total += 1
         tally.operations += 1
         tally.direct += direct
         self._add_to_loops(loops, args)
-        if name not in _COPIES or (name in _CONVERSIONS and self._is_of_autocast(in_backward=in_backward)):
-            result = func(*args, **(kwargs or {}))
-        else:
+        if direct and name in _COPIES and not (name in _CONVERSIONS and self._is_of_autocast()):
             self._settle()
             begin = time.perf_counter()
             result = func(*args, **(kwargs or {}))
             self._settle()
-            if direct or tally is self.backward:
-                tally.copies += 1
-                tally.copying_seconds += time.perf_counter() - begin
-                tally.copied_bytes += result.nbytes if isinstance(result, torch.Tensor) else 0
+            tally.copies += 1
+            tally.copying_seconds += time.perf_counter() - begin
+            tally.copied_bytes += result.nbytes if isinstance(result, torch.Tensor) else 0
+        else:
+            result = func(*args, **(kwargs or {}))
         tally.reads += is_read(name, args, result)
         return result
 
@@ -110,12 +104,11 @@ class Operations(torch_dispatch.TorchDispatchMode):
             loop.operations += 1
             loop.parameters.update((self._batch, id(each)) for each in args if isinstance(each, torch.nn.Parameter))
 
-    def _is_of_autocast(self, *, in_backward: bool) -> bool:
+    def _is_of_autocast(self) -> bool:
         """By how many contexts of autocast are entered: inside of a mode it always reads as disabled."""
         entered = torch.autocast_increment_nesting() > 1
         torch.autocast_decrement_nesting()
-        self._autocast_somewhere = self._autocast_somewhere or entered
-        return self._autocast_somewhere if in_backward else self._autocast or entered
+        return self._autocast or entered
 
 
 def least_of(steps: Sequence[Operations]) -> Operations:
@@ -124,7 +117,6 @@ def least_of(steps: Sequence[Operations]) -> Operations:
     first = steps[0]
     for place, tally in first.lines.items():
         tally.copying_seconds = min(each.lines.get(place, tally).copying_seconds for each in steps)
-    first.backward.copying_seconds = min(each.backward.copying_seconds for each in steps)
     return first
 
 

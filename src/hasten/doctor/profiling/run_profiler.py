@@ -30,9 +30,7 @@ from hasten.doctor.profiling.timed_steps import (
     growth,
     ratio_of,
     retained_memory,
-    sampling_error,
     seconds_of,
-    with_fastest,
 )
 from hasten.doctor.profiling.user_lines import Place, place_of, reason_of, where
 from hasten.doctor.run_rules.step_costs import MUCH
@@ -62,8 +60,8 @@ _ENDLESS = 1_000_000_000  # steps
 @dataclass(slots=True)
 class _Windows:
     """Seconds of a step, window by window, without and with sampling of the stack (plain, sampled); waited: of plain
-    ones, for data; loading_cpu: processor seconds; computing_steps: of single steps. new_pages: of memory, in a step;
-    page_costs: of one. memory: bytes held, after each round."""
+    ones, for data; loading_cpu: processor seconds. new_pages: of memory, in a step; page_costs: of one. memory: bytes
+    held, after each round."""
 
     plain: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -71,7 +69,6 @@ class _Windows:
     loading: list[float] = field(default_factory=list)
     loading_cpu: list[float] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
-    computing_steps: list[float] = field(default_factory=list)
     new_pages: list[float] = field(default_factory=list)
     page_costs: list[Fault] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
@@ -109,7 +106,6 @@ class _Profiler:
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
         run, found = self._run, self._found
         together, grown, page = seconds_of(found.plain), growth(found.memory), median_low(found.page_costs)
-        windows = sum(each.last for each in kept)
         return RunProfile(
             device=str(run.device),
             machine=run.setup.machine.summary,
@@ -122,8 +118,7 @@ class _Profiler:
             steps=run.steps,
             together=together,
             waited=seconds_of(found.waited),
-            computing=with_fastest(seconds_of(found.computing), found.computing_steps, windows),
-            computing_error=sampling_error(found.computing_steps, windows),
+            computing=seconds_of(found.computing),
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
             larger=larger,
@@ -132,7 +127,6 @@ class _Profiler:
             evaluation_seconds=evaluation,
             checkpoint=checkpoint,
             operations=operations.total,
-            backward_copying=operations.backward.copying_seconds,
             lines=tuple(self._lines(together.value, operations, timed)),
             growth=grown,
             new_pages=median(found.new_pages),
@@ -188,8 +182,6 @@ class _Profiler:
         with self._timed.free(kept):
             taken = self._timed.take(steps // windows * windows)  # each as often as the others
             found.computing.append(taken.seconds)
-            if self._run.device.type == "cpu":  # elsewhere Python only queues a step
-                found.computing_steps += taken.single
 
     def _step_bytes(self) -> int:
         """Upper bound of the host's memory that steps have taken so far."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch._logging._internal import log_state
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -21,10 +20,6 @@ LOGGERS = [f"torch._dynamo.{module}.__{kind}" for module in _LOGGING for kind in
 def name_of(operator: Any) -> str:
     """ "aten::add": higher-order operators have no schema."""
     return operator._schema.name if hasattr(operator, "_schema") else operator.name()
-
-
-def is_in_backward() -> bool:
-    return torch._C._current_autograd_node() is not None
 
 
 @contextmanager

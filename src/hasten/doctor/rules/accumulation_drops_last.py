@@ -1,10 +1,10 @@
 """Accumulation that never steps for the last, incomplete window.
 
-What it finds: A loop over a loader that steps the optimizer only every n-th batch, with nothing that steps for the
-batches after the last full window.
+What it finds: A loop over a loader that steps the optimizer every n-th batch, and never for the batches after the last
+full window.
 
-Why it costs: Where the number of batches is no multiple of n, the gradients of the last ones are not applied with their
-epoch: they are cleared, or added to the first window of the next epoch.
+Why it costs: The gradients of these batches are not applied in their epoch: they are cleared, or added to the first
+window of the next epoch.
 
 When to ignore it: Where the number of batches is a multiple of n.
 

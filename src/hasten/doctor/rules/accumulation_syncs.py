@@ -1,13 +1,13 @@
 """Accumulation that averages gradients between processes after every batch.
 
-What it finds: A model in `DistributedDataParallel`, trained by a loop that steps the optimizer only every n-th batch,
+What it finds: A model in `DistributedDataParallel`, trained by a loop that steps the optimizer every n-th batch,
 without `no_sync()`.
 
-Why it costs: `backward()` averages all gradients between the processes. Only the average before the optimizer's step is
-needed: the others cost communication and change nothing.
+Why it costs: `backward()` averages all gradients between the processes. Only the last average before the optimizer's
+step is needed.
 
-When to ignore it: Where the model does not fit `no_sync()`: it keeps the gradients of its own process until the last
-batch of the window.
+When to ignore it: Where memory is short: under `no_sync()` each process keeps its own gradients until the last batch of
+the window.
 
 Fix: Run forward and backward of all batches but the last of a window inside `with model.no_sync():`.
 

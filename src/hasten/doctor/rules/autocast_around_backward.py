@@ -2,9 +2,8 @@
 
 What it finds: `loss.backward()` inside `with torch.autocast(…)`, also where the function that calls it is called there.
 
-Why it costs: Autocast is for the forward pass and the loss. The operations of the backward pass run in the types that
-autocast chose for the forward ones, without it. PyTorch's documentation does not recommend backward passes under
-autocast: there, gradients can be cast where they should not be.
+Why it costs: Autocast is for the forward pass and the loss: backward operations run in the dtypes of the forward ones
+anyway. PyTorch's documentation does not recommend it around `backward()`, where gradients can be cast wrongly.
 
 When to ignore it: Where a hook or a custom function is meant to compute under autocast.
 

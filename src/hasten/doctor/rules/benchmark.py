@@ -3,8 +3,8 @@
 What it finds: `torch.backends.cudnn.benchmark = False` outright, and `= True` in a file whose convolutions get another
 size in each step.
 
-Why it costs: With the setting on, cuDNN runs its algorithms for each new size once and keeps the fastest. Off, a
-heuristic chooses. On, with sizes that change, it searches again for every new one.
+Why it costs: When on, cuDNN times its algorithms once for each new size and keeps the fastest. When off, a heuristic
+chooses. With sizes that change, it searches again for every new one.
 
 When to ignore it: Where bits must be the same in every run. Beside `deterministic = True` it is not reported.
 

@@ -3,8 +3,8 @@
 What it finds: `clip_grad_norm_` or `clip_grad_value_` of gradients that a GradScaler still scales, after
 `optimizer.step()`, or before `backward()`.
 
-Why it costs: A scaled gradient is many times as large, so the limit cuts nearly all of it. After `step()` the optimizer
-has used the gradients unclipped; before `backward()` they are not there yet.
+Why it costs: Scaled gradients are many times as large, so the limit cuts nearly all of them. After `step()` the
+optimizer has used the gradients unclipped; before `backward()` they are not there yet.
 
 When to ignore it: Where the gradients of an earlier turn are meant.
 

@@ -1,12 +1,12 @@
 """Deprecated names of torch.cuda.amp.
 
-What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`. Not
-where the file has the new name beside it, for another version of torch.
+What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`, unless
+the file has the new name beside it, for another version of torch.
 
-Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may be without them.
+Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may remove them.
 
-When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` is there since torch 2.3,
-`torch.amp.custom_fwd` since 2.4.
+When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` came with torch 2.3,
+`torch.amp.custom_fwd` with 2.4.
 
 Fix: Use `torch.amp`, and name the device: `torch.amp.autocast("cuda")`.
 
@@ -65,15 +65,9 @@ def _edits(code: Code, use: ast.expr, name: str, device: str) -> tuple[Edit, ...
 def _has_torch(code: Code, use: ast.expr) -> bool:
     """Whether `torch` means the package, everywhere in the file and before this."""
     bindings = code.scopes.module.bindings.get("torch", [])
-    everywhere = [each for each in code.all(ast.arg) if each.arg == "torch"]
-    imports = all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
-    return (
-        bool(bindings)
-        and imports
-        and not everywhere
-        and not code.is_conditional(bindings[0].node)
-        and bindings[0].since <= (use.lineno, use.col_offset)
-    )
+    imports = bool(bindings) and all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
+    above = imports and bindings[0].since <= (use.lineno, use.col_offset) and not code.is_conditional(bindings[0].node)
+    return above and not any(each.arg == "torch" for each in code.all(ast.arg))
 
 
 RULE = SourceRule(

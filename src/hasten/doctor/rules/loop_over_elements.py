@@ -3,11 +3,10 @@
 What it finds: `for x in tensor` and `for i in range(len(tensor))` with `tensor[i]`, in a training step or in a
 `forward()`.
 
-Why it costs: Each element takes kernels of its own, which Python starts one after another; a device is done with so
-small a one long before the next is started. One operation on the whole tensor starts once.
+Why it costs: Each element takes kernels of its own, which Python starts one after another, and a device finishes them
+faster than they start. One operation on the whole tensor starts once.
 
-When to ignore it: Where each element needs what was computed from the one before, or work that no operation on the
-whole tensor does.
+When to ignore it: Where each element needs the one before, or work that no operation on the whole tensor does.
 
 Fix: Write it for the whole tensor: by broadcasting, a mask or an index, or by `torch.vmap`.
 

@@ -2,16 +2,14 @@
 
 What it finds: `torch.zeros(…).to(device)` and the like: a tensor that is filled on the host only to be moved.
 
-Why it costs: The host allocates and fills memory, and copies it to the device while Python waits: memory that is not
-pinned cannot be copied otherwise. With `device=` the device fills its own. (`torch.tensor` of numbers copies them
-either way: there it saves one step of two.)
+Why it costs: The host fills memory and copies it to the device while Python waits. With `device=` the device fills its
+own. (`torch.tensor` of numbers copies them either way: there it saves one of two steps.)
 
 When to ignore it: Where random numbers must be those that the host would draw.
 
 Fix: Give `device=` to the function that makes it.
 
-Safety: Safe: the same values are made. Random ones, and steps of floats, differ from device to device: those
-are not changed.
+Safety: Safe: the values are the same. Random ones, and steps of floats, differ between devices: those are not changed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(loss)` and `print(loss)` of the loss in every turn
 of a training loop, in a file that uses an accelerator.
 
-Why it costs: The number is only known when the device has computed it. So Python waits, and cannot prepare the next
-step meanwhile: the device then waits for Python.
+Why it costs: Python waits until the device has computed the number, and cannot prepare the next step. Then the device
+waits for Python.
 
 When to ignore it: Where steps are so long that the wait does not count: `hasten doctor` with a job measures it.
 

@@ -1,10 +1,10 @@
 """A DistributedSampler without set_epoch().
 
-What it finds: A DistributedSampler that shuffles, of a loader that is trained on in a loop of epochs, on which the file
-never calls `set_epoch`.
+What it finds: A DistributedSampler that shuffles, of a loader that is trained on for several epochs, whose `set_epoch`
+the file never calls.
 
-Why it costs: The sampler shuffles by its seed and its epoch. Without set_epoch(), every epoch has the order of the
-first, and each process sees the same part of the data every time.
+Why it costs: The sampler shuffles by its seed and epoch. Without set_epoch(), every epoch has the order of the first,
+and each process sees the same part of the data.
 
 When to ignore it: Where something outside the file calls `set_epoch`.
 

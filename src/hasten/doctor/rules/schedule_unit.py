@@ -1,15 +1,14 @@
 """A schedule stepped per epoch that counts batches, or the other way round.
 
-What it finds: `OneCycleLR`, which counts batches, stepped once an epoch; `ReduceLROnPlateau.step()` without the metric
-that it waits for; and a schedule whose numbers are those of epochs (StepLR, MultiStepLR, ExponentialLR) stepped after
-each batch.
+What it finds: `OneCycleLR`, which counts batches, stepped once an epoch; `ReduceLROnPlateau.step()` without its metric;
+and a schedule whose numbers are those of epochs (StepLR, MultiStepLR, ExponentialLR) stepped after each batch.
 
 Why it costs: Stepped too seldom, the learning rate stays where the schedule begins. Stepped for each batch, a schedule
-of epochs is over before the first epoch is. Without a metric, ReduceLROnPlateau raises an error.
+of epochs ends within the first epoch. Without a metric, ReduceLROnPlateau raises an error.
 
 When to ignore it: Where an epoch has a single batch.
 
-Fix: Move `step()` into the loop over batches, or out of it; give ReduceLROnPlateau what it is to watch.
+Fix: Move `step()` into the loop over batches, or out of it; give ReduceLROnPlateau its metric.
 
 Safety: Nothing is changed by itself: it changes what is learned.
 """

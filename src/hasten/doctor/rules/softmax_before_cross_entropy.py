@@ -1,14 +1,14 @@
 """A softmax before a loss that includes it.
 
-What it finds: `cross_entropy` of what a softmax or log_softmax has made, `nll_loss` of a softmax without logarithm, and
+What it finds: `cross_entropy` of the output of a softmax or log_softmax, `nll_loss` of a softmax, and
 `binary_cross_entropy_with_logits` of a sigmoid: in the same function, or as the last layer of the model.
 
-Why it costs: The loss expects scores. A softmax of probabilities is nearly flat: the loss cannot come near zero, its
-gradients are small, and the model learns slowly or not at all. A second log_softmax changes nothing, and is paid for.
+Why it costs: The loss expects logits. A softmax of probabilities is nearly flat: the loss cannot come near zero,
+gradients are small, and the model learns slowly or not at all. A second log_softmax changes nothing but takes time.
 
 When to ignore it: Where flat targets are the purpose.
 
-Fix: Give the loss the scores, and apply the softmax where probabilities are shown. For `nll_loss`, use log_softmax.
+Fix: Give the loss the logits, and apply the softmax where probabilities are shown. For `nll_loss`, use log_softmax.
 
 Safety: Nothing is changed by itself: other code may read the probabilities.
 """

@@ -2,8 +2,8 @@
 
 What it finds: `torch.tensor(x)` of what is an array of NumPy, or a tensor.
 
-Why it costs: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of an array that
-lies on the host.
+Why it costs: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of an array on the
+host.
 
 When to ignore it: Where the array is changed later, and the tensor must not change with it.
 

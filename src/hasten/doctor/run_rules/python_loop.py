@@ -1,17 +1,17 @@
 """A loop in Python around small operations.
 
-What it finds: Loops and comprehensions in the job's own functions that begin the same tensor operations again and again
-in each step, themselves or in functions of the job and layers that they call. A loop over layers or parameters, each of
-which is used once, is not meant, whatever stands beside them.
+What it finds: Loops and comprehensions in the job's own functions that start small tensor operations again and again in
+each step, also in functions and layers that they call. A loop over layers or parameters, each of which is used once, is
+not reported.
 
-Why it costs: Each operation costs some microseconds of Python and of dispatch, forward and backward, before it computes
-anything, and the backward pass of a part may fill the whole. An operation on all elements at once pays that once.
+Why it costs: Each operation costs some microseconds of Python and dispatch, forward and backward, and the backward pass
+of a part may fill the whole. An operation on all elements pays that once.
 
-When to ignore it: Where each turn of the loop needs the result of the one before, and no fused operator does the whole,
-as a recurrent layer of torch does.
+When to ignore it: Where each turn needs the result of the one before, and no fused operator does the whole, as a
+recurrent layer does.
 
-Fix: Compute on whole tensors: a batched product, a convolution, an index, `torch.cumsum`, `torch.vmap`. Where that is
-not possible, plan `compile`.
+Fix: Compute on whole tensors: a batched product, a convolution, an index, `torch.cumsum`, `torch.vmap`; else plan
+`compile`.
 
 Safety: Nothing is changed by itself.
 """

@@ -1,13 +1,13 @@
 """A batch that is too small to fill the machine.
 
-What it finds: Jobs for which a batch of four times the size takes less than twice as long: most of a step is spent on
-what does not depend on how many samples it has.
+What it finds: Jobs for which four times the batch takes less than twice as long: most of a step does not depend on its
+samples.
 
-Why it costs: Every operation has a price of its own, whatever its size, and so has every step. The bound is what is
-left when that price is nothing: what one more sample costs, by the two largest of the sizes that were tried.
+Why it costs: Every operation and every step has a fixed cost. The bound is the step without it: what its samples cost,
+by the two largest sizes that were tried.
 
-When to ignore it: A larger batch takes fewer steps an epoch, so it learns otherwise: the learning rate has to follow,
-and quality has to be looked at. Where the batch is small on purpose, it stays.
+When to ignore it: Where the batch is small on purpose. A larger one takes fewer steps an epoch, so it trains
+differently: adapt the learning rate, and check the quality.
 
 Fix: Try a larger batch, with `hasten tune --allow training` or by hand.
 
@@ -23,16 +23,14 @@ from hasten.doctor.run_rules.step_costs import MUCH, loops, seconds_of_samples, 
 from hasten.doctor.run_rules.waiting_for_data import is_waiting
 from hasten.facts.profiles import LITTLE
 
-_STALLED = 0.5  # of a step: what else it takes is within the noise of that
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
-    stalled = sum(line.seconds for line in stalls(profile))
-    if not profile.larger or stalled > _STALLED * profile.larger[0].step.value:
+    if not profile.larger or stalls(profile):  # which take as long with any batch
         return
     one, four = profile.larger[:2]
-    times = (four.step.value - stalled) / (one.step.value - stalled)
+    times = four.step.value / one.step.value
     fixed = 1 - seconds_of_samples(profile) / one.step.value
     in_loops = share_of_loops(profile, loops(profile))
     if times < LITTLE and in_loops < _MUCH and fixed > MUCH:

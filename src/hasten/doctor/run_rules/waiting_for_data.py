@@ -8,13 +8,13 @@ from hasten.facts.profiles import RunProfile
 
 _BUSY = 0.5  # of its cores, from which on reading computes rather than waits
 _NEARLY_ALL = 0.99  # of a step
+_FASTEST = 0.9  # times the shortest steps that were measured: other steps may be so much faster
 _COLD = 1.5  # times what reading takes, that a step may gain without it
 
 
 def is_waiting(profile: RunProfile) -> bool:
     """In most of its windows, and for long."""
-    beside = profile.together.value - profile.computing.value - profile.computing_error if profile.workers else 0.0
-    return max(profile.waited.value, beside) > MUCH * profile.together.value
+    return profile.waited.value > MUCH * profile.together.value
 
 
 def is_computing(profile: RunProfile) -> bool:
@@ -30,7 +30,7 @@ def waiting(profile: RunProfile, meanwhile: str) -> FoundInRun:
     """
     together, waited, computing = profile.together, profile.waited, profile.computing
     # The last, as the batches that are loaded already may be the long ones.
-    fastest = min(computing.low, computing.value - profile.computing_error, together.low - waited.high)
+    fastest = min(_FASTEST * computing.low, together.low - waited.high)
     seconds = together.value - max(0.0, fastest)
     if not profile.workers:
         seconds = min(seconds, _COLD * max(waited.high, profile.loading.high))
