@@ -86,7 +86,7 @@ def _plain(value: Any, location: Location) -> Any:
             raise WrongValue(location, what, "write text, true, false or a number")
         if isinstance(item, float) and not math.isfinite(item):
             raise _wrong(item, location, "a finite number")
-    return value
+    return cast("Any", value)
 
 
 def _of(kind: type[Any], value: Any, location: Location, expected: str = "") -> Any:

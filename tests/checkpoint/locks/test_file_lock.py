@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from hasten.checkpoint.locks.file_lock import locked
@@ -38,25 +35,6 @@ def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_
             assert held
         tell("end")
         assert file_faults.ended(child)
-
-
-def test_a_lock_is_free_when_its_holder_was_killed_though_what_that_had_forked_lives_on(tmp_path):
-    with file_faults.listening() as (let_end, waits), file_faults.listening() as (tell, heard):
-
-        def hold() -> bool:
-            with locked(tmp_path / "lock", None):
-                tell(str(file_faults.started(lambda: waits() == "end")))
-                signal.pause()
-            return False
-
-        holder = file_faults.started(hold)
-        worker = int(heard())
-        os.kill(holder, signal.SIGKILL)
-        assert not file_faults.ended(holder, but=-signal.SIGKILL)
-        os.kill(worker, 0)  # it lives
-        with locked(tmp_path / "lock", None) as held:
-            let_end("end")
-            assert held
 
 
 def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
