@@ -135,15 +135,6 @@ def test_a_second_derivative_is_refused_and_not_zero(case):
 
 
 @every_operator
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, of its forward mode
-def test_forward_mode_is_refused_and_not_zero(case):
-    torch.manual_seed(0)
-    given = [each.bfloat16() if each.is_floating_point() else each for each in case.made(6, 20)]
-    with pytest.raises(RuntimeError, match=r"forward-mode|forward AD"):
-        torch.func.jvp(lambda first: case.ours(first, *given[1:]), (given[0],), (torch.ones_like(given[0]),))
-
-
-@every_operator
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.proof)], ids=str)
 def test_it_passes_torchs_opcheck(case, dtype):
     torch.manual_seed(0)

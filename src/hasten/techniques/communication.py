@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.parallel.options import Compression, ReplicaOptions
 from hasten.techniques.common.plan_values import is_number, is_whole, refused
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -34,13 +33,13 @@ _VALUES = {"plain": Preserves.ROUNDING, "bf16": Preserves.STATISTICS, "powersgd"
 _BUCKETS_MB = (5, 100)  # beside torch's own 25
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process sends no gradients; hasten train --nproc starts several")
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     def plain(**options: Any) -> Choice:
         return Choice(technique="communication", value="plain", options=options, preserves=Preserves.ROUNDING)
 

@@ -26,11 +26,10 @@ from torch import Tensor, nn
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.module_graph import Flow, trace
 from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.common.torch_internals import has_forward_hooks, has_forward_pre_hooks
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
 from hasten.techniques.setup import Setup
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -105,16 +104,12 @@ def _agrees(flow: Flow, convolution: Convolution, norm: nn.Module) -> bool:
     return (absent or flow.sole_reader.get(convolution) is norm) and convolution.bias not in flow.parameters_read
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     try:
         pairs = find_useless_biases(setup.model)
     except Misconfigured as error:
         return No(error.what)
     return Yes() if pairs else No("no convolution with a bias feeds one trained batch norm and nothing else")
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="conv_bn_bias", value=True, preserves=Preserves.ROUNDING)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -126,8 +121,6 @@ def apply(setup: Setup, choice: Choice) -> None:
         f"{len(pairs)} convolution biases that a batch norm cancels were removed: the model computes the same; weight "
         "decay changed them without effect, and their gradients were rounding noise in the gradient norm"
     )
-    if setup.job.parameters is not None:
-        setup.notices.append("Job.parameters is called with these biases in place; its groups then lose them")
 
 
 TECHNIQUE = Technique(
@@ -138,6 +131,6 @@ TECHNIQUE = Technique(
     costs=("the optimizer's groups lose parameters", "weights are converted when saved"),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("conv_bn_bias", Preserves.ROUNDING, True),
     apply=apply,
 )

@@ -25,7 +25,6 @@ from torch.optim import Optimizer
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
 from hasten.techniques.common.torch_internals import has_step_hooks
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -66,15 +65,15 @@ def refusals(optimizers: Sequence[Optimizer], implementation: Implementation, de
     return reasons
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
-    if candidates(setup, machine):
+def applies(setup: Setup) -> Yes | No:
+    if candidates(setup):
         return Yes()
     optimizers = present_optimizers(setup)
     reasons = (refusal(optimizer, "fused", setup.device) for optimizer in optimizers)
     return No(next((reason for reason in reasons if reason), "the optimizer is already fused"))
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     optimizers = present_optimizers(setup)
     if all(_present(optimizer, setup.device) == "fused" for optimizer in optimizers):
         return []

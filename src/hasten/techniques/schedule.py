@@ -28,7 +28,6 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import UNITS, Job
-from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import ScheduleOptions, Setup
@@ -85,12 +84,12 @@ def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
             raise PlanError(f"{name} needs {key}", where="schedule", fix=f"write {key} among the choice's options")
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     groups = [group for optimizer in present_optimizers(setup) for group in optimizer.param_groups]
     return Yes() if all("lr" in group for group in groups) else No("a parameter group has no learning rate")
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     """One cycle up to the optimizer's rates. Nothing for a job with a schedule of its own, or with several optimizers
     of different rates, which one list of arguments cannot describe."""
     optimizers = present_optimizers(setup)

@@ -28,11 +28,10 @@ from torch import nn
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.parallel.options import TensorOptions
+from hasten.parallel.repeated_blocks import repeated_blocks
 from hasten.parallel.tensor.layer_divisions import Division
 from hasten.parallel.tensor.layer_patterns import divisible
-from hasten.techniques.common.model_blocks import repeated_blocks
 from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -45,7 +44,7 @@ _FIX = (
 )
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process cannot divide a model; hasten train --nproc starts several")
     if not divisible(setup.model):
@@ -54,7 +53,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     size = setup.ranks.size
     sizes = [each for each in range(2, size + 1) if size % each == 0]
     return [Choice(technique="tensor", value=each, preserves=Preserves.ROUNDING) for each in sizes]

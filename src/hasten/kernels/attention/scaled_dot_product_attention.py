@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
+from hasten.kernels.operators import Compiled, differentiable, operator, why_plain_on
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"), lacking="AVX512-BF16 instructions, or has the faster AMX")
 DIMENSIONS = 4  # batches, heads, rows, columns
@@ -178,5 +178,4 @@ _attention_backward = operator(
     on_cpu=_backward_on_cpu,
     fake=_empty_gradients,
 )
-torch.library.register_autograd("hasten::attention", _differentiate, setup_context=_save, lib=LIBRARY)
-differentiable_once("attention")
+differentiable("attention", _differentiate, _save)

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
+from hasten.kernels.operators import Compiled, differentiable, operator, why_plain_on
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
 REDUCTIONS = ("mean", "sum", "none")
@@ -152,5 +152,4 @@ _gradient_of_rows = operator(
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, scores, target, lse, ignore_index: scores.new_empty(scores.shape),
 )
-torch.library.register_autograd("hasten::cross_entropy", _differentiate, setup_context=_save, lib=LIBRARY)
-differentiable_once("cross_entropy")
+differentiable("cross_entropy", _differentiate, _save)

@@ -1,8 +1,8 @@
 """A name for the present start of a launch, which all its processes know and no earlier start had.
 
-A launcher that restarts all processes may keep the store with the keys of earlier ones, and machines may count restarts
-differently. So each process registers under a random key, and the first rank makes a name for the set of keys that it
-sees, until every process confirms that its own key is in the set.
+A launcher that restarts all processes may keep the store with the keys of earlier starts, and machines may count
+restarts differently. So each process registers under a random key, and the first rank makes a name for the set of keys
+that it sees, until every process confirms that its own key is in the set.
 """
 
 from __future__ import annotations
@@ -16,29 +16,25 @@ from hasten.errors import Hang
 from hasten.facts.ranks import WAIT, Ranks
 from hasten.parallel.launch.failure_store import named
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
+_Wait = Callable[[Callable[[], tuple[int, ...]]], None]  # given a function that finds the missing ranks
 
 
 def round_of(store: Any, ranks: Ranks, most_seconds: float) -> str:
     """All ranks call it together. Raises Hang, with their numbers, where some have not come after so many seconds."""
-    patience = _Patience(most_seconds)
-    return _named(store, ranks, patience) if ranks.leads else _joined(store, ranks, patience)
+    until = time.monotonic() + most_seconds
 
-
-class _Patience:
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._until = seconds, time.monotonic() + seconds
-
-    def look_again(self, missing: Callable[[], tuple[int, ...]]) -> None:
-        """Waits a moment. Raises Hang where the time is over."""
-        if time.monotonic() > self._until:
-            what = f"the others have waited {self._seconds:g} s for it where the processes of this run meet"
-            fix = f"see whether it was started, and what it says; {WAIT} says how long is too long"
+    def wait(missing: Callable[[], tuple[int, ...]]) -> None:
+        if time.monotonic() > until:
+            what = f"the others have waited {most_seconds:g} s for it at the rendezvous of this run"
+            fix = f"see whether it was started, and its output; {WAIT} sets the limit"
             raise Hang(what, where=named(missing()), fix=fix)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
+
+    return _named(store, ranks, wait) if ranks.leads else _joined(store, ranks, wait)
 
 
-def _named(store: Any, ranks: Ranks, patience: _Patience) -> str:
+def _named(store: Any, ranks: Ranks, wait: _Wait) -> str:
     others = {rank: f"here/{rank}" for rank in range(1, ranks.size)}
 
     def missing() -> tuple[int, ...]:
@@ -46,7 +42,7 @@ def _named(store: Any, ranks: Ranks, patience: _Patience) -> str:
 
     name, seen = "", list[bytes]()
     while not store.check([*others.values()]):
-        patience.look_again(missing)
+        wait(missing)
     while True:
         present = [store.get(each) for each in others.values()]
         if present != seen:  # one of them was of an earlier round
@@ -55,10 +51,10 @@ def _named(store: Any, ranks: Ranks, patience: _Patience) -> str:
         if store.add(f"agreed/{name}", 0) == len(others):
             store.set(f"begun/{name}", "")
             return name
-        patience.look_again(missing)
+        wait(missing)
 
 
-def _joined(store: Any, ranks: Ranks, patience: _Patience) -> str:
+def _joined(store: Any, ranks: Ranks, wait: _Wait) -> str:
     own = uuid.uuid4().hex
     store.set(f"here/{ranks.rank}", own)
     agreed = ""
@@ -70,4 +66,4 @@ def _joined(store: Any, ranks: Ranks, patience: _Patience) -> str:
             store.add(f"agreed/{name}", 1)
         if mine and store.check([f"begun/{name}"]):
             return name
-        patience.look_again(lambda: (0,))
+        wait(lambda: (0,))

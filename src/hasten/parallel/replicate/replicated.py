@@ -4,9 +4,9 @@ Built on torch's DistributedDataParallel, which reduces gradients in buckets whi
 divides by the number of ranks; the step multiplies that back, because the true denominator is the global count, of
 which ranks need not have equal shares.
 
-Some steps, or some ranks, may not use every parameter, as with mixtures of experts. So unused parameters are searched
-for: without the search torch stops at the second step, or takes one bucket of gradients for another where ranks differ.
-It costs a walk over the graph and a small reduction a step. A static graph (technique `communication`) avoids both.
+Some steps, or some ranks, may not use every parameter, as with mixtures of experts. So torch searches for unused ones:
+without the search it stops at the second step. The search costs a walk over the graph and a small reduction a step; a
+static graph (technique `communication`) avoids both.
 
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
