@@ -90,19 +90,20 @@ def dense_like(x: Tensor) -> Tensor:
 def operator(
     schema: str,
     *,
-    plain: Callable[..., Any],
     on_cpu: Callable[..., Any],
     fake: Callable[..., Any],
+    plain: Callable[..., Any] | None = None,
     on_cuda: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Define torch.ops.hasten.<name> and return a function that calls it.
 
-    plain: the form for any device. on_cpu, on_cuda: the forms for these, which fall back to the plain one. fake:
-    returns an empty tensor with the shape, dtype and strides of the result, for compilers.
+    plain: the form for any device; None where no other calls it. on_cpu, on_cuda: the forms for these.
+    fake: returns an empty tensor with the shape, dtype and strides of the result, for compilers.
     """
     name = schema.partition("(")[0]
     LIBRARY.define(schema)
-    LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
+    if plain is not None:
+        LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
     LIBRARY.impl(name, on_cpu, "CPU")
     if on_cuda is not None:
         LIBRARY.impl(name, on_cuda, "CUDA")

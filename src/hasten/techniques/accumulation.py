@@ -18,11 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.facts.choice import Choice
 from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
 
 PARTS = (2, 4, 8)
 
@@ -49,7 +47,7 @@ def apply(setup: Setup, choice: Choice) -> None:
         raise refused(
             choice, f"write the number of parts of a batch of {batch_size}: a whole number, 2 to {batch_size}"
         )
-    split_batch(setup, size_of_part(batch_size, parts), "accumulation")
+    split_batch(setup, size_of_part(batch_size, parts))
 
 
 TECHNIQUE = Technique(

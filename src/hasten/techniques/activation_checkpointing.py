@@ -34,14 +34,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Value
 from hasten.techniques.common.block_costs import measure_segments
 from hasten.techniques.common.model_blocks import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.common.plan_values import is_number, refused
 from hasten.techniques.common.restored_state import BuffersBefore, LaterForwards, first_forward
 from hasten.techniques.common.saved_products import Context, products_in_a_compiler, saving_nothing, saving_products
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
 
 Contexts = Callable[[Context, Context], tuple[Context, Context]]  # of a first forward pass, and of a later one
 FREE_SHARE = 0.5  # of the bytes that all blocks save

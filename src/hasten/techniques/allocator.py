@@ -23,9 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 # Since 2.10 torch also reads PYTORCH_ALLOC_CONF, but this older name first, and 2.9 obeys this one alone on CUDA:
 # https://github.com/pytorch/pytorch/issues/183387

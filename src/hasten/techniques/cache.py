@@ -23,10 +23,8 @@ import os
 from pathlib import Path
 
 from hasten.data.cache.cached_source import why_not_cached
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
 def applies(setup: Setup) -> Yes | No:

@@ -17,10 +17,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
 def to_channels_last(model: nn.Module) -> nn.Module:

@@ -22,11 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.parallel.options import Compression, ReplicaOptions
 from hasten.techniques.common.plan_values import is_number, is_whole, refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 _COMPRESSION: Mapping[str, Compression | None] = {"plain": None, "bf16": "bf16", "powersgd": "powersgd"}
 _VALUES = {"plain": Preserves.ROUNDING, "bf16": Preserves.STATISTICS, "powersgd": Preserves.TRAINING}

@@ -26,11 +26,10 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import CompileOptions, Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import CompileOptions
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 _TRITON_SINCE = (7, 0)  # compute capability

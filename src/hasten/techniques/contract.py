@@ -1,7 +1,8 @@
 """The record that ends every technique file.
 
 A technique is data, not a subclass. `applies` decides, `candidates` proposes, `apply` changes the Setup and nothing
-else. The module docstring of the file is the technique's manual page.
+else. The module docstring of the file is the technique's manual page. A technique file imports from here what its
+functions take and return.
 """
 
 from __future__ import annotations

@@ -14,10 +14,8 @@ What it gave up: promptness. A bad loss is seen that many steps later, and a kil
 
 from __future__ import annotations
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 SELDOM = 50  # steps; reads this rare no longer show in the time of a step
 

@@ -15,10 +15,8 @@ What it gave up: nothing. The same batches are used in the same order.
 from __future__ import annotations
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 MOST = 16  # batches; more would only take device memory
 

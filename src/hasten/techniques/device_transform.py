@@ -15,10 +15,8 @@ level of 255.
 
 from __future__ import annotations
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
 def applies(setup: Setup) -> Yes | No:

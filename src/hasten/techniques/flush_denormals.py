@@ -15,10 +15,8 @@ they start, so it must be set before the first large operation of the process.
 
 from __future__ import annotations
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 _CAN_FLUSH = frozenset({"pni", "asimd"})  # as the kernel names SSE3 on x86, and every 64-bit ARM
 

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.facts.choice import Choice
 from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
 
 
 def halves(batch_size: int) -> list[int]:
@@ -47,7 +45,7 @@ def apply(setup: Setup, choice: Choice) -> None:
     if not is_whole(size) or (batch_size and size >= batch_size):
         most = f"{batch_size - 1}, for a batch of {batch_size}" if batch_size else "one less than the batch"
         raise refused(choice, f"write how many samples go through the model at once: from 1 to {most}")
-    split_batch(setup, size, "microbatch")
+    split_batch(setup, size)
 
 
 TECHNIQUE = Technique(

@@ -13,11 +13,9 @@ What it gave up: nothing else. The same batches come in the same order.
 
 from __future__ import annotations
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.common.reading_ahead import why_no_process_reads
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
 def applies(setup: Setup) -> Yes | No:

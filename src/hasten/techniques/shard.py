@@ -21,11 +21,9 @@ from __future__ import annotations
 
 import torch
 
-from hasten.facts.choice import Choice, Preserves
 from hasten.parallel.options import ShardOptions
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes, proposing
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 META = "meta"
 _VALUES = ("zero3", "zero2")  # the one that saves the most memory first

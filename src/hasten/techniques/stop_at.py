@@ -21,12 +21,11 @@ import math
 from collections.abc import Sequence
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup, Target
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Target
 
 NO_VALID = "the job has no valid data, so no result can be reached"
 OPTIONS = {"at_most": False, "at_least": True}  # -> whether higher is better

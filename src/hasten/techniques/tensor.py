@@ -27,15 +27,13 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.repeated_blocks import repeated_blocks
 from hasten.parallel.tensor.layer_divisions import Division
 from hasten.parallel.tensor.layer_patterns import divisible
 from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 _SEQUENCE = "sequence"
 _FIX = (

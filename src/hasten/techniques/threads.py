@@ -18,10 +18,8 @@ from collections.abc import Sequence
 import torch
 
 from hasten.data.loading.loader_options import cores_of
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.common.plan_values import refused, whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 MOST_A_CORE = 16  # more can only be a mistake; some thousands crash the process
 

@@ -33,6 +33,7 @@ class Case:
     overload: torch._ops.OpOverload
     as_given: Callable[[Tensor], Tensor] = lambda tensor: tensor  # to the overload
     options: tuple[object, ...] = ()  # of the overload, behind the tensors
+    checked_as: torch.dtype = torch.float32  # by torch's own checks
     roundings: int = 1
     nan_stays: bool = True  # in torch's own, which has 0 in its place where this is False
 
@@ -158,6 +159,7 @@ ATTENTION = [
         overload=torch.ops.hasten.attention.default,
         as_given=lambda tensor: tensor[None, None],
         options=(causal, 0.5),
+        checked_as=torch.bfloat16,
         roundings=4,
         nan_stays=False,
     )

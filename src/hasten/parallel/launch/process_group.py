@@ -25,10 +25,10 @@ from hasten.errors import Hang, HastenError
 from hasten.facts.ranks import WAIT, as_torchrun, launched, wait_seconds
 from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.failure_store import Cause, FailureStore, failure_store, named
-from hasten.parallel.launch.rendezvous_round import round_of
 
 Value = TypeVar("Value")
 
+_KEEPS_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # set by torchrun
 _GROUPS = count()  # process groups that this process has made; all ranks make equally many
 _GRACE_AFTER_TIMEOUT, _GRACE_AFTER_LOSS = 5.0, 2.0  # seconds after the first rank that timed out, or lost a connection
 _TIMEOUT_MESSAGES = "timed out waiting", "wait timeout", "application timeout"  # gloo's, and the store's
@@ -47,11 +47,15 @@ def joined() -> Iterator[None]:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
     here, seconds = launched().all, wait_seconds()
-    prefix = f"hasten/{next(_GROUPS)}"  # so that keys of an earlier group are not read
+    # A launcher that restarts all ranks may keep its store, and this process may make several groups.
+    start = launched().restarts if os.environ.get(_KEEPS_STORE) == "True" else 0
     with _missing_ranks_named(seconds):
-        store = PrefixStore(f"{prefix}/{round_of(PrefixStore(prefix, _store()), here, seconds)}", _store())
         dist.init_process_group(
-            backend, store=store, rank=here.rank, world_size=here.size, timeout=timedelta(seconds=seconds)
+            backend,
+            store=PrefixStore(f"hasten/{start}/{next(_GROUPS)}", _store()),
+            rank=here.rank,
+            world_size=here.size,
+            timeout=timedelta(seconds=seconds),
         )
     try:
         yield
