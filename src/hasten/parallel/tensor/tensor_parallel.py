@@ -177,7 +177,7 @@ def _keep_shares(model: nn.Module, splits: Mapping[str, Split], ranks: Ranks) ->
 
 
 def _divide_layer(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
-    """Methods are bound to the module, so that a copy of it uses its own weights."""
+    """New methods are those of the module, so that a copy of it uses its own weights."""
     if isinstance(division, Columns | Scores):
         module.register_forward_pre_hook(lambda _, given: (exchange.begin(given[0]), *given[1:]))
     if isinstance(division, Rows):
