@@ -40,9 +40,7 @@ def lint(paths: Iterable[Path], rules: Collection[SourceRule] = ALL) -> Iterator
 def check_file(path: Path, rules: Collection[SourceRule]) -> Checked:
     try:
         source = read(path)
-        return Checked(
-            path=str(path), findings=tuple(lint_source(source, rules)), notes=tuple(not_understood(source))
-        )
+        return Checked(path=str(path), findings=tuple(lint_source(source, rules)), notes=tuple(not_understood(source)))
     except Unreadable as error:
         return Checked(path=str(path), unreadable=error)
 

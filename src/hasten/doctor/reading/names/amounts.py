@@ -54,8 +54,8 @@ class Amounts:
                 return first.times(self.of(right, depth + 1)) if first is not None else None
             case ast.BinOp(left, ast.Div() | ast.FloorDiv(), right) if depth < _DEEPEST:
                 first, divisor = self.of(left, depth + 1), self._values.constant(right)
-                known = first is not None and isinstance(divisor, int | float) and bool(divisor)
-                return first.times(Amount(1 / Fraction(divisor))) if known else None
+                known = isinstance(divisor, int | float) and bool(divisor)
+                return first.times(Amount(1 / Fraction(divisor))) if first is not None and known else None
             case ast.Call(function, [inner]) if self._names.qualified(function) == "builtins.len":
                 return Amount(Fraction(1), (self._loader(inner),))
             case _:

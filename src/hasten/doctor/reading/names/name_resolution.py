@@ -266,7 +266,7 @@ class Names:
         return [each for each in self._given_by_uses(parameter) if each is not None]
 
     def _given_by_uses(self, parameter: ast.AST) -> list[ast.expr | None]:
-        """What each use of its function gives, or its default; None for one that hides it, or passes the function on."""
+        """What each use of its function gives, or its default; None where it hides it, or passes the function on."""
         function = self.parents.get(self.parents[parameter])
         if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
             return []

@@ -133,8 +133,9 @@ class Datasets:
                 name = self.names.qualified(function) or ""
                 if name in _PARTS and given:
                     return given[0].elts if isinstance(given[0], ast.List | ast.Tuple) else given[:1]
-                of_hub = isinstance(function, ast.Attribute) and function.attr in _HUB_METHODS
-                return [function.value] if of_hub and not name.startswith("torch.") else []
+                if isinstance(function, ast.Attribute) and function.attr in _HUB_METHODS:
+                    return [] if name.startswith("torch.") else [function.value]
+                return []
             case ast.Attribute(base, "dataset"):  # `loader.dataset`: what the loader was given, or the Subset
                 inner = [self._values.expression(call, "dataset", 0) for call in self.origins.calls(base)]
                 return [each for each in inner if each is not None]

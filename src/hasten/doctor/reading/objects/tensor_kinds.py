@@ -115,7 +115,9 @@ class Tensors:
             case ast.Name("self"):
                 return self.is_module_class(self._names.class_of(node))
             case ast.Name(name):  # it may be made in several ways, or returned by `prepare` of a framework
-                made_by = [self._makes_model(self._names.made_by(each) or "", each) for each in self._origins.calls(node)]
+                made_by = [
+                    self._makes_model(self._names.made_by(each) or "", each) for each in self._origins.calls(node)
+                ]
                 return (bool(made_by) and all(made_by)) or _is_called(name, _MODEL_NAMES)
             case ast.Attribute(_, name):
                 return self._names.qualified(node) is None and _is_called(name, _MODEL_NAMES)
@@ -213,7 +215,12 @@ class Tensors:
         source = self._names.source(binding)
         if source is not None:
             return self.kind(source)
-        several = isinstance(binding.source, ast.Call) and name_of(binding.source.func) in {"max", "min", "topk", "sort"}
+        several = isinstance(binding.source, ast.Call) and name_of(binding.source.func) in {
+            "max",
+            "min",
+            "topk",
+            "sort",
+        }
         kind = self.kind(binding.source)
         return _without_graph(kind) if several else kind
 

@@ -103,11 +103,9 @@ class Updates:
     def updating(self) -> list[tuple[Turn, Event]]:
         """Each update of an optimizer, with the nearest turn around it that computes gradients."""
         nearest = dict[ast.AST, tuple[Turn, Event]]()
-        computing = [turn for turn in self.turns if turn.of(Action.BACKWARD)]
-        for turn, event in ((turn, event) for turn in computing for event in turn.of(Action.UPDATE)):
-            known = nearest.get(event.node)
-            if known is None or len(turn.nodes) < len(known[0].nodes):
-                nearest[event.node] = turn, event
+        for turn in sorted(self.turns, key=lambda each: -len(each.nodes)):
+            if turn.of(Action.BACKWARD):
+                nearest |= {event.node: (turn, event) for event in turn.of(Action.UPDATE)}
         return [*nearest.values()]
 
     def events_of(self, ran: list[Ran]) -> Iterator[Event]:

@@ -92,10 +92,10 @@ class Training:
         for step in self.steps:
             for each in step.ran:
                 asked = tuple(part for part in each.around if not self._asks_for_device(*part))
-                if isinstance(each.node, ast.Call) and each.node not in seen:
-                    if not Ran(each.node, asked).is_conditional:
-                        seen.add(each.node)
-                        yield step, each.node
+                conditional = Ran(each.node, asked).is_conditional
+                if isinstance(each.node, ast.Call) and each.node not in seen and not conditional:
+                    seen.add(each.node)
+                    yield step, each.node
 
     def _asks_for_device(self, node: ast.AST, branch: str) -> bool:
         """`if torch.cuda.is_available():`, and `if device.type == "cuda":`: the same in every turn."""
