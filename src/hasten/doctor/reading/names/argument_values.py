@@ -92,7 +92,7 @@ class Values:
 
     @cached_property
     def _changed(self) -> set[str]:
-        """Everything in the file to which an entry may be added, as it is written."""
+        """Everything in the file to which an entry may be added, in the words of the file."""
         subscripts = [each for each in self._names.scopes.all(ast.Subscript) if not isinstance(each.ctx, ast.Load)]
         methods = [each for each in self._names.scopes.all(ast.Attribute) if each.attr in _CHANGE_DICTIONARIES]
         return {ast.unparse(each.value) for each in (*subscripts, *methods)}
