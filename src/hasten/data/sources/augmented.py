@@ -1,19 +1,11 @@
 """A data set in two parts: samples that are always the same, and what is done to each of them at random.
 
-Most training data is read and decoded, which gives the same sample every time, and then cropped, flipped or masked at
-random. Only the writer of the data set knows where the first part ends, so it is written down:
-
     train=hasten.Augmented(Photos("photos/train"), random_crop_and_flip)
 
-The first part, the *steady* one, can be cached on disk (the technique `cache`) without freezing the second. A sample is
-what `transform(Photos(...)[index])` is, with the same random numbers.
-
-Any map-style data set may say the same by two members: the property `steady`, a map-style data set whose samples are
-always the same, and the method `with_steady`, which gives the same data set on top of another steady part.
-
-A data set that draws no random number from the process's generators needs no seed before a sample, and threads can read
-it. That is known of torch's and Python's own containers, and of a data set that says it by an attribute
-`steady_reason`, a sentence.
+The first part, the *steady* one, can be cached on disk (the technique `cache`) without freezing the second. Any
+map-style data set may say the same by two members: the property `steady` and the method `with_steady`, which gives the
+same data set on top of another steady part. One that draws no random number from the process's generators says so by an
+attribute `steady_reason`, a sentence; then it needs no seed before a sample, and threads can read it.
 """
 
 from __future__ import annotations
@@ -73,10 +65,8 @@ class Seam:
 
 
 def seam_of(dataset: Any) -> Seam | None:
-    """The seam of a data set, also under Subset (random_split); None where it does not say one.
-
-    A data set that is known to draw nothing is steady as a whole.
-    """
+    """The seam of a data set, also under Subset (random_split); None where it does not say one. A data set that is
+    known to draw nothing is steady as a whole."""
     if type(dataset) is Subset:
         # The steady part is that of the whole data set: what lies around it may count on every index.
         inner = seam_of(dataset.dataset)
