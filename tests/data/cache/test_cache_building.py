@@ -18,9 +18,6 @@ from hasten.errors import DataFailed, StorageFailed, UserCodeFailed
 from support.checkpoint.file_faults import file_size_limit
 from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
 
-# Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 RAGGED = [(torch.arange(number + 1.0), "n" * number) for number in range(40)]
 
 

@@ -17,9 +17,6 @@ from hasten.errors import StorageFailed
 from support.data.cache_files import change, ragged, written
 from support.data.cached_samples import same
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 def as_read(samples: list) -> list:
     return samples

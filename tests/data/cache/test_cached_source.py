@@ -19,9 +19,6 @@ from hasten.errors import DataFailed, OutOfMemory
 from support import laptop
 from support.data.cached_samples import Grey, jittered, same
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 CPU = torch.device("cpu")
 NOBODY = Watcher(lambda text: None, lambda done, count: None)
 

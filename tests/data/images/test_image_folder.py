@@ -19,9 +19,6 @@ from hasten.errors import Misconfigured
 from support.data.image_cases import jpeg, photos, write
 from support.data.loaders import loader_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 SIZE = 24
 DEVICE = Placement(accelerator=True)
 DEVICE_TRANSFORM = Placement(accelerator=True, transforms=True)

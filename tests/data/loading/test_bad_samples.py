@@ -25,9 +25,6 @@ from support.data.loaders import (
     loader_of,
 )
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 COUNT = 2000  # two of them may be bad
 
 

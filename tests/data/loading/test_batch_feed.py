@@ -10,9 +10,6 @@ from hasten.data.sources.job_data import source_of
 from hasten.errors import UserCodeFailed
 from support.data.loaders import STAYING, Drawing, columns, content, epoch_of, flat, indices, loader_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 def test_batches_that_go_to_no_accelerator_are_not_pinned_and_this_is_said():
     """Whatever the machine has: the job decides where it computes."""

@@ -18,10 +18,6 @@ from support.data.loaders import (
     steps,
 )
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-
 # The order, and what makes up a batch
 
 

@@ -16,9 +16,6 @@ from support.data.loaders import (
     noisy,
 )
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 @pytest.mark.trap(39)
 @pytest.mark.parametrize(

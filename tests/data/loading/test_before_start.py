@@ -18,8 +18,6 @@ from hasten.errors import JobError, PlanError
 from support.data.broken_workers import Large, feed_of, nothing_left_behind, read, worker_pids
 from support.data.loaders import TWO_WORKERS, Drawing, content, epoch_of, loader_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 LONG = Patience(seconds=120)
 MIB = 1 << 20
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -19,9 +19,6 @@ from support.data.loaders import (
     loader_of,
 )
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 class Failing(Drawing):
     def __init__(self, count: int, error: type[Exception], bad: int) -> None:

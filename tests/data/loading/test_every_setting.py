@@ -18,7 +18,6 @@ from hasten.data.loading.loader_options import LoaderOptions, Placement
 from support.data.loaders import Drawing, DrawingStream, DrawingTogether, content, loader_of, noisy
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
     pytest.mark.trap(38),
     pytest.mark.trap(39),
     pytest.mark.trap(40),

@@ -12,9 +12,6 @@ from torch.utils.data import IterableDataset
 from support.data.first_batches import Remembering, copies, looked_at, readers
 from support.data.loaders import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 class RememberingStream(Remembering, IterableDataset):
     def __iter__(self):

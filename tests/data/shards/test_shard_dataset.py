@@ -13,10 +13,6 @@ from hasten.data.sources.augmented import Augmented, seam_of, steady_reason
 from support.data.loaders import HERE, TWO_WORKERS, content, epoch_of, indices, steps
 from support.data.small_shards import NUMBERED, Numbered, packed_folder
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-
 THREADS = LoaderOptions(workers=2, worker_kind="threads")
 
 

@@ -86,7 +86,6 @@ def test_a_sample_that_cannot_be_packed_is_named_and_nothing_is_left(tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.proof)])
 def test_killed_inside_any_file_operation_the_folder_is_whole_or_missing(tmp_path: Path, step: int):
     expected = contents(packed_folder(tmp_path / "expected", 6, shard_bytes=5000))

@@ -10,9 +10,6 @@ from hasten.data.sources.job_data import source_of, why_not_in_threads
 from support.data.image_cases import photos
 from support.data.loaders import Drawing, DrawingStream, drawn, noisy
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 ROWS = TensorDataset(torch.arange(6), torch.arange(6))
 
 

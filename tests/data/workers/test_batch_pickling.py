@@ -23,8 +23,6 @@ from support.data.broken_workers import (
     read,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 ONE = LoaderOptions(workers=1)
 LONG = Patience(seconds=120)
 

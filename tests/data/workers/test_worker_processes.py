@@ -30,9 +30,6 @@ from support.data.broken_workers import (
 )
 from support.data.loaders import Drawing, content, epoch_of, loader_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 SHORT = Patience(seconds=3, first_seconds=120, batches=1)
 STOPPED = Patience(seconds=3, first_seconds=10, batches=1)  # a stopped worker cannot hand over its first batch either
 LONG = Patience(seconds=120)  # longer than a test may take: what passes was told of without waiting

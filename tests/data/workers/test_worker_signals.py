@@ -18,9 +18,6 @@ from hasten.errors import DataFailed
 from support.data.broken_workers import Harmful, feed_of, nothing_left_behind, read, requests, worker_pids
 from support.data.loaders import Drawing, loader_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 LONG = Patience(seconds=120)  # longer than a test may take: what passes was reported without waiting
 TWO = LoaderOptions(workers=2, prefetch_factor=3)
 TWO_STAYING = LoaderOptions(workers=2, prefetch_factor=3, persistent_workers=True)

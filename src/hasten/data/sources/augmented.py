@@ -11,13 +11,11 @@ attribute `steady_reason`, a sentence; then it needs no seed before a sample, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
-
-from hasten.data.order.sample_order import SampleOrder
 
 
 class Augmented:
@@ -32,6 +30,7 @@ class Augmented:
 
     def __init__(self, dataset: Any, transform: Callable[[Any], Any], *, version: int = 0) -> None:
         self.dataset, self.transform, self.version = dataset, transform, version
+        self.sample_order = getattr(dataset, "sample_order", None)  # where it has one of its own
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -43,11 +42,6 @@ class Augmented:
     def steady(self) -> Any:
         """The part whose samples are always the same."""
         return self.dataset
-
-    @property
-    def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
-        """The steady part's own order, where it has one."""
-        return getattr(self.dataset, "sample_order", None)
 
     def with_steady(self, replacement: Any) -> Augmented:
         """The same transform on top of another steady part."""
@@ -70,11 +64,7 @@ def seam_of(dataset: Any) -> Seam | None:
     if type(dataset) is Subset:
         # The steady part is that of the whole data set: what lies around it may count on every index.
         inner = seam_of(dataset.dataset)
-        if inner is None:
-            return None
-        return Seam(
-            inner.steady, lambda steady: Subset(inner.rebuilt(steady), dataset.indices), inner.whole, inner.version
-        )
+        return inner and replace(inner, rebuilt=lambda steady: Subset(inner.rebuilt(steady), dataset.indices))
     if callable(getattr(dataset, "with_steady", None)) and hasattr(dataset, "steady"):
         return Seam(dataset.steady, dataset.with_steady, version=getattr(dataset, "version", 0))
     return None if steady_reason(dataset) is None else Seam(dataset, lambda steady: steady, whole=True)
