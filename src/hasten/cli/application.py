@@ -93,19 +93,19 @@ class RunEnded(Exception):
 
 def _report(error: BaseException, last_line: str = "") -> int:
     """Print the error and return its exit code. Raises it again where it is a bug of hasten."""
+    if isinstance(error, RankFailed) and not leads():
+        return error.exit_code  # that rank and the leader print it
     if isinstance(error, KeyboardInterrupt):
+        code = exit_code_of(error)
         if leads():
             typer.echo("\ninterrupted", err=True)
-        code = exit_code_of(error)
-    elif isinstance(error, RankFailed) and not leads():
-        return error.exit_code  # that rank and the leader print it
     else:
         failure = _failure_of(error)
         if failure is None:
             typer.echo("This is a bug in hasten. Please report it with the lines below.", err=True)
             raise error
-        _print_failure(failure, error)
         code = failure.exit_code
+        _print_failure(failure, error)
     if last_line:
         typer.echo(last_line, err=True)
     return code
@@ -160,7 +160,7 @@ def _freeze_libraries() -> None:
     training, and the end of the process, then take less time."""
     import gc
 
-    from hasten import entry  # noqa: F401  # with all that it imports
+    from hasten import entry  # noqa: F401
 
     gc.freeze()
 

@@ -64,6 +64,7 @@ def doctor(
       hasten doctor src --select H2 --format json
       hasten doctor train.py --diff
     """
+    from hasten.doctor.lint.fixes import write
     from hasten.doctor.lint.project_settings import settings_for
     from hasten.doctor.lint.source_files import files_in
     from hasten.facts.finding import ranked, told_once
@@ -81,7 +82,9 @@ def doctor(
             _show_diff(mended, jobs)
             _end([*unreadable, *failed], bool(mended))
             return
-        _write(mended)
+        for each in mended:
+            write(each)
+            typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
     findings, linted, failed = _findings(projects)
     for job in jobs:
         projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
@@ -150,8 +153,9 @@ def _projects(files: Sequence[Path], chosen: _Chosen) -> list[_Project]:
     projects = [chosen.project(settings, of) for settings, of in by_project(files).items()]
     excluded = len(files) - sum(len(project.files) for project in projects)
     if excluded:
-        many = "1 file" if excluded == 1 else f"{excluded:,} files"
-        _warn([f"skipped {many} that [tool.hasten] in pyproject.toml excludes"])
+        from hasten.report.display import many
+
+        _warn([f"skipped {many(excluded, 'file')} that [tool.hasten] in pyproject.toml excludes"])
     return projects
 
 
@@ -181,13 +185,14 @@ def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], lis
 
 
 def _show_diff(mended: Sequence[Mended], jobs: Sequence[str]) -> None:
+    from hasten.report.display import many
     from hasten.report.finding_formats import as_diff
 
     for each in mended:
         before, after = each.before.encode(each.encoding), each.after.encode(each.encoding)
         typer.echo(as_diff(str(each.path), before, after), nl=False)
     count = sum(each.count for each in mended)
-    typer.echo(f"{count:,} can be fixed in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
+    typer.echo(f"{count:,} can be fixed in {many(len(mended), 'file')}", err=True)
     _warn(f"{job} was not run: --diff is for files" for job in jobs)
 
 
@@ -196,14 +201,6 @@ def _warn(notes: Iterable[str]) -> None:
 
     for each in notes:
         typer.echo(printable(each), err=True)
-
-
-def _write(mended: Sequence[Mended]) -> None:
-    from hasten.doctor.lint.fixes import write
-
-    for each in mended:
-        write(each)
-        typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
 
 
 def _show(

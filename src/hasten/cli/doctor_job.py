@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,15 +58,15 @@ def profile_job(name: str, plan: Path | None) -> JobProfiles:
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
     """Also for other processes, which share the descriptors."""
-    with ExitStack() as restored:
-        with suppress(OSError, AttributeError):  # one of them is closed
-            sys.__stdout__.flush()  # type: ignore[union-attr]
-            output = os.dup(1)
-            restored.callback(os.close, output)
-            restored.callback(os.dup2, output, 1)
-            os.dup2(2, 1)
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
         with redirect_stdout(sys.stderr):
             yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def show_profile(found: JobProfiles) -> None:

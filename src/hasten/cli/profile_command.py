@@ -149,16 +149,14 @@ def _show_profile(name: str, found: JobProfile) -> None:
     ]
     if found.utilization is not None:
         lines.append(("reached", f"{percent(found.utilization)} of the {matrix}"))
-    # torch marks an optimizer's update for its own profiler; that is no work.
-    unknown = [operator for operator in found.flops.uncounted if not operator.startswith("profiler::")]
-    if unknown:
-        lines.append(("note", f"not counted, because no formula is known: {', '.join(unknown)}"))
+    if found.flops.uncounted:
+        lines.append(("note", f"not counted, because no formula is known: {', '.join(found.flops.uncounted)}"))
     lines.append(("memory", f"{byte_size(memory.peak_bytes)} of tensors at the peak of a step, at least"))
     lines.append(("fragments", fragments(found.fragmentation)))
     show(f"{name} on {found.device}", lines)
     peak = max(memory.peak_bytes, 1)
     kinds = sorted(((size, kind.value) for kind, size in memory.by_kind.items() if size), reverse=True)
-    layers = [(item.bytes, item.module or "outside any module") for item in memory.by_module[:LARGEST_MODULES]]
+    layers = [(size, name or "outside any module") for name, size in memory.by_module.items()][:LARGEST_MODULES]
     for header, rows in (("at the peak", kinds), ("activations of", layers)):
         echo_indented(
             table([header, "memory", "share"], [[what, byte_size(size), percent(size / peak)] for size, what in rows])

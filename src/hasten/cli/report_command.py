@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,21 +36,13 @@ def report(
         fix = shlex.join(["hasten", "report", str(source), "-o", str(page.with_suffix(".html"))])
         raise Misconfigured(f"a report is an HTML file: {page.name}", where="-o", fix=fix)
     if source.is_dir():
-        from hasten.report.page import run_page
-        from hasten.report.page.run_log import read_run
-
-        log = read_run(source)
-        sentence, html, command = run_page.sentence_of(log), run_page.page_of_run(log), run_page.next_command(log)
+        from hasten.report.page import run_page as writer
+        from hasten.report.page.run_log import read_run as read
     else:
-        from hasten.report.page import plan_page
-        from hasten.report.page.plan_evidence import read_evidence
-
-        found = read_evidence(source)
-        sentence, html, command = (
-            plan_page.sentence_of(found),
-            plan_page.page_of_plan(found),
-            plan_page.next_command(found),
-        )
+        from hasten.report.page import plan_page as writer
+        from hasten.report.page.plan_evidence import read_evidence as read
+    found: Any = read(source)
+    sentence, html, command = writer.sentence_of(found), writer.page_of(found), writer.next_command(found)
     write_atomically(page, html.encode())
     show(sentence, [("report", str(page))])
     offer(command)

@@ -52,14 +52,6 @@ def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
 
 
-def peak_resident_bytes() -> int:
-    """Of host memory; where the system does not count it, the present value."""
-    if resource is None:
-        return resident_bytes()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 class Fault(NamedTuple):
     """One page fault: seconds of one thread, unmapping included, and the bytes that it maps."""
 

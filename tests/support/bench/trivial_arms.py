@@ -26,12 +26,6 @@ def claims(seconds: float) -> Callable[[int], float]:
     return lambda steps: steps * seconds * (slow.pop() if slow else 1.0)
 
 
-def quickens(seconds: float) -> Callable[[int], float]:
-    """Says that a step took so many seconds, and twice as many while it warms up and its steps are counted."""
-    slow = [2.0, 2.0]
-    return lambda steps: steps * seconds * (slow.pop() if slow else 1.0)
-
-
 def talkative() -> Callable[[int], None]:
     sys.stdout.write("built\n")
 

@@ -83,7 +83,7 @@ def exit_code(proof: LossProof) -> int:
 
 def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """The proof, and a line about the report of the plan."""
-    from hasten.cli.prove.loss_evidence import add_losses, trials_of
+    from hasten.cli.prove.loss_evidence import add_losses
     from hasten.report.terminal.progress_bar import ProgressBar
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
@@ -97,11 +97,10 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     try:
         arms = Arms(job, limits)
         with closing(ProgressBar(title)) as waiting:
-            trials = trials_of(arms, plan, planned)
             proof = prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
-    return proof, add_losses(proof, trials, plan)
+    return proof, add_losses(proof, job, plan, planned)
 
 
 def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str, steps: int | None) -> str:
@@ -141,17 +140,14 @@ def rows(proof: LossProof) -> list[list[str]]:
 
     found: list[list[str]] = []
     for pair in proof.pairs:
-        values = [
-            math.nan if isinstance(side, ArmFailed) else value_of(side, proof.criterion)
-            for side in (pair.plain, pair.planned)
-        ]
-        shown = [
-            side.outcome.value if isinstance(side, ArmFailed) else decimal(value)
-            for side, value in zip((pair.plain, pair.planned), values, strict=True)
-        ]
-        harm = (values[1] - values[0]) / abs(values[0]) if values[0] else math.nan
+        sides = (pair.plain, pair.planned)
+        plain, planned = (
+            math.nan if isinstance(side, ArmFailed) else value_of(side, proof.criterion) for side in sides
+        )
+        failed = [side.outcome.value if isinstance(side, ArmFailed) else "" for side in sides]
+        harm = (planned - plain) / abs(plain) if plain else math.nan
         worse = UNKNOWN if math.isnan(harm) else f"{-harm if proof.criterion.higher_is_better else harm:+.2%}"
-        found.append([str(pair.seed), *shown, worse])
+        found.append([str(pair.seed), failed[0] or decimal(plain), failed[1] or decimal(planned), worse])
     return found
 
 

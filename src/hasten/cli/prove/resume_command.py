@@ -165,6 +165,12 @@ def _times(number: int) -> str:
 
 def _answer(proof: ResumeProof) -> dict[str, Any]:
     extent, times = proof.extent, proof.times
+    kills = [
+        {"phase": each.phase.name.lower(), "step": each.step, "saved_step": each.saved_step} for each in proof.kills
+    ]
+    sizes = {"tensors": extent.tensors, "tensor_bytes": extent.bytes, "values": extent.values}
+    resuming = {"starting": times.starting_seconds, "going_on": times.resuming_seconds}
+    seconds = resuming | {"step": times.step_seconds, "save": times.save_seconds}
     return {
         "verdict": proof.verdict,
         "sentence": sentence(proof),
@@ -173,21 +179,9 @@ def _answer(proof: ResumeProof) -> dict[str, Any]:
         "save_every": proof.save_every,
         "wanted": proof.wanted,
         "runs": proof.runs,
-        "kills": [
-            {"phase": kill.phase.name.lower(), "step": kill.step, "saved_step": kill.saved_step} for kill in proof.kills
-        ],
-        "compared": {
-            "lines": proof.lines,
-            "tensors": extent.tensors,
-            "tensor_bytes": extent.bytes,
-            "values": extent.values,
-        },
-        "seconds": {
-            "starting": times.starting_seconds,
-            "going_on": times.resuming_seconds,
-            "step": times.step_seconds,
-            "save": times.save_seconds,
-        },
+        "kills": kills,
+        "compared": {"lines": proof.lines} | sizes,
+        "seconds": seconds,
         "difference": _fields(proof.difference),
         "went_on_at": proof.resumed_at,
         "itself": _fields(proof.itself),
@@ -198,11 +192,5 @@ def _fields(difference: Difference | None) -> dict[str, Any] | None:
     if difference is None:
         return None
     expected, found = difference.expected, difference.found
-    return {
-        "step": difference.step,
-        "what": difference.what,
-        "expected": expected.text,
-        "expected_hex": expected.hex,
-        "found": found.text,
-        "found_hex": found.hex,
-    }
+    values = {"expected": expected.text, "expected_hex": expected.hex, "found": found.text, "found_hex": found.hex}
+    return {"step": difference.step, "what": difference.what, **values}

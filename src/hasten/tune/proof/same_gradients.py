@@ -71,7 +71,7 @@ def compare_gradients(trial: Trial, folder: str, kept: Mapping[str, Any]) -> dic
     if not same or not steps or steps < kept["steps"]:
         return {"same": False, "passes": False}
     plain = {name: UpdateError(**each) for name, each in kept["updates"].items()}
-    verdict = judge_updates(plain, updates, steps=steps)
+    verdict = judge_updates(plain, updates)
     reason = f"the gradients of {steps} steps are equal to the last bit, and {verdict}"
     return {
         "same": True,
