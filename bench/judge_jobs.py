@@ -118,7 +118,7 @@ def clip_before_unscale() -> hasten.Job:
 
     def clipped_first(self: Step, scaler: torch.amp.GradScaler) -> None:
         assert self._options.clip_norm is not None
-        clip_grad_norm_(self._parameters, self._options.clip_norm)
+        clip_grad_norm_(self.parameters, self._options.clip_norm)
         unscale(self, scaler)
 
     Step._unscale = clipped_first

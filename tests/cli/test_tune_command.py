@@ -43,6 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.proof
 def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leaves_its_trials(here: Path):
     code, out, err = ran(f"{CLOCKED}:job", "--allow", "rounding", "--seconds", "600")
     assert code == 0

@@ -21,11 +21,10 @@ _PARTS = {
 
 def run_lines(run: RunProfile) -> list[tuple[str, str]]:
     """Label and text of each line."""
-    ready = "a step without what it waits for its batch" if run.not_free else "a step whose batch is there already"
     lines = [
         ("machine", run.machine),
         ("step", f"{_range(run.together)}, of {run.batch_size:,} samples; {run.steps:,} steps were taken"),
-        ("loading", f"{_range(run.loading)} alone; {ready} takes {_range(run.computing)}"),
+        ("loading", f"{_range(run.loading)} alone; a step whose batch is loaded takes {_range(run.computing)}"),
     ]
     if isinstance(run.evaluation_seconds, NotMeasured):
         lines.append(("note", f"what an evaluation takes is not known: {run.evaluation_seconds.why}"))
@@ -39,9 +38,7 @@ def run_lines(run: RunProfile) -> list[tuple[str, str]]:
         lines.append(("checkpoint", _checkpoint(run.checkpoint)))
     than = f"more than {run.larger[-1].times} times this batch" if run.larger else "a larger batch"
     if run.no_larger:
-        lines.append(("note", f"{than} was not tried: {run.no_larger}"))
-    if run.larger_failed:
-        lines.append(("note", f"{than} failed: {run.larger_failed}"))
+        lines.append(("note", f"{than} was not measured: {run.no_larger}"))
     if run.not_counted:
         lines.append(("note", f"what single lines do is not known whole: {run.not_counted}"))
     if run.others > _MUCH_ELSE:
