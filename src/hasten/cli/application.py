@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
+from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
+from hasten.report.terminal.output import failure_block, show
 from hasten.stop_signals import as_ctrl_c, terminated
 
 if TYPE_CHECKING:
@@ -121,8 +123,6 @@ def _failure_of(error: BaseException) -> HastenError | None:
 
 def _print_failure(failure: HastenError, error: BaseException) -> None:
     """On standard error. The traceback of the user's own code comes first, so that the block stays in sight."""
-    from hasten.facts.formatting import printable
-    from hasten.report.terminal.output import failure_block, show
     from hasten.training.failures.user_code import other_notes, users_traceback
 
     if isinstance(failure, UserCodeFailed):
@@ -178,8 +178,6 @@ def command(verb: str, job: str, plan: Path | None) -> str:
 
 def offer(command: str) -> None:
     """Print the command to run next."""
-    from hasten.report.terminal.output import show
-
     show("", [("next", command)])
 
 

@@ -15,6 +15,10 @@ import typer
 from hasten.cli.application import app, echo_indented, ends_with_exit_code, offer
 from hasten.cli.run_history import job_of, resume_command
 from hasten.errors import StorageFailed
+from hasten.facts.formatting import byte_size, shortened
+from hasten.report.display import UNKNOWN, printable, table, time_left
+from hasten.report.terminal.output import show
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
@@ -37,7 +41,6 @@ def checkpoints(
       hasten checkpoints runs/job-1
     """
     from hasten.checkpoint.listing import listed
-    from hasten.report.terminal.progress_bar import ProgressBar
 
     with closing(ProgressBar("verifying")) as waiting:
         found = listed(run, waiting)
@@ -69,8 +72,6 @@ def export(
       hasten export runs/job-1 -o model.safetensors
       hasten export runs/job-1 -o early.safetensors --step 500
     """
-    from hasten.facts.formatting import byte_size
-    from hasten.report.terminal.output import show
     from hasten.training.weights.export import export_weights
 
     done = export_weights(run, output, step)
@@ -89,9 +90,6 @@ def export(
 
 
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
-    from hasten.report.display import printable
-    from hasten.report.terminal.output import show
-
     if found:
         typer.echo(printable(f"Checkpoints of {run}"))
         echo_indented(_lines(found, newest, now))
@@ -123,9 +121,6 @@ def _options(run: Path) -> list[str]:
 
 def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[str]:
     """A table: numbers to the right, words to the left."""
-    from hasten.facts.formatting import byte_size, shortened
-    from hasten.report.display import UNKNOWN, printable, table
-
     rows, longest = list[list[str]](), max(len(_step(each)) for each in found)
     for each in found:
         about = each.manifest
@@ -145,8 +140,6 @@ def _step(each: Listed) -> str:
 
 
 def _age(saved_at: float, now: float) -> str:
-    from hasten.report.display import UNKNOWN, time_left
-
     # By a clock that was wrong, or another machine's, it may lie ahead.
     return UNKNOWN if saved_at > now + 1 else time_left(max(now - saved_at, 0.0))
 

@@ -14,6 +14,8 @@ import typer
 
 from hasten.cli.application import echo_indented, load, read
 from hasten.facts.finding import Finding
+from hasten.report.terminal.output import show
+from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
@@ -70,9 +72,6 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 def show_profile(found: JobProfiles) -> None:
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
-
     show(f"{found.name} on {found.run.device}", run_lines(found.run))
     echo_indented(budget_rows(found.run))
     show("", model_lines(found.model))

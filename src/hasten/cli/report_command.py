@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.errors import Misconfigured
+from hasten.report.terminal.output import show
 
 
 @app.command()
@@ -28,8 +30,6 @@ def report(
       hasten report runs/job-1 -o job-1.html
     """
     from hasten.checkpoint.files import write_atomically
-    from hasten.errors import Misconfigured
-    from hasten.report.terminal.output import show
 
     page = output or (source if source.is_dir() else source.parent) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):

@@ -17,6 +17,8 @@ from hasten.cli.nproc import Processes, as_one_of_the_ranks, launches, run_as_ra
 from hasten.cli.run_history import RUNS, job_of, newest_run_of, resume_command, same_job, says_how_to_resume
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import launched
+from hasten.facts.saving import EVERY_SECONDS
+from hasten.report.terminal.training_progress import Progress
 from hasten.stop_signals import cleaned_up
 
 if TYPE_CHECKING:
@@ -251,7 +253,6 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
 
 
 def _receivers(asked: RunRequest, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
-    from hasten.report.terminal.training_progress import Progress
     from hasten.training.saving.last_checkpoint import LastSaved
 
     following = command("profile", asked.name, plan)
@@ -270,8 +271,6 @@ def _saving(
     save_every: str | None, keep_last: int | None, keep_every: int | None, grace: float | None
 ) -> dict[str, Any]:
     """The fields of Saving that are given. Raises Misconfigured."""
-    from hasten.facts.saving import EVERY_SECONDS
-
     given: dict[str, Any] = {}
     if save_every is not None:
         unit = _UNITS.get(save_every[-1:])

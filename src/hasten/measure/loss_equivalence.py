@@ -4,14 +4,12 @@ Baseline and plan train from the same seeds, with the same first weights and dat
 final values, and the pair's difference is one observation. Metric and margin, the largest harm that is tolerated, are
 fixed before anything runs (`Criterion`).
 
-The two one-sided tests of
-Schuirmann (1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657–680) must both reject at 5 %: that the harm is
-as large as the margin, and that the gain is. This holds exactly when Student's 90 % interval of the mean paired
-difference lies inside ±margin. `harmed` and `better` require an interval wholly beyond the margin. Anything else is
-inconclusive, and states the smallest harm that the test could have shown.
+The two one-sided tests of Schuirmann (1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657–680) must both
+reject at 5 %: that the harm is as large as the margin, and that the gain is. This holds exactly when Student's 90 %
+interval of the mean paired difference lies inside ±margin. `harmed` and `better` require an interval wholly beyond it.
+Anything else is inconclusive, and states the smallest harm that the test could have shown.
 
-A gain beyond the margin is not equivalence: something else is being trained, for example without a regulariser. Callers
-that only need harm ruled out read `unharmed`, the one-sided test.
+A gain beyond the margin is not equivalence: something else is being trained, for example without a regulariser.
 
 Limits: Student's interval assumes roughly normal differences, which three pairs cannot confirm. Power takes the
 measured spread as the true one. Fix the number of pairs beforehand: adding pairs until the verdict pleases breaks the

@@ -1,23 +1,19 @@
 """How many times faster one arm is than another, with its confidence interval.
 
 Two arms take turns in windows of steps: A B B A A B B A … Neighbouring windows make a pair, and only windows of one
-pair are compared. Slow drift (a warming chip, a busy neighbour) affects both sides of every ratio, and the alternating
-order removes the effect of running second.
+pair are compared, so slow drift affects both sides of every ratio.
 
-The estimate is the median of the paired log-ratios: one disturbed window moves it little, and swapping the arms gives
-exactly its inverse. The interval resamples whole pairs, since windows inside a pair are not independent. It is the
-percentile bootstrap (Efron 1979) with tails widened for few samples (expanded percentile interval, Hesterberg 2015,
-arXiv:1411.5279); the plain one would call twelve pairs of equal arms different too often.
+The estimate is the median of the paired log-ratios. The interval resamples whole pairs, since windows inside a pair are
+not independent. It is the percentile bootstrap (Efron 1979) with tails widened for few samples (expanded percentile
+interval, Hesterberg 2015, arXiv:1411.5279); the plain one would call twelve pairs of equal arms different too often.
 
 Two processes of the same code can differ by a few per cent for as long as they live, because their memory layout
-differs. When the arms are started several times, the independent pair is the middle window of each arm in one start;
-drift within a start then widens the interval. For few starts see `over_processes`.
+differs. When the arms are started several times, the independent pair is the middle window of each arm in one start.
+For few starts see `over_processes`.
 
 `compare` needs twelve pairs: the resampled median of fewer takes too few values. `early_speedup` answers from fewer, to
 decide which arms to drop: the mean of the log-ratios with Student's interval ("Student" 1908, Biometrika 6, 1-25),
-which assumes normal, independent ratios and is not robust against a disturbed window.
-
-Nothing is filtered: one window without a step or with an impossible duration makes the comparison invalid.
+which assumes normal, independent ratios. Nothing is filtered: one impossible window makes the comparison invalid.
 """
 
 from __future__ import annotations

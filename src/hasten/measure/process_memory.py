@@ -1,12 +1,10 @@
 """Bytes that this process holds, and what it costs to get new pages.
 
-Held is what it has allocated and not freed. torch counts it on a CUDA device. On Linux glibc's allocator counts it
-(mallinfo2, glibc 2.33 and newer); another allocator, such as jemalloc by LD_PRELOAD, makes that count useless.
-Elsewhere it is the resident memory, which includes what the allocator caches.
+Held is what it has allocated and not freed: as torch counts it on a CUDA device, on Linux as glibc does (mallinfo2, from
+glibc 2.33 on), elsewhere the resident memory. Another allocator, such as jemalloc, makes the count of glibc useless.
 
-A page is mapped and filled with zeros when it is first touched. Memory that an allocator returns to the system and
-requests again is new each time. A system with huge pages maps many at once and counts them as one, so the bytes of one
-page fault are measured.
+A page is mapped and filled with zeros when it is first touched. A system with huge pages maps many at once and counts
+them as one, so the bytes of one page fault are measured.
 """
 
 from __future__ import annotations

@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hasten.cli.application import JobName, command, echo_indented, ends_with_exit_code, exit_code_of, prove, read
+from hasten.errors import HARMED, NOT_PROVEN
+from hasten.report.display import UNKNOWN, decimal, table
+from hasten.report.terminal.output import show
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.tune.proof.loss_proof import LossProof
@@ -76,7 +80,6 @@ def exit_code(proof: LossProof) -> int:
         return exit_code_of(proof.interrupt)
     if proof.failure is not None:
         return proof.failure.as_error().exit_code
-    from hasten.errors import HARMED, NOT_PROVEN
 
     return {"equivalent": 0, "harmed": HARMED}.get(proof.verdict, NOT_PROVEN)
 
@@ -84,7 +87,6 @@ def exit_code(proof: LossProof) -> int:
 def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """The proof, and a line about the report of the plan."""
     from hasten.cli.prove.loss_evidence import add_losses
-    from hasten.report.terminal.progress_bar import ProgressBar
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -120,8 +122,6 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
 
 
 def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
-    from hasten.report.display import table
-    from hasten.report.terminal.output import show
     from hasten.tune.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
@@ -134,7 +134,6 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
 
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
-    from hasten.report.display import UNKNOWN, decimal
     from hasten.tune.proof.loss_proof import value_of
     from hasten.tune.trials.trial_outcome import ArmFailed
 

@@ -17,6 +17,10 @@ import typer
 
 from hasten.cli.application import JobName, PlanPath, command, ends_with_exit_code, prove, read
 from hasten.errors import HARMED, NOT_PROVEN
+from hasten.facts.formatting import byte_size
+from hasten.report.display import count, duration
+from hasten.report.terminal.output import show, write_line
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.measure.run_difference import Difference
@@ -91,7 +95,6 @@ class ProofProgress:
         self._what, self._waiting = "", None
 
     def trains(self, what: str, step: int, steps: int) -> None:
-        from hasten.report.terminal.progress_bar import ProgressBar
         from hasten.tune.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED:
@@ -102,8 +105,6 @@ class ProofProgress:
         self._waiting(step, steps)
 
     def killed(self, number: int, wanted: int, kill: Kill) -> None:
-        from hasten.report.terminal.output import write_line
-
         self.close()
         saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "no step is saved yet"
         write_line(sys.stderr, f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}")
@@ -115,10 +116,6 @@ class ProofProgress:
 
 
 def _show(proof: ResumeProof, job: str, plan: Path | None, following: str) -> None:
-    from hasten.facts.formatting import byte_size
-    from hasten.report.display import count, duration
-    from hasten.report.terminal.output import show
-
     times, extent = proof.times, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
     each, begin = duration(times.step_seconds), duration(times.starting_seconds + times.resuming_seconds)

@@ -1,12 +1,10 @@
 """Charts and small pictures, as the places of their lines.
 
-Lengths are percentages of whatever width the page has. Lines are drawn in a square that is stretched to it, with
-strokes that are not, so text keeps its size on a telephone and on a wide screen. Colours are classes of the style
-sheet. The numbers of every picture are also in a table.
+Lengths are percentages of the width of the page. Lines are drawn in a square that is stretched to it, with strokes that
+are not. Colours are classes of the style sheet. The numbers of every picture are also in a table.
 
-A curve with more points than a picture has room for is cut into stretches of equally many steps. Each stretch becomes a
-point: its mean, with its lowest and highest value, so no spike is lost. A stretch with a value that is not finite is a
-gap.
+A long curve is cut into stretches of equally many steps. Each becomes a point: its mean, with its lowest and highest
+value, so no spike is lost. A stretch with a value that is not finite is a gap.
 """
 
 from __future__ import annotations
