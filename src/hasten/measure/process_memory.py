@@ -1,7 +1,7 @@
 """Bytes that this process holds, and what it costs to get new pages.
 
-Held is what it has allocated and not freed: as torch counts it on a CUDA device, on Linux as glibc does (mallinfo2, from
-glibc 2.33 on), elsewhere the resident memory. Another allocator, such as jemalloc, makes the count of glibc useless.
+Held is what it has allocated and not freed: as torch counts it on a CUDA device, on Linux as glibc does (mallinfo2,
+glibc 2.33 and newer), elsewhere the resident memory. With another allocator, such as jemalloc, glibc counts nothing.
 
 A page is mapped and filled with zeros when it is first touched. A system with huge pages maps many at once and counts
 them as one, so the bytes of one page fault are measured.

@@ -24,7 +24,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_over_ranks
-from hasten.parallel.launch.failure_store import last_words
+from hasten.parallel.launch.failure_store import failure_store
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.setup.apply_plan import Planned
@@ -54,7 +54,7 @@ def check_same_job(facts: Mapping[str, Any], ranks: Ranks, device: torch.device)
         what = f"the processes of this run have built different jobs: {_differences(everywhere)}"
         error = Misconfigured(what, fix=_FIX)
         if ranks.leads:
-            last_words(ranks).first_failure(cause_of(error))
+            failure_store(ranks).report(cause_of(error))
         gather_over_ranks([], ranks, device)  # the first rank reports for all: no other fails before it has
         raise error
 
