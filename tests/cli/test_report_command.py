@@ -69,4 +69,3 @@ def test_what_cannot_be_reported_is_said_and_nothing_is_written(here: Path, line
     assert ended == code
     assert says in error
     assert not list(here.rglob("*.html"))
-
