@@ -15,7 +15,7 @@ import typer
 from hasten.cli.application import PlanPath, app, command, ends_with_exit_code, offer
 from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.errors import Misconfigured, Unreadable
-from hasten.facts.finding import Safety, ranked, told_once
+from hasten.facts.finding import Safety, ranked, without_repeats
 from hasten.facts.formatting import printable
 from hasten.report.display import many
 from hasten.report.finding_formats import as_diff, as_github, as_json, as_sarif, as_text, summary
@@ -96,7 +96,7 @@ def doctor(
         if output is Format.TEXT:
             show_profile(found)
         findings += findings_of(found, own.rules)
-    once = ranked(told_once(findings, [*map(str, files_of_jobs)]))
+    once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
     _show(once, linted, output, projects, next(iter(jobs), None))
     _end([*unreadable, *failed], bool(findings))
 
