@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -31,7 +31,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H304",
-    severity=Severity.SLOW,
     fix="remove it, or let an option switch it on",
     check=check,
 )

@@ -5,8 +5,7 @@ the file has the new name beside it, for another version of torch.
 
 Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may remove them.
 
-When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` came with torch 2.3,
-`torch.amp.custom_fwd` with 2.4.
+When to ignore it: Where older versions count: `torch.amp` has `GradScaler` since 2.3, and `custom_fwd` since 2.4.
 
 Fix: Use `torch.amp`, and name the device: `torch.amp.autocast("cuda")`.
 

@@ -1,7 +1,6 @@
 """A DistributedSampler without set_epoch().
 
-What it finds: A DistributedSampler that shuffles, of a loader that is trained on for several epochs, whose `set_epoch`
-the file never calls.
+What it finds: A shuffling DistributedSampler of several epochs of training, whose `set_epoch` the file never calls.
 
 Why it costs: The sampler shuffles by its seed and epoch. Without set_epoch(), every epoch has the order of the first,
 and each process sees the same part of the data.

@@ -1,10 +1,8 @@
 """A schedule that steps before the optimizer does.
 
-What it finds: `scheduler.step()` before `optimizer.step()` in the same turn of a loop: of the training step, or of the
-epoch.
+What it finds: `scheduler.step()` before `optimizer.step()` in the same training step, or in the same epoch.
 
-Why it costs: The first learning rate of the schedule is skipped. PyTorch changed the order in 1.1.0, and warns of it
-once.
+Why it costs: The first learning rate of the schedule is skipped. PyTorch warns of it once.
 
 When to ignore it: Where the rate is meant to change before the first step.
 
