@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
-from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
+from hasten.doctor.run_rules.step_costs import is_computing, is_waiting, waiting
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
-from hasten.doctor.run_rules.step_costs import MUCH, loops, seconds_of_samples, share_of_loops, stalls
-from hasten.doctor.run_rules.waiting_for_data import is_waiting
+from hasten.doctor.run_rules.step_costs import MUCH, is_waiting, loops, seconds_of_samples, share_of_loops, stalls
 from hasten.facts.profiles import LITTLE
 
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
