@@ -66,7 +66,7 @@ def doctor(
     """
     from hasten.doctor.lint.project_settings import settings_for
     from hasten.doctor.lint.source_files import files_in
-    from hasten.facts.finding import ranked, told_once
+    from hasten.facts.finding import ranked, without_repeats
 
     jobs = [each for each in targets if is_job(each)]
     files_of_jobs = [path for each in jobs for path in file_of(each)]
@@ -89,7 +89,7 @@ def doctor(
         if output is Format.TEXT:
             show_profile(found)
         findings += findings_of(found, own.rules)
-    once = ranked(told_once(findings, [*map(str, files_of_jobs)]))
+    once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
     _show(once, linted, output, projects, next(iter(jobs), None))
     _end([*unreadable, *failed], bool(findings))
 

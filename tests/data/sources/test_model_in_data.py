@@ -272,7 +272,7 @@ def test_a_search_offers_nothing_that_would_read_such_data_ahead():
         setup = run.setup
         setup.device = torch.device("cuda")
         for technique in (loader_workers, prefetch, persistent_workers, device_prefetch, in_memory):
-            answer = technique.TECHNIQUE.applies(setup, setup.machine)
+            answer = technique.TECHNIQUE.applies(setup)
             assert isinstance(answer, No)
             assert "uses the model that is being trained (train.held)" in answer.reason
         with pytest.raises(PlanError, match="copied ahead would use older weights"):

@@ -87,7 +87,7 @@ class _Optimizers:
     def __init__(self, run: Run) -> None:
         model = in_float64(run.model, run.device)
         self._weights = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        self._optimizers = build_optimizers(run.job, model, OptimizerOptions(removed=run.setup.optimizer.removed))
+        self._optimizers = build_optimizers(run.job, model, OptimizerOptions())
 
     def step(self, weights: Tensors, gradients: Tensors, rates: Rates) -> Tensors:
         """These weights after their step."""
