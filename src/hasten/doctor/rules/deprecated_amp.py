@@ -27,11 +27,8 @@ _FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "devi
 
 
 def check(code: Code) -> Iterator[Found]:
-    bare = [
-        each for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) for node in code.all(kind)
-        for each in node.decorator_list if not isinstance(each, ast.Call)
-    ]  # fmt: skip
-    for use in (*code.all(ast.Call), *bare):
+    decorators = [each for node in code.all(ast.FunctionDef) for each in node.decorator_list]
+    for use in (*code.all(ast.Call), *(each for each in decorators if not isinstance(each, ast.Call))):
         named = use.func if isinstance(use, ast.Call) else use
         name = outdated(code, named)
         if name in _FIRST and not _has_new_beside(code, use, name):

@@ -24,11 +24,8 @@ from hasten.doctor.reading.steps.model_modes import Mode
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _LAYERS = re.compile(r"^torch\.nn\.((?:Alpha|FeatureAlpha)?Dropout(?:1d|2d|3d)?|(?:Lazy|Sync)?BatchNorm(?:1d|2d|3d)?)$")
-_WITH_DROPOUT = re.compile(r"^torch\.nn\.Transformer\w*(Layer|mer)$")  # by default
-_OF_TORCHVISION = re.compile(
-    r"^torchvision\.models\.(\w+\.)?(wide_)?(resne|densenet|mobilenet|efficientnet|vgg|alexnet|inception|googlenet|mnasnet"
-    r"|shufflenet|regnet|squeezenet)"
-)
+_WITH_DROPOUT = re.compile(r"^torch\.nn\.Transformer((En|De)coderLayer)?$")  # by default
+_OF_TORCHVISION = re.compile(r"^torchvision\.models\.(\w+\.)?(?!vit_)[a-z]\w+$")
 
 
 def check(code: Code) -> Iterator[Found]:
