@@ -21,7 +21,7 @@ from hasten.facts.choice import Choice
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
-from hasten.tune.search.candidates import OUT_OF_TIME, Skipped
+from hasten.tune.search.candidates import OUT_OF_TIME
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.plan_search import Found
 from hasten.tune.search.search_log import Options, SearchLog
@@ -161,7 +161,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         late: Sequence[Choice] = (),
     ):
         log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
-        log.skip([Skipped(choice=each, reason=OUT_OF_TIME) for each in late], ())
+        log.skip([(each, OUT_OF_TIME) for each in late], ())
         found = Found(profile=PROFILE, log=log, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
         monkeypatch.setattr("hasten.tune.trials.trial_process.start_fork_server", lambda libraries: None)

@@ -93,9 +93,9 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     split_name(job)
     planned = read(plan)
     assert planned is not None
-    title, limits = f"training {options['pairs']} pairs", Limits(build_seconds=LONGEST_SECONDS)
+    title = f"training {options['pairs']} pairs"
     try:
-        arms = Arms(job, limits)
+        arms = Arms(job, Limits(window_seconds=LONGEST_SECONDS))
         with closing(ProgressBar(title)) as waiting:
             trials = trials_of(arms, plan, planned)
             proof = prove_loss(arms, planned, watch=waiting, **options)
