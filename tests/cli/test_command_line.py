@@ -172,7 +172,7 @@ def test_a_run_can_begin_with_the_weights_of_another(here: Path):
     ("given", "says", "fix"),
     [
         (["--weights", "a.pt"], "a.pt: there is no such file", "check the path"),
-        (["--weights", "file.h5"], "no file of weights is called .h5", ".safetensors"),
+        (["--weights", "file.h5"], ".h5 is no file type of weights", ".safetensors"),
     ],
 )
 def test_weights_that_cannot_be_taken_are_refused_before_the_job_is_loaded(
