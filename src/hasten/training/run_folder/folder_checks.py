@@ -27,7 +27,7 @@ def make_new(path: Path) -> None:
 
 
 def reopen(path: Path) -> None:
-    """Check the folder of a run that is resumed; it may be missing or empty where the run ended before it wrote anything.
+    """Check the folder of a run that is resumed; it may be missing or empty, where the run ended early.
 
     Raises Misconfigured when something else is in it, StorageFailed when it cannot be written to.
     """
