@@ -208,7 +208,7 @@ def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same:
     ("options", "code", "says", "fix"),
     [
         ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
-        ("--resume --run-dir other", 2, "other: there is no run in it, but other things are, such as notes", "name"),
+        ("--resume --run-dir other", 2, "other: it holds no run, but something else, such as notes", "name"),
         ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
         ("--resume --run-dir new --keep-last 1", 2, "--keep-last", "2"),
         ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),

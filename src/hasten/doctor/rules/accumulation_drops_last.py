@@ -1,10 +1,8 @@
 """Accumulation that never steps for the last, incomplete window.
 
-What it finds: A loop over a loader that steps the optimizer every n-th batch, and never for the batches after the last
-full window.
+What it finds: A loop that steps the optimizer every n-th batch, and never for the batches after the last full window.
 
-Why it costs: The gradients of these batches are not applied in their epoch: they are cleared, or added to the first
-window of the next epoch.
+Why it costs: Their gradients are cleared, or added to the first window of the next epoch.
 
 When to ignore it: Where the number of batches is a multiple of n.
 

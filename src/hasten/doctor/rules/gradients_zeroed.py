@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -31,7 +31,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H303",
-    severity=Severity.SLOW,
     fix="remove set_to_none=False",
     safety=Safety.UNSAFE,
     check=check,
