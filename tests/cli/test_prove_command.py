@@ -73,6 +73,7 @@ def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: P
     assert last_line(shown) == "next      hasten train loss_jobs.py:another_rate_when_planned"
 
 
+@pytest.mark.proof
 def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes(here: Path):
     asked = ("--pairs", "3", "--steps", "9", "--margin", "0.01", "--seeds", "4")
     code, shown, _ = ran("loss_jobs.py:job", "--plan", "plan.toml", *asked)

@@ -17,13 +17,7 @@ from hasten.report.page.curve_sections import memory_over_time, rate_section, wh
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.render import html_of
-from hasten.report.page.run_times import (
-    ARMS,
-    bars,
-    from_baseline_to_plan,
-    time_of_a_step,
-    time_of_the_run,
-)
+from hasten.report.page.run_times import ARMS, bars, from_baseline_to_plan, time_of_a_step, time_of_the_run
 from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
 from hasten.report.plan_sentence import plan_sentence, search_sentence, target_sentence
 
