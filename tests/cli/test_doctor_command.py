@@ -134,20 +134,6 @@ def test_findings_of_a_job_that_is_named_as_a_module_are_told_in_sarif_too(here)
 
 
 @pytest.mark.proof
-def test_many_files_are_looked_at_by_several_processes_and_told_in_order(here):
-    for number in range(40):
-        (here / f"{number:02}.py").write_text(f"{WRONG}{'# long' * 6_000}\n")  # so much that it is shared
-    (here / "broken.py").write_text("def f(:\n")
-    run = subprocess.run(
-        [sys.executable, "-m", "hasten", "doctor", ".", "--format", "json", "--ignore", "H6,H7"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert [each["path"] for each in json.loads(run.stdout)] == [f"{number:02}.py" for number in range(40)] + [
-        "wrong.py"
-    ]
-    assert (run.returncode, "broken.py:1: is not Python" in run.stderr) == (2, True)
-
-
 def test_nothing_found_is_said_and_is_no_failure(here):
     result = CliRunner().invoke(app, ["doctor", "right.py"])
     assert (result.exit_code, "nothing found in 1 file" in result.stdout) == (0, True)

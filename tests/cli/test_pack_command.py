@@ -89,7 +89,7 @@ def test_whole_shards_verify_and_damaged_ones_end_with_the_code_of_data(here: Pa
     path.write_bytes(content)
     code, _, error = ran("pack shards --verify")
     assert code == 11
-    assert "1 of 1 shards are damaged: shard-000000.tar" in error
+    assert "1 of 2 files are damaged: shard-000000.tar" in error
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_whole_shards_verify_and_damaged_ones_end_with_the_code_of_data(here: Pa
     [
         ("pack photos data_of_tests.py", 2, "data_of_tests.py: it exists and is not empty", "that is empty or new"),
         ("pack photos photos", 2, "photos: it lies in the folder that is packed", "photos-shards"),
-        ("pack photos ..", 2, "..: it cannot be replaced", "name a new folder in it: ../shards"),
+        ("pack photos .", 2, ".: it exists and is not empty", "that is empty or new"),
         ("pack photos", 2, "DST is missing", "hasten pack photos a-new-folder"),
         ("pack photos shards --verify", 2, "--verify takes one folder", "hasten pack shards --verify"),
         ("pack photo shards", 2, "photo: there is no such folder", "data.py:train_data"),

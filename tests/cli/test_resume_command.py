@@ -194,7 +194,7 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     ("options", "code", "says", "fix"),
     [
         ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
-        ("--resume --run-dir other", 2, "other: there is no run in it, but other things are, such as notes", "name"),
+        ("--resume --run-dir other", 2, "other: it holds no run, but something else, such as notes", "name"),
         ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
         ("--resume --run-dir new --keep-last 1", 2, "--keep-last", "2"),
         ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),

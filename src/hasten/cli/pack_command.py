@@ -81,11 +81,11 @@ def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None)
 
 def _show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
-    from hasten.data.shards.shard_check import verify
+    from hasten.data.shards.shard_index import verify
 
     with closing(ProgressBar("verifying")) as waiting:
         found = verify(folder, waiting)
-    size = f"{count(found.samples)} samples in {count(found.shards)} shards, {byte_size(found.bytes)}"
+    size = f"{count(found.samples)} samples in {count(len(found.shards))} shards, {byte_size(found.bytes)}"
     show(f"{folder}", [("verified", f"{size}: every byte is as it was packed")])
 
 
