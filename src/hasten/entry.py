@@ -125,7 +125,7 @@ def begin(
             check_still_empty(folder.path)
             way_on = way_on or _way_on(folder)
             kept = SavedRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
-            with begun_with(weights, folder.path) as given:
+            with begun_with(weights, folder.home) as given:
                 return _train(wanted, given, kept)
 
 
@@ -154,10 +154,10 @@ def go_on(
             _, begun_by = from_the_leader(lambda: (found.name, folder.plan()))
             if resumes and weights is not None:
                 notes = (*notes, f"{weights} was not read: the run resumes with its own weights")
-            found = replace(found, told=(*found.told, *notes))
+            found = replace(found, notices=(*found.notices, *notes))
             way_on = way_on or _way_on(folder)
             kept = SavedRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
-            with nullcontext() if resumes else begun_with(weights, folder.path) as given:
+            with nullcontext() if resumes else begun_with(weights, folder.home) as given:
                 return _train(wanted.planned(begun_by), given, kept)
 
 

@@ -1,8 +1,5 @@
-"""The optimizer steps of a run, read from inside: the gradients that its optimizers get, and the updates they make.
-
-A step is read when the first optimizer is about to step: after accumulation, unscaling and clipping. Beside it are the
-job's own optimizers in float64, which get the same gradient.
-"""
+"""The optimizer steps of a run, read from inside when the first optimizer is about to step: the gradients that its
+optimizers get, and the updates they make, beside the job's own optimizers in float64 that get the same gradient."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def survey(trial: Trial) -> dict[str, Any]:
         "machine": run.setup.machine.summary,
         "fingerprint": asdict(run.built.fingerprint),
         "proven_on": asdict(run.built.proven_on),
-        "sources": digest_of_sources(trial.name),
+        "sources": digest_of_sources(),
     }
 
 
