@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,8 @@ class Shards:
         self._decode, self._buffer = dict(decode or {}), buffer
         self._folder, paths = _found(shards)
         self._index = open_index(self._folder) if self._folder is not None else scanned(paths, progress)
-        self._open: list[_OpenFile | None] = [None] * MOST_OPEN
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes, by number, where a folder of class folders was packed."""
-        return self._index.classes
+        self.classes = self._index.classes  # their names, by number, where a folder of class folders was packed
+        self._opened = lru_cache(MOST_OPEN)(_OpenFile)
 
     def __len__(self) -> int:
         return len(self._index.rows)
@@ -106,7 +103,7 @@ class Shards:
         shard, offset, length, crc32 = self._index.piece(index)
         where = f"{self._index.paths[shard]}, bytes {offset:,} to {offset + length:,}"
         try:
-            file = self._file(shard)  # held until it is read: another thread may put another shard in its place
+            file = self._opened(self._index.paths[shard])  # held until it is read: another thread may open many others
             content = os.pread(file.descriptor, length, offset)
         except OSError as error:
             what = f"sample {index:,} cannot be read: {error.strerror}"
@@ -117,14 +114,6 @@ class Shards:
             what = f"sample {index:,} is damaged: it is not what was packed"
             raise DataFailed(what, where=where, fix=_FETCH_AGAIN)
         return shard, offset, content
-
-    def _file(self, shard: int) -> _OpenFile:
-        slot = shard % MOST_OPEN
-        found = self._open[slot]
-        if found is None or found.shard != shard:
-            # Another thread may still read from the one that was here; it closes when that thread releases it.
-            found = self._open[slot] = _OpenFile(shard, self._index.paths[shard])
-        return found
 
     def _value(self, content: bytes, member: Member, shard: str) -> Any:
         own = self._decode.get(member.extension) or self._decode.get(member.extension.rpartition(".")[2])
@@ -143,18 +132,18 @@ class Shards:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process that starts as a new Python: it opens the files and maps the index itself."""
-        state = self.__dict__ | {"_open": [None] * MOST_OPEN}
+        state = self.__dict__ | {"_opened": None}
         return state if self._folder is None else state | {"_index": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._opened = lru_cache(MOST_OPEN)(_OpenFile)
         if self._folder is not None:
             self._index = open_index(self._folder)
 
 
 class _OpenFile:
-    def __init__(self, shard: int, path: Path) -> None:
-        self.shard = shard
+    def __init__(self, path: Path) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open for later samples
         self.descriptor = self._file.fileno()
 

@@ -194,7 +194,6 @@ def packed_row(offset: int, length: int, shard: int, crc32: int) -> bytes:
 
 
 def _size_of(path: Path) -> int:
-    """Raises DataFailed where it cannot be read."""
     try:
         return path.stat().st_size
     except OSError as error:
