@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.data.cache.cache_key import key_of
-from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, Progress, open_index, scanned
+from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, open_index, scanned
 from hasten.data.shards.shard_members import Decode, decoded
 from hasten.data.shards.shard_order import ShardOrder
 from hasten.data.shards.tar_reader import Member, members, samples
@@ -36,7 +36,6 @@ class Shards:
     decode: functions from a member's bytes to its value, by extension. Others are read as shard_members.py says: .npy,
         .cls, .json and .txt by what they are, all else as bytes.
     buffer: how many samples are shuffled together (see shard_order.py).
-    progress: called with (bytes done, bytes in all) while headers are read.
 
     Raises DataFailed when there are no shards, or they are not what their index says.
     """
@@ -48,14 +47,13 @@ class Shards:
         form: Sequence[str] | None = None,
         decode: Mapping[str, Decode] | None = None,
         buffer: int = 4096,
-        progress: Progress | None = None,
     ) -> None:
         if buffer < 1:
             raise ValueError(f"buffer is {buffer}; a block has at least one sample")
         self._form = None if form is None else tuple(tuple(names.lower().split(";")) for names in form)
         self._decode, self._buffer = dict(decode or {}), buffer
         self._folder, paths = _found(shards)
-        self._index = open_index(self._folder) if self._folder is not None else scanned(paths, progress)
+        self._index = open_index(self._folder) if self._folder is not None else scanned(paths)
         self.classes = self._index.classes  # their names, by number, where a folder of class folders was packed
         self._opened = lru_cache(MOST_OPEN)(_OpenFile)
 
