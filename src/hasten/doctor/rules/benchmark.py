@@ -56,10 +56,9 @@ def _changing_size(code: Code) -> ast.expr | None:
     if not any((code.names.qualified(call.func) or "").startswith("torch.nn.Conv") for call in code.all(ast.Call)):
         return None
     for step in code.training.steps:
-        for each in step.calls:
-            assert isinstance(each.node, ast.Call)
-            if code.names.qualified(each.node.func) in _RESIZES and _is_drawn(code, each.node, step):
-                return each.node
+        for each in (ran.node for ran in step.ran if isinstance(ran.node, ast.Call)):
+            if code.names.qualified(each.func) in _RESIZES and _is_drawn(code, each, step):
+                return each
     return None
 
 

@@ -34,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
 def _loops(code: Code) -> Iterator[ast.For]:
     """Those that run in a step, or in the forward() of a module, with gradients."""
     forwards = [method(owner, "forward") for owner in code.all(ast.ClassDef) if code.tensors.is_module_class(owner)]
-    in_forward = [code.training.run(each.body) for each in forwards if each is not None]
+    in_forward = [code.training.run(each) for each in forwards if each is not None]
     for each in chain(*(step.ran for step in code.training.steps), *in_forward):
         if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
             yield each.node
