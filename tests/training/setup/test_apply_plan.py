@@ -45,7 +45,7 @@ def norms() -> nn.Module:
     ("technique", "value", "says"),
     [
         ("precision", '"fp7"', "fp7"),
-        ("microbatch", "100", "is 100, for a batch of 8"),
+        ("microbatch", "100", "the plan asks for microbatch = 100"),
         ("activation_checkpointing", '"every"', "activation_checkpointing is 'every'"),
         ("schedule", '"OneCycle"', "is not a scheduler of torch"),
     ],
@@ -59,7 +59,7 @@ def test_a_choice_that_makes_no_sense_is_refused_with_its_file_and_line(techniqu
 
 
 def test_a_choice_made_in_code_is_refused_with_its_number_and_what_it_says():
-    with pytest.raises(PlanError, match="is 100, for a batch of 8") as caught:
+    with pytest.raises(PlanError, match="the plan asks for microbatch = 100") as caught:
         prepare(small_job(), make_plan(threads=1, microbatch=100))
     assert caught.value.where == "choice 2 (microbatch = 100)"
 
