@@ -32,7 +32,7 @@ from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.run_folder.run_request import RunRequest
 from hasten.training.saving.recovery import Recovered
 from hasten.training.saving.saved_run import FollowerRun, SavedRun, finished
-from hasten.training.setup.first_calls import make_first_calls
+from hasten.training.setup.process_options import make_first_calls
 from hasten.training.weights.initial_weights import InitialWeights, begun_with
 
 

@@ -19,7 +19,7 @@ from hasten.parallel.grid import Grid
 from hasten.parallel.strategy import Single
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
-from hasten.training.probes.quiet import evaluation_mode
+from hasten.training.evaluate import evaluation_mode
 from hasten.training.step import Step
 from hasten.training.step_parts.supervised import supervised
 

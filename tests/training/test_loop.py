@@ -17,7 +17,7 @@ from hasten.facts.plan import make_plan
 from hasten.facts.ranks import Ranks
 from hasten.training.loop import train_run
 from hasten.training.reporting.logs import Collected
-from hasten.training.step_parts.loss_record import LossRecord
+from hasten.training.step_parts.losses import LossRecord
 from hasten.training.step_parts.supervised import supervised
 from support import small_job
 

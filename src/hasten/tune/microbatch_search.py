@@ -22,7 +22,7 @@ from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, PlannedChoice
 from hasten.techniques.microbatch import halves
 from hasten.training.failures.as_failure import is_out_of_memory
-from hasten.training.probes.quiet import undisturbed
+from hasten.training.probes.brief_run import undisturbed
 from hasten.training.run import Run
 from hasten.training.setup.prepared_job import device_of
 

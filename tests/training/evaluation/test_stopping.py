@@ -18,9 +18,9 @@ def observed(stopping: Stopping, values: list[float], metric: str = "loss") -> l
 def test_patience_counts_evaluations_without_improvement():
     stopping = Stopping(EarlyStopping("loss", patience=2), {})
     assert observed(stopping, [3.0, 2.0, 2.5]) == [True, True, False]
-    assert not stopping.exhausted
+    assert not stopping.over
     assert observed(stopping, [2.0]) == [False]
-    assert stopping.exhausted
+    assert stopping.over
     assert (stopping.best, stopping.best_step) == (2.0, 11)
 
 
@@ -28,7 +28,7 @@ def test_patience_counts_evaluations_without_improvement():
 def test_an_improvement_starts_the_patience_anew():
     stopping = Stopping(EarlyStopping("loss", patience=2), {})
     observed(stopping, [3.0, 4.0, 2.0, 4.0])
-    assert not stopping.exhausted
+    assert not stopping.over
 
 
 @pytest.mark.trap(46)
@@ -39,7 +39,7 @@ def test_patience_used_up_before_a_resume_stays_used_up():
     second.load_state_dict(first.state_dict())
     observed(whole, [1.0, 2.0, 2.0, 2.0])
     observed(second, [2.0])
-    assert second.exhausted
+    assert second.over
     assert second.state_dict() == whole.state_dict()
 
 

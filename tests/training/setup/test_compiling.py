@@ -11,7 +11,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from hasten.errors import StorageFailed
 from hasten.techniques.setup import CompileOptions
-from hasten.training.setup.compiling import compile_model, keep_code_private
+from hasten.training.setup.torch_compiling import compile_model, keep_code_private
 
 DEFAULT = CompileOptions(mode="default")
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from hasten.errors import JobError, PlanError, UserCodeFailed
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.setup.optimizers import build_optimizers, left_out
+from hasten.training.setup.optimizers import build_optimizers, without_optimizer
 from support import small_job
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
@@ -48,13 +48,13 @@ def test_a_frozen_parameter_need_not_be_held():
     network = model()
     network[1].requires_grad_(False)
     optimizers = made(network, lambda params: SGD(params[:2], lr=0.1))
-    assert left_out(network, optimizers) == []
+    assert without_optimizer(network, optimizers) == []
 
 
 def test_what_the_job_leaves_out_on_purpose_is_only_named():
     network = model()
     optimizers = made(network, lambda params: SGD(params, lr=0.1), parameters=lambda network: network[1].parameters())
-    assert left_out(network, optimizers) == ["0.weight", "0.bias"]
+    assert without_optimizer(network, optimizers) == ["0.weight", "0.bias"]
 
 
 def test_a_parameter_in_two_optimizers_is_named():

@@ -147,7 +147,7 @@ def test_a_variable_that_comes_after_cuda_is_in_use_is_said(monkeypatch):
 
 
 def test_an_allocator_that_cannot_be_told_is_said(monkeypatch):
-    monkeypatch.setattr(process, "_allocator_setter", lambda: None)
+    monkeypatch.setattr(process, "allocator_setter", lambda: None)
     options = ProcessOptions(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
     with process_options(options) as notices:
         assert len(notices) == 1

@@ -11,7 +11,7 @@ from hasten.facts.job import EqualAverage, ExponentialAverage
 from hasten.techniques.setup import StepOptions
 from hasten.training.state.averages import WeightAverage
 from hasten.training.step import Step
-from hasten.training.step_parts.master_weights import MasterWeights
+from hasten.training.setup.optimizers import MasterWeights
 
 
 def network() -> nn.Module:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.training.state.data_position import REMEMBERED, DataPosition
+from hasten.training.batches.training_data import REMEMBERED, DataPosition
 
 
 def started(position: DataPosition, step: int, epoch: int, window: int) -> DataPosition:

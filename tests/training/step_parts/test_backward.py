@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hasten.training.step_parts.window import backward
+from hasten.training.step_parts.torch_ops import backward
 
 
 class Marked(Tensor):
@@ -77,7 +77,7 @@ def test_a_mode_that_watches_what_is_called_sees_it():
 
 
 def test_a_torch_without_the_short_way_goes_its_own(monkeypatch):
-    monkeypatch.setattr("hasten.training.step_parts.window._run_backward", None)
+    monkeypatch.setattr("hasten.training.step_parts.torch_ops._run_backward", None)
     weight = torch.ones(3, requires_grad=True)
     backward(weight.sum())
     assert weight.grad is not None

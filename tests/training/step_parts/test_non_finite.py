@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hasten.training.step_parts.gradients import gradient_sizes, non_finite_sizes, non_finite_weights
+from hasten.training.step_parts.skips import gradient_sizes, non_finite_sizes, non_finite_weights
 
 VALUES = [math.nan, math.inf, -math.inf]
 

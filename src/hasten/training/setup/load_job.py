@@ -43,7 +43,7 @@ def load_returned(name: str, seed: int = 0) -> object:
     """Import the user's module and call the function: whatever it returns. seed and errors: as of load_job."""
     place, function_name = split_name(name)
     from hasten.data.order.randomness import seed_everything  # it loads torch: see split_name
-    from hasten.training.setup.first_calls import make_first_calls
+    from hasten.training.setup.process_options import make_first_calls
 
     make_first_calls()  # before the job's own file computes anything
     seed_everything(seed)

@@ -6,31 +6,38 @@ step. Ranks take and load it together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.checkpoint.sharded.rank_files import Pieced, assembled
+from hasten.data.order.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
+from hasten.parallel.collectives import gather_over_ranks
+from hasten.parallel.grid import Grid
 from hasten.parallel.replicate.replica_check import check_same_weights
 from hasten.parallel.sharding import Sharding
+from hasten.training.batches.training_data import DataPosition
 from hasten.training.schedule.group_values import as_stored
 from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.state.averages import WeightAverage
-from hasten.training.state.data_position import DataPosition
 from hasten.training.state.declared_state import DeclaredState
-from hasten.training.state.made_buffers import make_buffers
-from hasten.training.state.random_states import Stateful
 from hasten.training.state.sharded_state import own_part
-from hasten.training.state.tensor_forms import have_same_form
+from hasten.training.state.torch_tensors import have_same_form, make_buffers
 from hasten.training.state.window_snapshot import SMALL_BYTES
 
-_ADDED_BY_PLAN = frozenset({"low_rank"})  # starts empty where the run began without it
-_IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: the plan's to say, not the checkpoint's
+_ADDED_BY_PLAN = frozenset({"low_rank", "ending"})  # these start empty where the run began without them
+_IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: it follows from the plan, not from the checkpoint
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
 
 
 @dataclass(kw_only=True, slots=True)
@@ -199,3 +206,47 @@ def _numbered(optimizer: Optimizer, saved: dict[str, Any]) -> list[tuple[Tensor,
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     return [*zip(parameters, numbers, strict=True)]
+
+
+# ── states of each rank ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStates:
+    """torch's, NumPy's and Python's global generators. torch's are seeded again for each step."""
+
+    device: torch.device
+
+    def state_dict(self) -> dict[str, Any]:
+        return random_state(self.device)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_random_state(state, self.device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PerRank:
+    """The state of a part on every rank, saved together as a list and loaded by rank. lost: what to report where the
+    ranks were others; the part then keeps its state. notify: receives it."""
+
+    part: Stateful
+    grid: Grid
+    device: torch.device
+    lost: str
+    notify: Callable[[str], None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All ranks call it together."""
+        states = gather_over_ranks([self.part.state_dict()], self.grid.all, self.device)
+        return {"together": self.grid.together, "ranks": states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        before, now = len(state["ranks"]), self.grid.all.size
+        if (state["together"], before) != (self.grid.together, now):
+            ranks = f"by {before} ranks and resumed with {now}" if before != now else "by ranks of another layout"
+            self.notify(f"the run was saved {ranks}: {self.lost}")
+            return
+        try:
+            self.part.load_state_dict(state["ranks"][self.grid.all.rank])
+        except ValueError as error:
+            self.notify(f"{self.lost}: {error}")

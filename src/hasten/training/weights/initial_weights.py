@@ -27,7 +27,7 @@ from hasten.facts.formatting import byte_size, printable
 from hasten.facts.job import Job
 from hasten.facts.record_reading import read_record
 from hasten.training.failures.user_code import user_code_failed
-from hasten.training.setup.made_model import check_made
+from hasten.training.setup.prepared_job import check_made
 from hasten.training.weights.weights_file import check_file, some, weights_in, without_prefixes
 
 NAME = "initial_weights.json"
