@@ -213,7 +213,7 @@ def test_tensorboard_events_lie_in_the_run(here: Path):
         (["train", "jobs_of_tests.py:jobb"], 2, 'there is no function "jobb"', 'did you mean "job"?'),
         (["train", "jobs_of_tests.py:job", "--epochs", "0"], 2, "Job.epochs: is 0 (int)", "1 or more"),
         (["train", "jobs_of_tests.py:job", "--plan", "plan.tml"], 2, "plan.tml: there is no such file", "check"),
-        (["train", "jobs_of_tests.py:faulty"], 10, "jobs_of_tests.py:12, in <lambda>: RuntimeError", "mend this line"),
+        (["train", "jobs_of_tests.py:faulty"], 10, "jobs_of_tests.py:12, in <lambda>: RuntimeError", "correct this line"),
         (["train", "jobs_of_tests.py:full"], 12, "no room", "smaller samples"),
         (["explain", "channel_last"], 2, 'there is no technique "channel_last"', 'did you mean "channels_last"?'),
         (["profile", "jobs_of_tests.py"], 2, "names no function", "jobs_of_tests.py:job"),

@@ -46,8 +46,7 @@ from hasten.measure.process_memory import Fault, fault_cost, held_bytes, peak_re
 from hasten.measure.processor_load import LoadClock
 from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
-from hasten.training.probes.brief_run import brief_run
-from hasten.training.probes.brief_run import observing
+from hasten.training.probes.brief_run import brief_run, observing
 from hasten.training.run import Run
 
 ROUNDS = 6

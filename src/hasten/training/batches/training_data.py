@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
@@ -16,8 +15,6 @@ from hasten.data.sources.job_data import Source
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
 from hasten.training.step_parts.window import Observer, Phase, ignore
-
-REMEMBERED = 256  # starts of passes; losses are read sooner, where an epoch has more than a few steps
 
 
 class BatchPlacement:
@@ -54,17 +51,17 @@ class DataPosition:
     """epoch, window: of the next optimizer step; windows count from 0 in each epoch.
 
     A step's number alone does not give its place in the data: epochs of a stream differ in length, and an epoch may be
-    left early. So the start of each pass over an epoch is stored, and steps are counted from there.
+    left early. So steps are counted from the start of the last pass over an epoch.
     """
 
     def __init__(self, steps_per_epoch: int | None) -> None:
         self.epoch, self.window = 0, 0
         self._per_epoch = steps_per_epoch
-        self._starts = deque[tuple[int, int, int]](maxlen=REMEMBERED)  # step, epoch, window
+        self._start: tuple[int, int, int] | None = None  # step, epoch, window
 
     def start_pass(self, next_step: int) -> None:
         """Reading starts here, with this optimizer step."""
-        self._starts.append((next_step, self.epoch, self.window))
+        self._start = next_step, self.epoch, self.window
 
     def skip_to_next_epoch(self) -> None:
         self.epoch, self.window = self.epoch + 1, 0
@@ -75,17 +72,14 @@ class DataPosition:
 
     def of(self, step: int) -> tuple[int, int] | None:
         """Epoch and window of a step; None where they are not known."""
-        for first, epoch, window in reversed(self._starts):
-            if step >= first:
-                return epoch, window + step - first
-        if not self._starts:
+        if self._start is None:
             return None
-        first, epoch, window = self._starts[0]
-        before = window - (first - step)  # an earlier process took it
-        if before >= 0:
-            return epoch, before
-        whole = None if self._per_epoch is None else epoch * self._per_epoch + before
-        return None if whole is None or whole < 0 else divmod(whole, self._per_epoch or 1)
+        first, epoch, window = self._start
+        window += step - first
+        if window >= 0:
+            return epoch, window
+        whole = -1 if self._per_epoch is None else epoch * self._per_epoch + window
+        return None if whole < 0 else divmod(whole, self._per_epoch or 1)
 
     @property
     def whole_epochs(self) -> int:

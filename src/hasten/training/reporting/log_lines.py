@@ -29,7 +29,6 @@ class LogLines:
         self._run, self._receiver = run, receiver
         self._memory, self._spikes = peak_memory(run.device), Spikes()
         self._due = list[tuple[int, Trained]]()  # lines without their loss, and how many windows each covers
-        self._ready = list[tuple[list[WindowLoss], Trained]]()  # with their loss, not logged yet
         self._skips_reported, self._first_step_reported = 0, False
         self.start = time.monotonic()  # of the run, also where it was resumed
         self.restart()
@@ -70,22 +69,16 @@ class LogLines:
 
     def log_before(self, error: BaseException) -> None:
         """Log what waits, before `error` ends the run. What cannot be logged is added to the error."""
-        ledger, many, why = self._run.loader.ledger, self._run.ranks.many, list[Exception]()
+        ledger = self._run.loader.ledger
         try:
             if self._run.ranks.leads:
                 self.notices(ledger.unreported())
+            if not self._run.ranks.many:  # losses of many ranks are summed by all of them, and the others are elsewhere
+                self._log_lines()
         except Exception as second:
-            error.add_note(f"these notices could not be logged: {type(second).__name__}: {second}")
+            error.add_note(f"log lines and notices that waited are lost: {type(second).__name__}: {second}")
         for text in ledger.unreported():
             error.add_note(text)
-        # Losses of many ranks are added up by all of them, and the others are elsewhere.
-        for _ in range(0 if many else len(self._due) + len(self._ready)):  # a receiver that raises has received one
-            try:
-                self._log_lines()
-            except Exception as second:
-                why = [second]
-        if why:
-            error.add_note(f"log lines that waited for their loss are lost: {type(why[0]).__name__}: {why[0]}")
 
     def notices(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -121,14 +114,12 @@ class LogLines:
     def _log_lines(self) -> list[tuple[list[WindowLoss], Trained]]:
         """Fetch the losses of all windows so far and log the lines that waited for them; each with its windows."""
         windows = self._run.losses.drain(sum(covered for covered, _ in self._due))
+        due, self._due = self._due, []
         logged = list[tuple[list[WindowLoss], Trained]]()
-        for covered, line in self._due:
+        for covered, waiting in due:
             mine, windows = windows[:covered], windows[covered:]
-            self._ready.append((mine, replace(line, loss=mean_loss(mine))))
-        self._due = []
-        while self._ready:
-            logged.append(self._ready.pop(0))
-            line = logged[-1][1]
+            line = replace(waiting, loss=mean_loss(mine))
+            logged.append((mine, line))
             spike = self._spikes.observe(line.loss, line.step)
             self._receiver.log(line)
             if spike is not None:

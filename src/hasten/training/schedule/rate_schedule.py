@@ -156,9 +156,7 @@ class RateSchedule:
         Raises JobError for a scheduler that cannot give its state.
         """
         return {
-            "kinds": self.kinds,
-            "unit": self.unit,
-            "end": self.end,
+            "form": self._form(),
             "moved": self._moved,
             "schedulers": [storable(scheduler) for scheduler in self.schedulers],
             "groups": [[_scheduled(group) for group in each.param_groups] for each in self.optimizers],
@@ -169,7 +167,13 @@ class RateSchedule:
 
         Raises JobError when it was saved by another kind of schedule, or by one of another length.
         """
-        self._check_same(state)
+        for what, mine in self._form().items():
+            if mine != (saved := state["form"][what]):
+                raise JobError(
+                    "schedule",
+                    f"has {what} {mine}, and the run that is resumed had {saved}",
+                    "resume with the job and plan that the run was started with, or start a new run",
+                )
         for scheduler, saved in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.load_state_dict(restored(saved, scheduler))
         for optimizer, groups in zip(self.optimizers, state["groups"], strict=True):
@@ -185,21 +189,10 @@ class RateSchedule:
     def kinds(self) -> list[str]:
         return [type(scheduler).__name__ for scheduler in self.schedulers]
 
-    def _check_same(self, state: Mapping[str, Any]) -> None:
-        shapes = [[len(each.param_groups) for each in self.optimizers], [len(groups) for groups in state["groups"]]]
-        pairs = {
-            "schedulers": (self.kinds, state["kinds"]),
-            "unit": (self.unit, state["unit"]),
-            "length": (self.end, state["end"]),
-            "parameter groups": (shapes[0], shapes[1]),
-        }
-        for what, (mine, saved) in pairs.items():
-            if mine != saved:
-                raise JobError(
-                    "schedule",
-                    f"has {what} {mine}, and the run that is resumed had {saved}",
-                    "resume with the job and plan that the run was started with, or start a new run",
-                )
+    def _form(self) -> dict[str, Any]:
+        """What a saved schedule must have in common with this one."""
+        groups = [len(each.param_groups) for each in self.optimizers]
+        return {"schedulers": self.kinds, "unit": self.unit, "length": self.end, "parameter groups": groups}
 
 
 def _scheduled(group: Mapping[str, Any]) -> dict[str, Any]:

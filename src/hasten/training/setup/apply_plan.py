@@ -89,7 +89,7 @@ def _place(item: PlannedChoice, number: int) -> str:
 
 
 def _claim(setup: Setup, item: Planned, answer: Yes | No) -> Preserves:
-    """What the choice itself says; else what its technique says of it, where the technique would propose it here."""
+    """What the choice itself claims; else what its technique claims for it, where it would propose it here."""
     if item.choice.preserves is not None:
         return item.choice.preserves
     wanted = (item.choice.value, dict(item.choice.options))

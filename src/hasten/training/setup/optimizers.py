@@ -45,7 +45,7 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     """New optimizers over the parameters of a model that is already on its device.
 
     They hold every trainable parameter that they were given exactly once, and no other tensor. What Job.parameters
-    does not give them is left alone: `without_optimizer` names it. Those that have modes are in training mode.
+    does not give them is not trained: see without_optimizer(). Those that have modes are in training mode.
 
     Raises JobError when that does not hold or a step needs a closure, UserCodeFailed when Job.optimizer raises, and
     PlanError when the optimizers cannot be as the plan wants them.
@@ -75,7 +75,7 @@ def check_optimizers(optimizers: Sequence[Optimizer], sharding: Sharding) -> Non
     for optimizer in optimizers if sharding.splits else ():
         if type(optimizer).__name__ in _WHOLE_MATRICES:
             what = f"{type(optimizer).__name__} computes with whole matrices, and each process has a share of them"
-            raise Misconfigured(what, where="tensor", fix="take another optimizer, or leave `tensor` out of the plan")
+            raise Misconfigured(what, where="tensor", fix="take another optimizer, or remove `tensor` from the plan")
 
 
 def _refuse_closures(optimizer: Optimizer) -> None:
@@ -83,7 +83,7 @@ def _refuse_closures(optimizer: Optimizer) -> None:
     if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters):
         raise JobError(
             "optimizer",
-            f"is {type(optimizer).__name__}, whose step computes the loss as often as it likes; a step here has one "
+            f"is {type(optimizer).__name__}, whose step computes the loss any number of times; a step here has one "
             "loss, clips its gradients and may be skipped",
             "take an optimizer whose step() needs no closure, such as torch.optim.AdamW",
         )

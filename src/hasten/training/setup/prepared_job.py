@@ -6,7 +6,6 @@ Process-wide settings come first; the model stays on the host until every choice
 from __future__ import annotations
 
 import hashlib
-import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -216,7 +215,7 @@ def _batch_size(train: Source) -> int:
 
 def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any:
     job, batch_size = setup.job, setup.batch_size or _batch_size(train)
-    chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]
+    chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]  # it may be applied later
     workers = chosen[-1].value if chosen else setup.loader.workers
     kind = chosen[-1].options.get("kind", "processes") if chosen else setup.loader.worker_kind
     loader = TrainLoader(
@@ -230,19 +229,7 @@ def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any
         replace_bad=job.on_bad_sample == "replace",
     )
     with closing(loader):
-        return loader.first_batch(takes=_parts_of(batch_size, planned))
-
-
-def _parts_of(batch_size: int, planned: Sequence[Planned]) -> int:
-    """In how many microbatches the training reads a global batch, by a plan whose values may still be invalid."""
-    parts = present_ranks().size
-    for choice in (item.choice for item in planned):
-        if isinstance(choice.value, int) and choice.value > 0:
-            if choice.technique == "accumulation":
-                parts *= choice.value
-            elif choice.technique == "microbatch":
-                parts *= math.ceil(batch_size / choice.value)
-    return parts
+        return loader.first_batch()
 
 
 def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:

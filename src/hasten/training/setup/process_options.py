@@ -108,23 +108,16 @@ def _set_allocator(name: str, settings: str, undo: ExitStack) -> Iterator[str]:
 def _set_denormals(flush: bool | None, undo: ExitStack) -> Iterator[str]:
     if flush is None:
         return
-    undo.callback(torch.set_flush_denormal, _flushed(1) == 1)
+    undo.callback(torch.set_flush_denormal, _is_flushing())
     if not torch.set_flush_denormal(flush):
         yield f"flush_denormals = {flush} has no effect: this processor or this build of torch has no such mode"
         return
-    many = torch.get_num_threads() * 2**17  # numbers; torch uses several threads from 2**15 a thread on
-    if _flushed(many) != (many if flush else 0):
-        yield (
-            f"flush_denormals = {flush} holds only in part: compute threads that had started before keep the former "
-            "mode. Apply the plan before the first large operation of the process"
-        )
 
 
-def _flushed(count: int) -> int:
-    """How many of `count` denormal numbers one operation over all compute threads turns into zero. Bits are compared,
-    because a flushing processor calls any denormal number equal to zero."""
-    smallest = torch.ones(count, dtype=torch.int32).view(torch.float32)
-    return count - int((smallest * 1.0).view(torch.int32).count_nonzero())
+def _is_flushing() -> bool:
+    """Bits are compared, because a flushing processor calls any denormal number equal to zero."""
+    smallest = torch.ones(1, dtype=torch.int32).view(torch.float32)
+    return not (smallest * 1.0).view(torch.int32).any()
 
 
 def _set_float32_matmul(precision: str | None, undo: ExitStack) -> Iterator[str]:

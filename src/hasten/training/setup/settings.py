@@ -70,21 +70,10 @@ def module_settings(model: nn.Module) -> list[list[Any]]:
     ]
 
 
-def own_attributes(model: nn.Module) -> dict[str, Any]:
-    """The numbers in attributes of the user's own modules, by their place. They may mean anything."""
-    return {
-        f"{name}.{attribute}" if name else attribute: value
-        for name, module in model.named_modules()
-        if not is_library(own_class(module))
-        for attribute, value in plain_attributes(module).items()
-        if not isinstance(value, str)
-    }
-
-
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """A module's attributes that are numbers, strings or tuples of them."""
-    held = {name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"}
-    return {name: _plain(each) for name, each in held.items() if _plain(each) is not _UNKNOWN}
+    found = {name: _plain(each) for name, each in vars(module).items() if name[0] != "_" and name != "training"}
+    return {name: each for name, each in found.items() if each is not _UNKNOWN}
 
 
 def is_library(made: Any) -> bool:

@@ -28,7 +28,7 @@ from hasten.parallel.collectives import local_of
 from hasten.parallel.sharding import Sharding
 from hasten.training.setup.optimizers import MasterWeights
 from hasten.training.state.sharded_state import own_part
-from hasten.training.state.torch_tensors import buffers_of, have_same_form, is_expanded, place_in_memory
+from hasten.training.state.torch_tensors import buffers_of, have_same_form, is_expanded
 from hasten.training.step_parts.torch_ops import copy_all
 
 STATISTICS = ("running_mean", "running_var")
@@ -96,20 +96,6 @@ class WeightAverage:
         finally:
             with torch.no_grad():
                 _write(own, live.values())
-
-    def named(self, model: nn.Module) -> dict[str, Tensor]:
-        """The model's state_dict() with the means in the place of what is averaged; the rest refers to the model."""
-        self._update_averaged()
-        means = {
-            where: self._means[name].to(live.dtype)
-            for name, live in self._live().items()
-            if live.numel() and (where := place_in_memory(live)) is not None
-        }
-        present: dict[str, Tensor] = model.state_dict()
-        return {
-            key: means.get(place_in_memory(each) or (), each) if isinstance(each, Tensor) else each
-            for key, each in present.items()
-        }
 
     @property
     def statistics(self) -> list[Tensor]:

@@ -56,7 +56,7 @@ class ResultWeights:
             return self._present()
 
     def to_save(self) -> dict[str, Tensor | Share | Owned]:
-        """The tensors that get() would give, uncopied, so they change with the run; marked where ranks hold parts."""
+        """The tensors that get() would give, which may change with the run; marked where ranks hold parts."""
         found = self.best
         if found is None:
             found = self.sharding.marked(self._in_job_form(self._uncopied()))
@@ -71,11 +71,10 @@ class ResultWeights:
         }
 
     def _uncopied(self) -> Weights:
-        if self.average is not None:
-            return self.average.named(self.model)
-        if not self.modes:
+        """Copied where the model holds other weights between two steps."""
+        if self.average is None and not self.modes:
             return self.model.state_dict()
-        with self.modes.evaluating():
+        with self.in_model():
             state: dict[str, Any] = self.model.state_dict()
             return {key: each.detach().clone() if isinstance(each, Tensor) else each for key, each in state.items()}
 

@@ -1,4 +1,4 @@
-"""What form a tensor has and where it is in memory, and the buffers of modules. Checked on torch 2.9 to 2.13."""
+"""What form a tensor has, how often it was written to, and the buffers of modules. Checked on torch 2.9 to 2.13."""
 
 from __future__ import annotations
 
@@ -20,19 +20,6 @@ def is_expanded(tensor: Tensor) -> bool:
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def place_in_memory(tensor: Tensor) -> tuple[Any, ...] | None:
-    """Where a tensor is, and as what; None for one without dense memory of its own, such as a sparse or a meta
-    tensor."""
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        return None
-    if isinstance(own := getattr(tensor, "_local_tensor", None), Tensor):  # a part; by its storage, as it may be empty
-        return own.untyped_storage()._cdata, own.storage_offset(), tensor.dtype, tensor.shape, tensor.stride()
-    begin = tensor.data_ptr()
-    if tensor.numel() and not begin:
-        return None
-    return begin, tensor.dtype, tensor.shape, tensor.stride()
-
-
 def version_of(tensor: Tensor) -> int:
     """How often a tensor was written to, as autograd counts it."""
     return tensor._version
@@ -51,7 +38,7 @@ def make_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
     for place, each in weights.items():
         path, _, name = place.rpartition(".")
         module = modules.get(path)
-        if module is None or not isinstance(each, Tensor) or name in dict(module.named_parameters(recurse=False)):
+        if module is None or not isinstance(each, Tensor) or name in module._parameters:
             continue
         present = module._buffers.get(name)
         if present is None or not have_same_form(present, each) or is_expanded(present):

@@ -11,7 +11,7 @@ machine. So its own tensors, such as class weights, are not moved; each device o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,28 +23,18 @@ from hasten.errors import JobError
 from hasten.facts.job import Loss, describe
 from hasten.training.step_parts.losses import at_least_float32
 
-_CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
 _CLASS_MODULES = {nn.CrossEntropyLoss: functional.cross_entropy, nn.NLLLoss: functional.nll_loss}
-_ELEMENT_LOSSES = (
-    functional.mse_loss,
-    functional.l1_loss,
-    functional.smooth_l1_loss,
-    functional.huber_loss,
-    functional.binary_cross_entropy,
-    functional.binary_cross_entropy_with_logits,
-    functional.soft_margin_loss,
-    functional.poisson_nll_loss,
-)
-_ELEMENT_MODULES = (
-    nn.MSELoss,
-    nn.L1Loss,
-    nn.SmoothL1Loss,
-    nn.HuberLoss,
-    nn.BCELoss,
-    nn.BCEWithLogitsLoss,
-    nn.SoftMarginLoss,
-    nn.PoissonNLLLoss,
-)
+_ELEMENT_MODULES = {
+    nn.MSELoss: functional.mse_loss,
+    nn.L1Loss: functional.l1_loss,
+    nn.SmoothL1Loss: functional.smooth_l1_loss,
+    nn.HuberLoss: functional.huber_loss,
+    nn.BCELoss: functional.binary_cross_entropy,
+    nn.BCEWithLogitsLoss: functional.binary_cross_entropy_with_logits,
+    nn.SoftMarginLoss: functional.soft_margin_loss,
+    nn.PoissonNLLLoss: functional.poisson_nll_loss,
+}
+_CLASS_LOSSES, _ELEMENT_LOSSES = (*_CLASS_MODULES.values(),), (*_ELEMENT_MODULES.values(),)
 Measure = Callable[[Any, Any, Any], tuple[Tensor, "Tensor | float"]]
 """(prediction, target, input) -> total and count."""
 OnDevice = Callable[[torch.device], Callable[..., Tensor]]
@@ -118,14 +108,14 @@ def _unwrapped(loss: Any) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     if isinstance(loss, partial) and not loss.args:
         function, arguments = _unwrapped(loss.func)
         return function, arguments | loss.keywords
-    kind = _computes_as(tuple(_CLASS_MODULES), loss)
+    kind = _computes_as(_CLASS_MODULES, loss)
     if kind is not None:
         names = ("weight", "ignore_index", "reduction", "label_smoothing")
         return _CLASS_MODULES[kind], {name: getattr(loss, name) for name in names if hasattr(loss, name)}
     return loss, {"reduction": loss.reduction} if isinstance(loss, nn.Module) and hasattr(loss, "reduction") else {}
 
 
-def _computes_as(kinds: tuple[type[nn.Module], ...], loss: Any) -> type[nn.Module] | None:
+def _computes_as(kinds: Iterable[type[nn.Module]], loss: Any) -> type[nn.Module] | None:
     """The kind that a module is; None for one with a forward of its own, which may be anything."""
     return next((kind for kind in kinds if isinstance(loss, kind) and type(loss).forward is kind.forward), None)
 
