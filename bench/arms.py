@@ -30,7 +30,7 @@ from bench.guard import guarded, signal_group
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
 from hasten.measure.paired_timing import LEAST_PAIRS, Comparison, Window, compare, interleaved
 
-CHILD = Path(__file__).resolve().with_name("child.py")
+ROOT = Path(__file__).resolve().parent.parent
 LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
 
 
@@ -38,13 +38,14 @@ LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
 class Arm:
     """entry: `path/to/file.py:function`; the function returns window(steps). arguments: what JSON can carry.
     steps: of a window, for an arm so fast that the protocol's would not last. python: the interpreter, for an arm
-    with an environment of its own."""
+    with an environment of its own. tree: a checkout of hasten that the arm runs; None: this one."""
 
     name: str
     entry: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     steps: int | None = None
     python: str | None = None
+    tree: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,13 +239,16 @@ class _Child:
 def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
     path, _, function = arm.entry.rpartition(":")
     entry = f"{Path(path).resolve()}:{function}"
+    tree = arm.tree or ROOT
     environment = dict(os.environ)
+    if arm.tree is not None:
+        environment["PYTHONPATH"] = str(tree / "src")
     if protocol.threads is not None:
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(protocol.threads))
     # What a peer leaves in its working directory goes with it; what it says is shown only when it dies.
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(
-            [arm.python or sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
+            [arm.python or sys.executable, str(tree / "bench" / "child.py"), entry, json.dumps(dict(arm.arguments))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

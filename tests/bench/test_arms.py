@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,18 @@ def test_an_arm_measured_against_itself_gives_a_verdict_on_twelve_pairs():
     assert found.speedup.pairs == 12
     assert found.speedup.low <= found.speedup.ratio <= found.speedup.high
     assert all(window.steps == 50 for pair in found.pairs for window in pair)
+
+
+def test_an_arm_of_another_checkout_runs_that_checkouts_package_and_benchmark_code(tmp_path):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "src" / "hasten").mkdir(parents=True)
+    (tmp_path / "src" / "hasten" / "__init__.py").write_text("SECONDS = 7.0\n")
+    (tmp_path / "bench" / "child.py").write_bytes((ROOT / "bench" / "child.py").read_bytes())
+    (tmp_path / "bench" / "arms_of_then.py").write_text(
+        "import hasten\ndef takes():\n    return lambda steps: hasten.SECONDS\n"
+    )
+    then = Arm(name="then", entry=f"{tmp_path}/bench/arms_of_then.py:takes", tree=tmp_path)
+    assert {window.seconds for window in run_arms([then], replace(SHORT, rounds=2)).windows} == {7.0}
 
 
 def test_no_window_of_one_arm_begins_inside_one_of_another(tmp_path):

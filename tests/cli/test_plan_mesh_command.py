@@ -59,7 +59,7 @@ def test_what_does_not_fit_whole_is_planned_in_parts_as_entries_of_a_plan():
     code, shown, _ = ran("plan-mesh jobs_of_meshes.py:job --devices 4 --memory 2.8MB --bandwidth 1GB")
     assert code == 0
     assert entries(shown) == {"shard": "zero2", "tensor": 2, "microbatch": 2}
-    assert "first data 1 × tensor 1 × pipeline 4, where microbatches of 1" in " ".join(shown.split())
+    assert "first data 1 × tensor 1 × pipeline 4, if microbatches of 1" in " ".join(shown.split())
     assert last_line(shown) == "next hasten train jobs_of_meshes.py:job --plan plan.toml --nproc 4"
 
 

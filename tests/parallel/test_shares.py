@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_words_in_shares_or_not(before, after, tmp_path):
             2,
             {"vocabulary": ["head"]},
             {},
-            "words.weight and head.weight are one, and only head.weight would be divided",
+            "words.weight and head.weight are one tied parameter, and only head.weight would be divided",
         ),
         (2, {"vocabulary": ["nothing"]}, {}, "which matches nothing in the model"),
         (3, GPT_WORDS, {}, "words.num_embeddings = 20 cannot be divided over 3 processes"),

@@ -16,11 +16,19 @@ STATIC = {"communication": ("plain", {"static_graph": True})}
 @pytest.mark.parametrize(
     ("name", "choices", "reason"),
     [
-        ("adafactor", {"shard": "zero3"}, "Adafactor computes what torch does not compute of parameters in parts"),
-        proof("rprop", {"shard": "zero2"}, "Rprop computes what torch does not compute"),
-        proof("plain state", {"shard": "zero3"}, "WithPlainState computes what torch does not compute"),
-        ("sparse", {"shard": "zero3"}, "has sparse gradients in words, which processes that hold parts cannot sum"),
-        ("reentrant", {}, "call that with use_reentrant=False"),
+        (
+            "adafactor",
+            {"shard": "zero3"},
+            "Adafactor uses an operation that torch does not have for sharded parameters",
+        ),
+        proof("rprop", {"shard": "zero2"}, "Rprop uses an operation that torch does not have for sharded parameters"),
+        proof(
+            "plain state",
+            {"shard": "zero3"},
+            "WithPlainState uses an operation that torch does not have for sharded parameters",
+        ),
+        ("sparse", {"shard": "zero3"}, "has sparse gradients in words, and `shard` needs dense ones"),
+        ("reentrant", {}, "call checkpoint with use_reentrant=False"),
     ],
     ids=str,
 )
@@ -40,8 +48,8 @@ def test_what_goes_by_another_plan_is_not_refused_there(name, choices, tmp_path)
 
 def test_a_last_batch_of_which_a_process_has_one_sample_is_told_before_a_batch_norm_fails_there(tmp_path):
     for found in on_ranks(2, tmp_path, told, "normed", {}):
-        assert any("leaves some process a single sample" in each for each in found["notices"])
-        assert "Job.batch_size: leaves this process a single sample" in found["told"]
+        assert any("leaves some process one sample" in each for each in found["notices"])
+        assert "Job.batch_size: leaves this process one sample" in found["told"]
         assert "drop_last=True" in found["told"]
         assert found["steps"] == 1
 

@@ -121,7 +121,7 @@ def read_samples(folder: Path) -> None:
 
 
 def begin_again(run: Path) -> None:
-    given = InitialWeights.remembered(run)
+    given = InitialWeights.recorded(run)
     if given is not None:
         given.within(small_job()).model()
 

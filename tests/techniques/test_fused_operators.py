@@ -182,7 +182,7 @@ def test_the_log_of_a_traced_model_counts_its_operators_and_state_dict_keys_stay
     log = compile_model(setup.model, setup.compile)
     setup.model(torch.randn(5, 6)).sum().backward()
     log.stop()
-    assert log.told().endswith(f"1 graphs, 0 of them again. fused_operators: 1 by {name}")
+    assert log.summary().endswith(f"1 graphs, 0 of them again. fused_operators: 1 by {name}")
     assert [*setup.model.state_dict()] == names
 
 

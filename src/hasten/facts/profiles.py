@@ -60,11 +60,10 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargerBatch:
-    """A step with `times` the batch, its batches loaded before. loading: seconds to load one batch alone."""
+    """A step with `times` the batch, its batches loaded before."""
 
     times: int
     step: Seconds
-    loading: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,18 +78,14 @@ class LoopCost:
     """The operations that a line in a Python loop starts, with the user's own functions that it calls.
 
     operations: in a step.
-    again: of these, operations that start many times a batch at the same place in the code and in the same layer.
-    times: how often the most frequent one starts.
-    passes: how often Python comes to the line; None where that is not known.
+    passes: how often Python comes to the line; 0 where that is not known.
+    over_layers: whether each parameter is used a few times at most, as in a loop over layers.
     seconds, high, timed: as of a Line.
-    backward: their share of the backward pass, 0 to 1.
     """
 
     operations: int
-    again: int
-    times: int
-    passes: int | None = None
-    backward: float
+    passes: int
+    over_layers: bool
     seconds: float
     high: float
     timed: float
@@ -103,7 +98,6 @@ class Line:
     seconds: of a step, sampled, in the line and in what it calls outside of the user's code.
     high: the upper end of their 95 % interval, or `timed` where that is more.
     timed: the least of a few steps in a row; 0 where one of them did not run through the line.
-    in_a_loop: whether a loop of its function was seen to repeat it within a step.
     operations, reads, copies: of tensors in a step, that the line starts, also in layers that it calls.
     direct: operations that it starts itself.
     copying_seconds: of the copies alone.
@@ -114,7 +108,6 @@ class Line:
     line: int
     function: str
     in_loading: bool
-    in_a_loop: bool
     seconds: float
     high: float
     timed: float = 0.0
@@ -182,14 +175,12 @@ class RetainedMemory:
 class RunProfile:
     """Where the seconds of a job's steps go, measured in a few of them.
 
-    together: a step of the job, unchanged. waited: of these, for the next batch. unwaited: the rest.
-    computing: a step whose batch is loaded already. computing_error: seconds by which other batches may differ.
-    not_free: why no such steps could be measured; "" where they were.
+    together: a step of the job, unchanged. waited: of these, for the next batch.
+    computing: a step whose batch is loaded already.
     loading: loading alone, without training. loading_cpu: its processor time, in this process and its workers.
     larger: steps of one batch and of LARGER times it, as far as they show how little more a sample costs; or none.
-    no_larger: why the next factor was not tried. larger_failed: the error that it raised. Both "" where nothing was.
+    no_larger: why the next factor was not measured; "" where there was no need.
     checkpoint: the cost of one, as a run saves it.
-    backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in every step of the second half; None where it did not.
     new_pages: pages of host memory that a step touches for the first time; page_seconds, page_bytes: of one, which may
         be several of the system's.
@@ -204,7 +195,6 @@ class RunProfile:
     device: str
     machine: str
     batch_size: int
-    samples: int | None  # of the training data
     workers: int
     reading_cores: int  # that loading can keep busy: 1 for threads, of which one runs Python at a time
     steps_per_epoch: int | None
@@ -213,7 +203,6 @@ class RunProfile:
     steps: int  # in all
     together: Seconds
     waited: Seconds
-    unwaited: Seconds
     computing: Seconds
     loading: Seconds
     loading_cpu: float
@@ -223,14 +212,12 @@ class RunProfile:
     evaluation_seconds: float | NotMeasured  # 0 where there is none
     checkpoint: CheckpointCost | NotMeasured
     operations: int  # on tensors in a step, forward and backward
-    backward_copying: float
     lines: tuple[Line, ...]  # the slowest first
     growth: int | None
     new_pages: float
     page_seconds: float
     page_bytes: float
     kept_memory: RetainedMemory | None
-    memory_bytes: int  # of the device
     free_bytes: int
     overhead: Seconds
     others: float
@@ -238,9 +225,6 @@ class RunProfile:
     recompiled: tuple[CompilerNote, ...] = ()
     device_use: DeviceUse | None = None  # of an accelerator alone
     not_counted: str = ""
-    computing_error: float = 0.0
-    not_free: str = ""
-    larger_failed: str = ""
 
     @property
     def epoch_steps(self) -> int:

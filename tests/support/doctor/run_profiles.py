@@ -1,8 +1,8 @@
-"""What looks at healthy jobs tell, for tests to change."""
+"""The profile of a healthy job, for tests to change."""
 
 from __future__ import annotations
 
-from hasten.facts.profiles import CheckpointCost, LargerBatch, Line, RunProfile, Seconds
+from hasten.facts.profiles import CheckpointCost, LargerBatch, Line, LoopCost, RunProfile, Seconds
 
 
 def exactly(seconds: float) -> Seconds:
@@ -12,8 +12,8 @@ def exactly(seconds: float) -> Seconds:
 def four_times(seconds: float) -> tuple[LargerBatch, ...]:
     """Beside one as it is, as of the healthy job."""
     return (
-        LargerBatch(times=1, step=exactly(0.099), loading=0.001),
-        LargerBatch(times=4, step=exactly(seconds), loading=0.004),
+        LargerBatch(times=1, step=exactly(0.099)),
+        LargerBatch(times=4, step=exactly(seconds)),
     )
 
 
@@ -21,7 +21,6 @@ HEALTHY = RunProfile(
     device="cpu",
     machine="two cores",
     batch_size=64,
-    samples=6_400,
     workers=0,
     reading_cores=1,
     steps_per_epoch=100,
@@ -30,7 +29,6 @@ HEALTHY = RunProfile(
     steps=400,
     together=exactly(0.1),
     waited=exactly(0.001),
-    unwaited=exactly(0.099),
     computing=exactly(0.099),
     loading=exactly(0.001),
     loading_cpu=0.001,
@@ -40,18 +38,15 @@ HEALTHY = RunProfile(
     evaluation_seconds=1.0,
     checkpoint=CheckpointCost(bytes=1 << 20, stall_seconds=0.001, seconds=0.02, every_seconds=60.0, share=0.02 / 60),
     operations=100,
-    backward_copying=0.0,
     lines=(),
     growth=None,
     new_pages=10.0,
     page_seconds=1e-6,
     page_bytes=4096,
     kept_memory=None,
-    memory_bytes=16 << 30,
     free_bytes=8 << 30,
     overhead=exactly(1.0),
     others=0.0,
 )
-LINE = Line(
-    path="train.py", line=7, function="forward", in_loading=False, in_a_loop=True, seconds=0.02, high=0.03, timed=0.02
-)  # fmt: skip
+LINE = Line(path="train.py", line=7, function="forward", in_loading=False, seconds=0.02, high=0.03, timed=0.02)
+TURNS = LoopCost(operations=96, passes=32, over_layers=False, seconds=0.02, high=0.03, timed=0.02)

@@ -215,13 +215,13 @@ def test_a_change_of_what_is_trained_is_refused_with_both_values_until_it_is_all
 @pytest.mark.trap(38)
 @pytest.mark.parametrize("changes", [{"log_every": 5}, {"plan": hasten.make_plan(loader_workers=1)}])
 @pytest.mark.fault("changed configuration on resume")
-def test_a_change_that_trains_the_same_is_accepted_and_told(tmp_path, changes):
+def test_a_change_that_trains_the_same_is_accepted_and_reported(tmp_path, changes):
     trained(tmp_path / "run", saving=every(3))
     damaged(Store(tmp_path / "run" / "checkpoints").found()[0])
     before = killed_jobs.weights(tmp_path / "run")
     plan = changes.pop("plan", None)
     begun = next(e for e in resumed(tmp_path / "run", job(**changes), plan=plan) if isinstance(e, Resumed))
-    assert any("changes nothing that is trained" in notice for notice in begun.notices)
+    assert any("does not change what is trained" in notice for notice in begun.notices)
     assert killed_jobs.weights(tmp_path / "run") == before
 
 

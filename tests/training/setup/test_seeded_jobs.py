@@ -160,7 +160,8 @@ def test_every_command_that_loads_a_job_builds_the_same_data(folder):
         before = len(built(folder)) if (folder / "built.txt").exists() else 0
         command(line)
         assert len(built(folder)) > before, line
-    with Arms("drawing.py:job") as arms, arms.start("plain", Plan()), arms.start("other", make_plan(microbatch=4)):
+    arms = Arms("drawing.py:job")
+    with arms.start("plain", Plan()), arms.start("other", make_plan(microbatch=4)):
         pass
     assert len({*built(folder)}) == 1
 
@@ -210,7 +211,8 @@ def test_another_seed_is_named_and_not_the_data_that_follows_from_it(folder):
 
 def test_trials_of_a_job_that_builds_other_data_each_time_are_refused(folder):
     write(folder, NEVER_THE_SAME["a generator without a seed"])
-    with Arms("drawing.py:job") as arms, arms.start("plain", Plan()):
+    arms = Arms("drawing.py:job")
+    with arms.start("plain", Plan()):
         refused = pytest.raises(Misconfigured, match="builds other data each time it is built: train and valid")
         with refused as caught, arms.start("other", make_plan(microbatch=4)):
             pass

@@ -1,20 +1,12 @@
-"""What can be found in a job's model: one rule a file, all of them enrolled here."""
+"""What can be found in a job's model: one rule a file, which ends in a RULE. All are enrolled here, by code."""
 
-from hasten.doctor.model_rules import (
-    activations_fill_memory,
-    layer_not_used,
-    parameter_not_trained,
-    sizes_off_the_grid,
-    useless_bias,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from hasten.doctor.rule import ModelRule
 
-ALL: tuple[ModelRule, ...] = (
-    useless_bias.RULE,
-    layer_not_used.RULE,
-    parameter_not_trained.RULE,
-    sizes_off_the_grid.RULE,
-    activations_fill_memory.RULE,
-)
+_FILES = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
+_RULES: list[ModelRule] = [file.RULE for file in _FILES if hasattr(file, "RULE")]
+ALL = tuple(sorted(_RULES, key=lambda rule: rule.code))
 
 __all__ = ["ALL"]

@@ -1,14 +1,14 @@
 """Activations that are most of the memory.
 
 What it finds: Models whose activations are more than half of the memory at the step's peak, where the peak is more than
-half of what the device has.
+half of the device's memory.
 
-Why it costs: What is kept for the backward pass grows with the batch, and decides how large it can be. Near the limit,
-an allocator on an accelerator retries and gives memory back, which waits for the device.
+Why it costs: Activations grow with the batch and limit its size. Near the limit, an accelerator's allocator retries and
+releases memory, which waits for the device.
 
 When to ignore it: Where the batch is as large as it should be, and fits.
 
-Fix: Compute in bf16, which halves most of them (`precision`), or compute some again in the backward pass
+Fix: Compute in bf16, which halves most of them (`precision`), or recompute some in the backward pass
 (`activation_checkpointing`).
 
 Safety: Nothing is changed by itself.

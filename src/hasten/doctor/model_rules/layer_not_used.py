@@ -1,15 +1,15 @@
 """A layer that training never calls.
 
 What it finds: Modules with parameters whose forward did not run in a few real training steps, and whose parameters got
-no gradient in any other way.
+no gradient.
 
-Why it costs: Their parameters take memory, in the model, in every checkpoint and often in the optimizer. Data
-parallelism over several processes stops at them unless it searches for unused parameters, which costs a pass over the
-graph in every step. Often one was meant to be called.
+Why it costs: Their parameters take memory in the model, in checkpoints and often in the optimizer. Data parallelism
+fails on them, or searches for unused parameters in every step. Often one was meant to be called.
 
-When to ignore it: Where it is only called now and then, as a stochastic depth or an expert is, or in evaluation alone.
+When to ignore it: Where it is called in some steps only, as under stochastic depth or in a mixture of experts, or in
+evaluation alone.
 
-Fix: Call it, or take it out of the model.
+Fix: Call it, or remove it from the model.
 
 Safety: Nothing is changed by itself.
 """

@@ -1,13 +1,13 @@
 """A parameter that requires a gradient and gets none.
 
-What it finds: Parameters with `requires_grad` of layers that were called, which no backward pass of a few real training
-steps reached.
+What it finds: Parameters with `requires_grad` of layers that were called, which got no gradient in a few real training
+steps.
 
-Why it costs: They stay as they were initialised, though an optimizer holds them. A `detach()`, a `no_grad` block or a
-path that the loss does not depend on is in the way.
+Why it costs: They stay as they were initialised. A `detach()`, a `no_grad` block or a path that the loss does not
+depend on cuts them off.
 
-When to ignore it: Where the path is only taken now and then. Parameters that are meant to stay say so with
-`requires_grad_(False)`, and are not reported.
+When to ignore it: Where the path is taken in some steps only. Parameters that are frozen by `requires_grad_(False)` are
+not reported.
 
 Fix: Find what cuts the graph between them and the loss, or freeze them with `requires_grad_(False)`.
 

@@ -1,12 +1,12 @@
 """A bias that the batch norm after it subtracts again.
 
 What it finds: Convolutions with a bias whose output is read by one batch norm in training mode and by nothing else, as
-torch.fx traces the model: by what flows where, not by the order of the layers or their names.
+torch.fx traces the model.
 
-Why it costs: The bias is added to a whole activation, and its gradient is a sum over it. Batch norm subtracts each
+Why it costs: Adding the bias reads a whole activation, and its gradient is a sum over it. Batch norm subtracts each
 channel's mean, and the bias with it, so neither changes anything.
 
-When to ignore it: Where the layers are the form of weights that came from elsewhere.
+When to ignore it: Where pretrained weights have this form.
 
 Fix: Plan `conv_bn_bias`, which keeps the job's own form of weights in checkpoints; or write `bias=False`.
 

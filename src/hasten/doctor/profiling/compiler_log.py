@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hasten.doctor.profiling.torch_dispatch import LOGGERS, recompilations_logged
@@ -29,23 +28,30 @@ class Note(NamedTuple):
     why: str
 
 
-@dataclass(slots=True)
-class CompilerNotes:
-    """How often each was logged."""
+class CompilerNotes(logging.Handler):
+    """breaks, again: how often each was logged."""
 
-    breaks: Counter[Note] = field(default_factory=Counter[Note])
-    again: Counter[Note] = field(default_factory=Counter[Note])
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaks, self.again = Counter[Note](), Counter[Note]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if found := _BREAK.search(message):
+            why = found["more"].strip() or found["why"].strip()
+            self.breaks[Note(found["path"], int(found["line"]), why)] += 1
+        if again := _AGAIN.search(message):
+            self.again[Note(again["path"], int(again["line"]), again["why"].strip())] += 1
 
 
 @contextmanager
 def compiler_notes() -> Iterator[CompilerNotes]:
     """Notes of what is compiled inside; nothing is printed, and the loggers are restored afterwards."""
     notes = CompilerNotes()
-    handler = _Listener(notes)
     loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [(each, each.level, each.propagate) for each in loggers]
     for each in loggers:
-        each.addHandler(handler)
+        each.addHandler(notes)
         each.setLevel(logging.DEBUG)
         each.propagate = False
     try:
@@ -53,28 +59,15 @@ def compiler_notes() -> Iterator[CompilerNotes]:
             yield notes
     finally:
         for each, level, propagate in before:
-            each.removeHandler(handler)
+            each.removeHandler(notes)
             each.setLevel(level)
             each.propagate = propagate
 
 
-def compiled(notes: Mapping[Note, int]) -> tuple[CompilerNote, ...]:
+def compiled(notes: Counter[Note]) -> tuple[CompilerNote, ...]:
     """Those about the user's code, the most frequent first."""
-    often = sorted(((note, times) for note, times in notes.items() if is_users(note.path)), key=lambda each: -each[1])
     return tuple(
-        CompilerNote(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often
+        CompilerNote(path=shown(note.path), line=note.line, why=note.why, times=times)
+        for note, times in notes.most_common()
+        if is_users(note.path)
     )
-
-
-class _Listener(logging.Handler):
-    def __init__(self, notes: CompilerNotes) -> None:
-        super().__init__()
-        self._notes = notes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if found := _BREAK.search(message):
-            why = found["more"].strip() or found["why"].strip()
-            self._notes.breaks[Note(found["path"], int(found["line"]), why)] += 1
-        if again := _AGAIN.search(message):
-            self._notes.again[Note(again["path"], int(again["line"]), again["why"].strip())] += 1

@@ -6,11 +6,8 @@ Where most does not, larger sizes are tried until a sample becomes no cheaper: w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from itertools import pairwise
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from hasten.doctor.profiling.repeated_batches import enlarged, first_window
 from hasten.doctor.profiling.timed_steps import TimedSteps, seconds_of
@@ -25,41 +22,27 @@ _CHEAPER = 0.9  # times what a sample took between the sizes before; what is clo
 _SPARE = 2  # times what a larger batch needs, that must be free: where memory is short a system ends the process
 
 
-class LargerBatches(NamedTuple):
-    """refused: why the next was not tried; failed: what it raised. Each is "" where nothing was in the way."""
-
-    found: tuple[LargerBatch, ...] = ()
-    refused: str = ""
-    failed: str = ""
-
-
 def larger_batches(
     run: Run, timed: TimedSteps, kept: list[Any], steps: int, step_bytes: Callable[[], int]
-) -> LargerBatches:
-    """One of these batches, once and LARGER times, as long as a larger one may be cheaper per sample. step_bytes: of
-    the host's memory, that steps have taken so far."""
-    found, largest, refused, failed = list[LargerBatch](), 1, "", ""
-    samples, window = run.built.fingerprint.samples, first_window(kept)
+) -> tuple[tuple[LargerBatch, ...], str]:
+    """One of these batches, once and LARGER times, as long as a larger one may be cheaper per sample; and why the next
+    size could not be measured, "" where there was no need. step_bytes: of the host's memory, that steps have taken so
+    far."""
+    found, largest, window = list[LargerBatch](), 1, first_window(kept)
     for times in LARGER:
-        refused = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
+        refused = _too_few(run, times) or _too_large(run, times * step_bytes() // largest)
         larger = None if refused else enlarged(window, times)
         if larger is None:
-            refused = refused or "its batches are not tensors of one row a sample"
-            break
+            return tuple(found), refused or "its batches are not tensors of one row a sample"
+        sizes = {times: larger} if found else {1: window, times: larger}  # other batches may be longer or shorter
         try:
-            one = {} if found else {1: window}  # by it, as other batches may take longer or shorter
-            found += _tried(run, timed, {**one, times: larger}, max(2, steps // times))
-        # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
-        except Exception as error:
-            failed = reason_of(error)
-        if failed:  # outside the except block: its traceback would keep the batch's tensors alive
-            if run.device.type == "cuda":
-                torch.cuda.empty_cache()
-            break
+            found += _tried(timed, sizes, max(2, steps // times))
+        except Exception as error:  # memory may be short, or the model written for one size of batch
+            return tuple(found), reason_of(error)
         if not may_be_cheaper([(each.times, each.step.value) for each in found]):
             break
         largest = times
-    return LargerBatches(tuple(found), refused, failed)
+    return tuple(found), ""
 
 
 def may_be_cheaper(taken: Sequence[tuple[int, float]]) -> bool:
@@ -73,25 +56,19 @@ def may_be_cheaper(taken: Sequence[tuple[int, float]]) -> bool:
     return after < _CHEAPER * before
 
 
-def _tried(run: Run, timed: TimedSteps, windows: dict[int, list[Any]], steps: int) -> list[LargerBatch]:
-    """Each size in turn. loading: the least of a few readings, as other reading only makes one longer."""
-    size, found = run.loader.microbatch_size, list[LargerBatch]()
+def _tried(timed: TimedSteps, windows: dict[int, list[Any]], steps: int) -> list[LargerBatch]:
+    """Each size in turn."""
     taken = {times: list[float]() for times in windows}
     for _ in range(_TIMES_TAKEN):
         for times, window in windows.items():
             with timed.free(window):
                 taken[times].append(timed.take(steps).seconds)
-    for times, seconds in taken.items():
-        with closing(run.built.batches.loader_of(run.built.batch_size * times, size and size * times)) as loader:
-            loading = min(timed.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
-        found.append(LargerBatch(times=times, step=seconds_of(seconds), loading=loading))
-    return found
+    return [LargerBatch(times=times, step=seconds_of(seconds)) for times, seconds in taken.items()]
 
 
-def _too_few(samples: int | None, wanted: int) -> str:
-    if samples is None or samples >= wanted:
-        return ""
-    return f"the data has {samples:,} {'sample' if samples == 1 else 'samples'}"
+def _too_few(run: Run, times: int) -> str:
+    samples = run.built.fingerprint.samples
+    return f"the data has {samples:,} samples" if samples and samples < times * run.built.batch_size else ""
 
 
 def _too_large(run: Run, needed: int) -> str:

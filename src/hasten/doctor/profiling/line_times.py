@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import FrameType
 from typing import Any
 
@@ -79,44 +79,36 @@ def least_times(steps: Sequence[LineTimes]) -> LineTimes:
     return first
 
 
-def lines_of_steps(
-    counts: Mapping[Hashable, int], step: float, operations: Operations | None, times: LineTimes
-) -> list[Line]:
+def lines_of_steps(counts: Mapping[Hashable, int], step: float, operations: Operations, times: LineTimes) -> list[Line]:
     """counts: of samples of the stack in steps. step: seconds of one."""
     samples, own, whole = sum(counts.values()), Counter[Place](), Counter[Place]()
     for found, count in counts.items():
-        if isinstance(found, Where):
-            own.update({found.place: count} if found.place is not None else {})
+        if isinstance(found, Where) and found.place is not None:
+            own[found.place] += count
             whole.update(dict.fromkeys(found.loops, count))
-    tallies, loops = (operations.lines, operations.loops) if operations is not None else ({}, {})
-    lines, in_loops = list[Line](), {*whole, *loops, *times.whole}
-    for place in {*own, *whole, *tallies, *loops}:
+    lines = list[Line]()
+    for place in {*own, *operations.lines, *operations.loops}:
         if place.in_loading:
             continue
-        line = line_of(place, own[place], samples, step, times.seconds.get(place, 0.0), in_a_loop=place in in_loops)
-        if place in tallies:
-            line = _with_operations(line, tallies[place])
-        if operations is not None and place in loops:
-            loop, timed = loops[place], times.whole.get(place, 0.0)
-            _, value, high = share(whole[place], samples)
+        line = line_of(place, own[place], samples, step, times.seconds.get(place, 0.0))
+        line = replace(line, **asdict(operations.lines.get(place, Tally())))
+        if place in operations.loops:
+            loop = operations.loops[place]
+            called = line_of(place, whole[place], samples, step, times.whole.get(place, 0.0))
             turns = LoopCost(
                 operations=loop.operations,
-                again=loop.again,
-                times=loop.times,
-                passes=times.passes.get(place),
-                backward=operations.backward_share(place),
-                seconds=value * step,
-                high=max(high * step, timed),
-                timed=timed,
+                passes=times.passes[place],
+                over_layers=loop.is_over_layers,
+                seconds=called.seconds,
+                high=called.high,
+                timed=called.timed,
             )
             line = replace(line, turns=turns)
         lines.append(line)
     return lines
 
 
-def line_of(
-    place: Place, found: int, samples: int, step: float, timed: float = 0.0, *, in_a_loop: bool = False
-) -> Line:
+def line_of(place: Place, found: int, samples: int, step: float, timed: float = 0.0) -> Line:
     """found: how many of the samples met the line. step: seconds that all samples cover. timed: seconds of the line."""
     _, value, high = share(found, samples)
     return Line(
@@ -124,20 +116,7 @@ def line_of(
         line=place.line,
         function=place.function,
         in_loading=place.in_loading,
-        in_a_loop=in_a_loop,
         seconds=value * step,
         high=max(high * step, timed),
         timed=timed,
-    )
-
-
-def _with_operations(line: Line, tally: Tally) -> Line:
-    return replace(
-        line,
-        operations=tally.operations,
-        direct=tally.direct,
-        reads=tally.reads,
-        copies=tally.copies,
-        copied_bytes=tally.copied_bytes,
-        copying_seconds=tally.copying_seconds,
     )

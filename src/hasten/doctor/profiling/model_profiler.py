@@ -9,15 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from hasten.doctor.profiling.user_lines import shown
 from hasten.errors import Misconfigured
 from hasten.facts.job import Job
-from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.facts.profiles import Layer, ModelProfile
 from hasten.measure.flop_count import profile_flops
@@ -31,14 +29,6 @@ _PROFILED_STEPS = 3  # one for the arithmetic, two for memory
 _SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim", "num_embeddings")
 
 
-@dataclass(slots=True)
-class _Seen:
-    """In these steps. called: modules whose forward ran. given: parameters that got a gradient."""
-
-    called: set[nn.Module] = field(default_factory=set)
-    given: set[nn.Parameter] = field(default_factory=set)
-
-
 def profile_model(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelProfile:
     """Train the job for a few steps by the plan. Raises what building or training the job raises."""
     unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
@@ -47,9 +37,13 @@ def profile_model(job: Job, plan: Plan | None = None, *, name: str = "") -> Mode
 
 
 def _profile(run: Run) -> ModelProfile:
-    biases, untraceable = _useless_biases(run.model)
-    step = whole_step(run)
-    with _hooked(run.model) as seen:
+    biases, untraceable = None, ""
+    try:
+        biases = tuple(pair.convolution for pair in find_useless_biases(run.model))
+    except Misconfigured as error:
+        untraceable = error.what
+    step, machine = whole_step(run), run.setup.machine
+    with _hooked(run.model) as (called, given):
         for _ in range(STEPS):
             step()
     samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.grid.data.size
@@ -61,46 +55,32 @@ def _profile(run: Run) -> ModelProfile:
         device=str(run.device),
         precision=str(run.setup.step.autocast or next(run.model.parameters()).dtype).removeprefix("torch."),
         steps=STEPS,
-        layers=tuple(_layers(run.model, seen, shares, kept)),
+        layers=tuple(_layers(run.model, called, given, shares, kept)),
         useless_biases=biases,
         untraceable=untraceable,
         flops_per_sample=flops.flops_per_sample,
-        memory_bytes=_memory_of(run),
+        memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
         peak_bytes=memory.peak_bytes,
         activation_bytes=memory.by_kind[Kind.ACTIVATIONS],
     )
 
 
-def _memory_of(run: Run) -> int:
-    machine = read_machine()
-    return machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes
-
-
-def _useless_biases(model: nn.Module) -> tuple[tuple[str, ...] | None, str]:
-    try:
-        return tuple(pair.convolution for pair in find_useless_biases(model)), ""
-    except Misconfigured as error:
-        return None, error.what
-
-
 @contextmanager
-def _hooked(model: nn.Module) -> Iterator[_Seen]:
-    """All hooks are removed afterwards."""
-    seen = _Seen()
-
-    def called(module: nn.Module, *_: Any) -> None:
-        seen.called.add(module)
-
+def _hooked(model: nn.Module) -> Iterator[tuple[set[nn.Module], set[Tensor]]]:
+    """The modules whose forward runs inside, and the parameters that get a gradient."""
+    called, given = set[nn.Module](), set[Tensor]()
     with ExitStack() as hooks:
         for module in model.modules():
-            hooks.callback(module.register_forward_pre_hook(called).remove)
+            hooks.callback(module.register_forward_pre_hook(lambda module, _: called.add(module)).remove)
         for parameter in model.parameters():
             if parameter.requires_grad:
-                hooks.callback(parameter.register_post_accumulate_grad_hook(seen.given.add).remove)
-        yield seen
+                hooks.callback(parameter.register_post_accumulate_grad_hook(given.add).remove)
+        yield called, given
 
 
-def _layers(model: nn.Module, seen: _Seen, shares: dict[str, float], kept: dict[str, int]) -> Iterator[Layer]:
+def _layers(
+    model: nn.Module, called: set[nn.Module], given: set[Tensor], shares: dict[str, float], kept: dict[str, int]
+) -> Iterator[Layer]:
     """Modules with parameters of their own, with saved activations, or with arithmetic and no module inside."""
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
@@ -108,7 +88,7 @@ def _layers(model: nn.Module, seen: _Seen, shares: dict[str, float], kept: dict[
         if not own and not kept.get(name) and not (is_leaf and shares.get(name)):
             continue
         path, line = _defined_at(model, name)
-        is_called = module in seen.called or any(each in seen.given for each in own.values())
+        is_called = module in called or any(each in given for each in own.values())
         yield Layer(
             name=name,
             kind=type(module).__name__,
@@ -118,7 +98,7 @@ def _layers(model: nn.Module, seen: _Seen, shares: dict[str, float], kept: dict[
             sizes=tuple((size, value) for size in _SIZES if isinstance(value := getattr(module, size, None), int)),
             is_called=is_called,
             without_gradient=tuple(
-                each for each, given in own.items() if given.requires_grad and given not in seen.given and is_called
+                each for each, own_one in own.items() if own_one.requires_grad and own_one not in given and is_called
             ),
             flops_share=shares.get(name, 0.0) if is_leaf else 0.0,
             activation_bytes=kept.get(name, 0),

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hasten.doctor.profiling.torch_dispatch import tree_flatten, tree_map
-from hasten.doctor.profiling.user_lines import reason_of
+from hasten.doctor.profiling.torch_dispatch import tree_leaves, tree_map
+from hasten.errors import DataFailed
 
 KEPT = 16  # windows, at most
 
@@ -31,7 +31,7 @@ class RepeatedBatches:
         self.seconds = 0.0
 
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Any]:
-        """An epoch without an end."""
+        """An epoch without an end. Raises DataFailed for a batch that cannot be copied."""
         return map(self._copied, cycle(self._kept)) if self._on_host else cycle(self._kept)
 
     def samples_in_words(self, number: int, step: int) -> str:
@@ -40,7 +40,12 @@ class RepeatedBatches:
 
     def _copied(self, microbatch: Any) -> Any:
         begin = time.perf_counter()
-        found = microbatch._replace(batch=_copy_of(microbatch.batch))
+        try:
+            with _Clones():
+                found = microbatch._replace(batch=deepcopy(microbatch.batch))
+        except TypeError as error:
+            fix = "let collate return tensors, arrays and plain containers"
+            raise DataFailed(f"a batch cannot be copied: {error}", where="train", fix=fix) from error
         self.seconds += time.perf_counter() - begin
         return found
 
@@ -67,16 +72,6 @@ def kept_windows(loader: Any, epoch: int, within: int, count: int) -> list[Any]:
     return kept
 
 
-def why_not_copied(kept: list[Any]) -> str:
-    """ "" where they can be."""
-    try:
-        for each in kept:
-            _copy_of(each.batch)
-    except Exception as error:  # of a class of the job's own
-        return f"its batches cannot be copied: {reason_of(error)}"
-    return ""
-
-
 def first_window(kept: list[Any]) -> list[Any]:
     """The microbatches of the first step alone."""
     end = next((number for number, each in enumerate(kept, start=1) if each.last), len(kept))
@@ -95,16 +90,8 @@ def enlarged(kept: list[Any], times: int) -> list[Any] | None:
 
 
 def _is_in_rows(microbatch: Any) -> bool:
-    def has_rows(value: Any) -> bool:
-        return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0 and len(value) == microbatch.samples
-
-    def is_list_of_samples(node: Any) -> bool:
-        listed = isinstance(node, list | tuple) and not hasattr(node, "_fields")  # which a named tuple has
-        return listed and len(node) == microbatch.samples and not any(map(has_rows, node))
-
-    parts = tree_flatten(microbatch.batch, is_leaf=is_list_of_samples)[0]
-    shaped = [each for each in parts if is_list_of_samples(each) or getattr(each, "ndim", 0)]
-    return bool(shaped) and all(map(has_rows, shaped))
+    shaped = [each for each in tree_leaves(microbatch.batch) if getattr(each, "ndim", 0)]
+    return bool(shaped) and all(len(each) == microbatch.samples for each in shaped)
 
 
 def _repeated(value: Any, times: int) -> Any:
@@ -124,8 +111,3 @@ class _Clones(TorchFunctionMode):
         tensor, memo = args
         memo[id(tensor)] = tensor.clone()
         return memo[id(tensor)]
-
-
-def _copy_of(batch: Any) -> Any:
-    with _Clones():
-        return deepcopy(batch)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
-from operator import sub
 from statistics import median, median_low
 from threading import get_ident
 from typing import Any
@@ -19,25 +18,22 @@ from typing import Any
 import torch
 
 from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
-from hasten.doctor.profiling.compiler_log import CompilerNotes, compiled, compiler_notes
+from hasten.doctor.profiling.compiler_log import compiled, compiler_notes
 from hasten.doctor.profiling.device_use import cuda_use
-from hasten.doctor.profiling.larger_batches import LargerBatches, larger_batches
+from hasten.doctor.profiling.larger_batches import larger_batches
 from hasten.doctor.profiling.line_times import LineTimes, least_times, line_of, lines_of_steps
 from hasten.doctor.profiling.operation_counts import Operations, least_of
-from hasten.doctor.profiling.repeated_batches import KEPT, kept_windows, why_not_copied
+from hasten.doctor.profiling.repeated_batches import KEPT, kept_windows
 from hasten.doctor.profiling.timed_steps import (
     PartsClock,
     TimedSteps,
     growth,
     ratio_of,
     retained_memory,
-    sampling_error,
     seconds_of,
-    with_fastest,
 )
 from hasten.doctor.profiling.user_lines import Place, place_of, reason_of, where
 from hasten.doctor.run_rules.step_costs import MUCH
-from hasten.errors import DataFailed, HastenError
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
@@ -57,15 +53,14 @@ _WARM_UP = 3  # steps
 _TRACED_STEPS = 3  # operation by operation, and line by line
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
-_WHOLE_EVALUATION_SECONDS = 5.0  # of one of unknown length, of which a part does not show the rest
 _ENDLESS = 1_000_000_000  # steps
 
 
 @dataclass(slots=True)
 class _Windows:
     """Seconds of a step, window by window, without and with sampling of the stack (plain, sampled); waited: of plain
-    ones, for data; loading_cpu: processor seconds; computing_steps: of single steps. new_pages: of memory, in a step;
-    page_costs: of one. memory: bytes held, after each round."""
+    ones, for data; loading_cpu: processor seconds. new_pages: of memory, in a step; page_costs: of one. memory: bytes
+    held, after each round."""
 
     plain: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -73,7 +68,6 @@ class _Windows:
     loading: list[float] = field(default_factory=list)
     loading_cpu: list[float] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
-    computing_steps: list[float] = field(default_factory=list)
     new_pages: list[float] = field(default_factory=list)
     page_costs: list[Fault] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
@@ -85,20 +79,7 @@ def profile_run(
     """Train the job for some steps by the plan, measured; its schedule and its length are ignored. report: is called
     with a few words for each phase. Raises what building or training the job raises."""
     with brief_run(job, plan, name=name, steps=_ENDLESS) as run:
-        try:
-            return _Profiler(run, job, report).profile()
-        except DataFailed as error:
-            if not run.built.train.iterable:
-                raise
-            again = "a profile reads a stream several times, so let each pass start at its beginning"
-            raise DataFailed(error.what, where=error.where, fix=f"{error.fix}; {again}") from error
-
-
-def _not_measured(error: Exception) -> NotMeasured:
-    if not isinstance(error, HastenError):
-        return NotMeasured(why=reason_of(error))
-    what = "; ".join(filter(None, (error.what, error.fix)))
-    return NotMeasured(why=": ".join(filter(None, (error.where, what))))
+        return _Profiler(run, job, report).profile()
 
 
 class _Profiler:
@@ -107,31 +88,27 @@ class _Profiler:
         self._stacks = Stacks(get_ident(), where)
         self._loading_stacks = Stacks(get_ident(), place_of)
         self._found, self._timed = _Windows(), TimedSteps(run)
-        self._steps_per_epoch, self._not_free = run.loader.steps_per_epoch, ""
+        self._steps_per_epoch = run.loader.steps_per_epoch
         self._resident = resident_bytes()  # not the peak, which a profile of the model has raised
 
     def profile(self) -> RunProfile:
-        with self._compiler_notes() as notes:
+        with compiler_notes() as notes:
             clock = LoadClock(self._timed.cpu_seconds)
             steps, kept = self._rounds()
             load = clock.load()
         free_bytes = self._free_bytes()
         self._report("the parts of a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
-        larger = LargerBatches(refused=self._not_free)
-        if kept:
-            larger = larger_batches(self._run, self._timed, kept, steps, self._step_bytes)
+        larger, no_larger = larger_batches(self._run, self._timed, kept, steps, self._step_bytes)
         parts = self._parts(steps)
         operations, timed, not_counted = self._inside()
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
-        run, found, machine = self._run, self._found, self._run.setup.machine
+        run, found = self._run, self._found
         together, grown, page = seconds_of(found.plain), growth(found.memory), median_low(found.page_costs)
-        windows = max(1, sum(each.last for each in kept))
         return RunProfile(
             device=str(run.device),
-            machine=machine.summary,
+            machine=run.setup.machine.summary,
             batch_size=run.built.batch_size,
-            samples=run.built.fingerprint.samples,
             workers=run.setup.loader.workers,
             reading_cores=self._reading_cores(),
             steps_per_epoch=self._steps_per_epoch,
@@ -140,50 +117,37 @@ class _Profiler:
             steps=run.steps,
             together=together,
             waited=seconds_of(found.waited),
-            unwaited=seconds_of(list(map(sub, found.plain, found.waited))),
-            computing=with_fastest(seconds_of(found.computing), found.computing_steps, windows),
-            computing_error=sampling_error(found.computing_steps, windows),
-            not_free=self._not_free,
+            computing=seconds_of(found.computing),
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
-            larger=larger.found,
-            no_larger=larger.refused,
-            larger_failed=larger.failed,
+            larger=larger,
+            no_larger=no_larger,
             parts=parts,
             evaluation_seconds=evaluation,
             checkpoint=checkpoint,
-            operations=operations.total if operations is not None else 0,
-            backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
+            operations=operations.total,
             lines=tuple(self._lines(together.value, operations, timed)),
             growth=grown,
             new_pages=median(found.new_pages),
             page_seconds=page.seconds,
             page_bytes=page.bytes,
             kept_memory=self._kept_memory(steps, together.value, grown or 0),
-            memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=free_bytes,
             overhead=ratio_of(found.sampled, found.plain),
             others=load.others,
-            graph_breaks=compiled(notes.breaks) if notes is not None else (),
-            recompiled=compiled(notes.again) if notes is not None else (),
+            graph_breaks=compiled(notes.breaks),
+            recompiled=compiled(notes.again),
             device_use=use,
             not_counted=not_counted,
         )
 
-    def _compiler_notes(self) -> AbstractContextManager[CompilerNotes | None]:
-        """Where the plan compiles the model."""
-        return compiler_notes() if self._run.compiling is not None else nullcontext()
-
     def _rounds(self) -> tuple[int, list[Any]]:
-        """All that is timed in turn. The steps of a window, and microbatches to repeat, if they can be copied."""
+        """All that is timed in turn. The steps of a window, and microbatches to repeat."""
         self._report("the first steps")
         self._timed.take(_WARM_UP)
         steps, rounds = self._lengths()
         in_a_round = 2 * (steps + 1 + self._timed.ahead)  # of one epoch
         kept = kept_windows(self._run.loader, self._run.epoch, in_a_round, min(KEPT, steps))
-        self._not_free = why_not_copied(kept) if self._run.device.type == "cpu" else ""
-        if self._not_free:
-            kept = []
         for number in range(rounds):
             self._report(f"round {number + 1} of {rounds}")
             self._round(steps, kept)
@@ -213,16 +177,10 @@ class _Profiler:
             seconds, cpu = self._timed.read(steps)
         found.loading.append(seconds)
         found.loading_cpu.append(cpu)
-        if not kept:
-            found.computing.append(found.plain[-1] - found.waited[-1])
-            self._run.skip_to_next_epoch()
-            return
         windows = sum(each.last for each in kept)
         with self._timed.free(kept):
             taken = self._timed.take(steps // windows * windows)  # each as often as the others
             found.computing.append(taken.seconds)
-            if self._run.device.type == "cpu":  # elsewhere Python only queues a step
-                found.computing_steps += taken.single
 
     def _step_bytes(self) -> int:
         """Upper bound of the host's memory that steps have taken so far."""
@@ -243,34 +201,23 @@ class _Profiler:
         seconds["data_wait"] = max(0.0, taken.waited - seconds["transfer"])
         return {**seconds, "python": max(0.0, taken.seconds - sum(seconds.values()))}
 
-    def _inside(self) -> tuple[Operations | None, LineTimes, str]:
-        """And why some of it is not known: not all code runs under a dispatch mode or a trace."""
-        operations, timed, refused = None, LineTimes(), ""
-        try:
-            operations = self._operations()
-            timed = self._line_times()
-        except Exception as error:
-            refused = reason_of(error)
-        return operations, timed, refused
-
-    def _operations(self) -> Operations | None:
-        """Of one step; None of compiled ones, which no dispatch mode sees."""
-        if self._run.compiling is not None:
-            return None
+    def _inside(self) -> tuple[Operations, LineTimes, str]:
+        """Operations and lines of a few steps; none of a compiled model, whose code no dispatch mode and no trace sees.
+        And why they are not known: not all code runs under these."""
         autocast = self._run.setup.step.autocast is not None
-        found = [Operations(autocast=autocast, settle=self._timed.settle) for _ in range(_TRACED_STEPS)]
-        for each in found:
-            self._step_in(each, each.next_batch)
-        return least_of(found)
-
-    def _line_times(self) -> LineTimes:
-        """Seconds of a step, the least of a few; none of a compiled one, which Python does not run line by line."""
+        nothing = Operations(autocast=autocast), LineTimes()
         if self._run.compiling is not None:
-            return LineTimes()
-        found = [LineTimes() for _ in range(_TRACED_STEPS)]
-        for each in found:
-            self._step_in(each)
-        return least_times(found)
+            return *nothing, ""
+        counted = [Operations(autocast=autocast, settle=self._timed.settle) for _ in range(_TRACED_STEPS)]
+        timed = [LineTimes() for _ in range(_TRACED_STEPS)]
+        try:
+            for each in counted:
+                self._step_in(each, each.next_batch)
+            for each in timed:
+                self._step_in(each)
+        except Exception as error:
+            return *nothing, reason_of(error)
+        return least_of(counted), least_times(timed), ""
 
     def _step_in(self, around: AbstractContextManager[Any], next_batch: Callable[[], None] = lambda: None) -> None:
         """One step."""
@@ -300,23 +247,20 @@ class _Profiler:
         if evaluator is None or valid is None:
             return 0.0
         self._report("an evaluation")
-        seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
-        part = Part(seconds=seconds, samples=valid.count, ahead=self._timed.ahead)
+        part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count, ahead=self._timed.ahead)
         try:
             with run.built.result.in_model(), run.built.declared.preserved():
                 timed = evaluator.timed(part, time.perf_counter, self._timed.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
-            return _not_measured(error)
-        if timed is None:
-            return NotMeasured(why=f"it did not end within {seconds:.3g} s, and its data does not say how long it is")
-        return timed
+            return NotMeasured(why=reason_of(error))
+        return NotMeasured(why="its data does not say how long it is") if timed is None else timed
 
     def _checkpoint(self) -> CheckpointCost | NotMeasured:
         self._report("a checkpoint")
         try:
             return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
-            return _not_measured(error)
+            return NotMeasured(why=reason_of(error))
 
     def _kept_memory(self, steps: int, together: float, grown: int) -> RetainedMemory | None:
         """None where too little memory is new in a step to matter, or where the plan keeps freed memory."""
@@ -338,7 +282,7 @@ class _Profiler:
         options, cores = self._run.setup.loader, self._run.setup.machine.cores
         return 1 if options.worker_kind == "threads" else max(1, min(options.workers, cores))
 
-    def _lines(self, step: float, operations: Operations | None, timed: LineTimes) -> list[Line]:
+    def _lines(self, step: float, operations: Operations, timed: LineTimes) -> list[Line]:
         """Of steps, and of reading, whose seconds are a share of reading alone."""
         lines = lines_of_steps(self._stacks.counts, step, operations, timed)
         stacks, loading = self._loading_stacks, median(self._found.loading)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, median, quantiles, stdev
+from statistics import median
 from typing import Any, NamedTuple
 
 import psutil
@@ -27,13 +26,11 @@ _PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "o
 
 
 class StepTimes(NamedTuple):
-    """Means of one step: seconds, those of them that it waited for data, and new pages of memory. single: seconds of
-    each step."""
+    """Means of one step: seconds, those of them that it waited for data, and new pages of memory."""
 
     seconds: float
     waited: float
     new_pages: float
-    single: tuple[float, ...]
 
 
 class TimedSteps:
@@ -55,7 +52,6 @@ class TimedSteps:
         the epoch starts, at no cost to a step."""
         run, first, ahead = self._run, self._run.steps, 0 if self._free is not None else self.ahead
         begin = waited = pages = 0.0
-        ends = list[float]()
         with closing(run.batches()) as batches:
             for batch in batches:
                 run.step(batch)
@@ -65,24 +61,21 @@ class TimedSteps:
                 if taken == 0:
                     self.settle()
                     waited, pages, begin = run.built.batches.wait_seconds, page_faults(), self._now()
-                if taken >= 0:
-                    ends.append(self._now())
                 if taken == steps:
                     break
             self.settle()
             seconds = self._now() - begin
             waited, pages = run.built.batches.wait_seconds - waited, page_faults() - pages
-        single = tuple(after - before for before, after in pairwise(ends))
-        return StepTimes(seconds / steps, waited / steps, pages / steps, single)
+        return StepTimes(seconds / steps, waited / steps, pages / steps)
 
-    def read(self, steps: int, loader: Any = None) -> tuple[float, float]:
-        """Seconds, and processor seconds, of reading the batches of one step alone. loader: None is the run's own.
+    def read(self, steps: int) -> tuple[float, float]:
+        """Seconds, and processor seconds, of reading the batches of one step alone.
 
         Caches may hold what steps have just read. So this reads an epoch that no step has come to, from its middle, and
         continues there each time.
         """
-        loader = loader or self._loader
-        taken, begin, cpu, number, of_an_epoch = 0, 0.0, 0.0, self._run.epoch + 1, loader.steps_per_epoch
+        loader, taken, begin, cpu = self._loader, 0, 0.0, 0.0
+        number, of_an_epoch = self._run.epoch + 1, loader.steps_per_epoch
         start = (of_an_epoch // 2 + self._read_samples // loader.batch_size) % of_an_epoch if of_an_epoch else 0
         self._read_samples += (self.ahead + 1 + steps) * loader.batch_size
         while True:
@@ -165,23 +158,6 @@ def retained_memory(run: Run, timed: TimedSteps, steps: int, times: int) -> Reta
     returned = all_taken()
     with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
         return None if notices else RetainedMemory(kept=all_taken(), returned=returned)
-
-
-def with_fastest(stretches: Seconds, single: Sequence[float], windows: int) -> Seconds:
-    """Of steps that take so many windows in turn: the low end is that of the fastest tenth of each window's steps. The
-    fastest of all steps would be those of the shortest batch."""
-    each = [quantiles(one, n=10, method="inclusive")[0] for one in _by_window(single, windows) if len(one) > 1]
-    return replace(stretches, low=min(stretches.low, fmean(each))) if each else stretches
-
-
-def sampling_error(single: Sequence[float], windows: int) -> float:
-    """Two standard errors of a step's seconds: the windows are a few of many that may differ."""
-    middles = [median(each) for each in _by_window(single, windows) if each]
-    return 2 * stdev(middles) / len(middles) ** 0.5 if len(middles) > 1 else 0.0
-
-
-def _by_window(single: Sequence[float], windows: int) -> list[Sequence[float]]:
-    return [single[number::windows] for number in range(windows)]
 
 
 def seconds_of(windows: Sequence[float]) -> Seconds:

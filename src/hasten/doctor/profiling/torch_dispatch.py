@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch._C._autograd import _get_sequence_nr  # pyright: ignore[reportAttributeAccessIssue]
 from torch._logging._internal import log_state
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["TorchDispatchMode", "tree_flatten", "tree_map"]
+__all__ = ["TorchDispatchMode", "tree_leaves", "tree_map"]
 
-CALL_OF_A_MODULE = torch.nn.Module._call_impl.__code__
 ENGINE = "_engine_run_backward"  # the function of torch.autograd in which all backward passes run
-_NO_NUMBER = (1 << 64) - 1  # of nodes that no operation has made
 _LOGGING = ("symbolic_convert", "convert_frame", "exc", "guards")  # modules of Dynamo
 LOGGERS = [f"torch._dynamo.{module}.__{kind}" for module in _LOGGING for kind in ("graph_breaks", "recompiles")]
 
@@ -24,22 +20,6 @@ LOGGERS = [f"torch._dynamo.{module}.__{kind}" for module in _LOGGING for kind in
 def name_of(operator: Any) -> str:
     """ "aten::add": higher-order operators have no schema."""
     return operator._schema.name if hasattr(operator, "_schema") else operator.name()
-
-
-def is_in_backward() -> bool:
-    return torch._C._current_autograd_node() is not None
-
-
-def next_sequence_number() -> int:
-    """Of the node that autograd makes for the next operation: they count up in the order in which operations begin."""
-    return _get_sequence_nr()
-
-
-def sequence_number() -> int | None:
-    """Of the node whose backward pass runs; None where no operation has made it."""
-    node = torch._C._current_autograd_node()
-    number = node._sequence_nr() if node is not None else _NO_NUMBER
-    return number if number != _NO_NUMBER else None
 
 
 @contextmanager

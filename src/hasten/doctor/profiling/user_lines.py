@@ -13,16 +13,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-import torch
-
 from hasten.training.failures import user_code
 
-# Links are not followed: neither are they in the names that frames give their files.
 _HASTEN = os.path.join(Path(os.path.abspath(__file__)).parents[2], "")
 _LOADING = os.path.join(_HASTEN, "data", "")
-_LIBRARIES = tuple(os.path.join(folder, "") for folder in (os.path.dirname(torch.__file__), site.getusersitepackages()))
+_PACKAGES_OF_THE_USER = os.path.join(site.getusersitepackages(), "")
 _COMPILED = "_TorchDynamoContext."  # the functions of torch's compiler that call compiled code
-_GENERATED = "torchinductor"  # in the name of the folder that the compiler writes to by default
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
 _COMPREHENSION = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})  # the names of their own code
 
@@ -49,19 +45,14 @@ def lines_of_loops(path: str) -> tuple[range, ...]:
     """The lines of a source that a loop or a comprehension repeats; none where it cannot be read."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError):
         return ()
     repeated: list[ast.stmt | ast.expr] = []
     for node in ast.walk(tree):
-        match node:
-            case ast.For(body=body) | ast.AsyncFor(body=body):
-                repeated += body
-            case ast.While(test=test, body=body):
-                repeated += [test, *body]
-            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                repeated.append(node)
-            case _:
-                pass
+        if isinstance(node, ast.For | ast.While):
+            repeated += node.body
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            repeated.append(node)
     return tuple(range(each.lineno, (each.end_lineno or each.lineno) + 1) for each in repeated)
 
 
@@ -75,9 +66,8 @@ def _is_in_a_loop(code: CodeType, line: int) -> bool:
 
 @cache
 def is_users(filename: str) -> bool:
-    """Whether a file is none of torch, of hasten, of Python or of an installed package, and no compiler wrote it."""
-    generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _GENERATED
-    return user_code.is_users(filename) and not filename.startswith(_LIBRARIES) and generated not in filename
+    """Whether a file belongs neither to hasten nor to Python or an installed package."""
+    return user_code.is_users(filename) and not filename.startswith(_PACKAGES_OF_THE_USER)
 
 
 def shown(path: str) -> str:
@@ -121,7 +111,5 @@ def where(stack: Iterable[FrameType]) -> Where:
 
 
 def reason_of(error: Exception) -> str:
-    """Why something could not be measured: the first line of the error's message that is not empty, without control
-    characters; its class where it has no message."""
-    lines = ("".join(each if each.isprintable() else " " for each in line) for line in str(error).splitlines())
-    return next(filter(None, map(str.strip, lines)), type(error).__name__)
+    """Why something could not be measured: the first line of the error's message, or its class."""
+    return str(error).strip().partition("\n")[0].strip() or type(error).__name__

@@ -1,86 +1,12 @@
-"""What can be found in a source file: one rule a file, all of them enrolled here."""
+"""What can be found in a source file: one rule a file, which ends in a RULE. All are enrolled here, by code."""
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from hasten.doctor.rule import SourceRule
-from hasten.doctor.rules import (
-    accumulation_drops_last,
-    accumulation_not_divided,
-    accumulation_syncs,
-    anomaly_detection,
-    autocast_around_backward,
-    benchmark,
-    bias_before_norm,
-    blocking_transfer,
-    cache_emptied,
-    clip_order,
-    data_parallel,
-    deprecated_amp,
-    deterministic,
-    evaluated_in_training_mode,
-    evaluated_with_gradients,
-    gradients_not_cleared,
-    gradients_zeroed,
-    graph_kept,
-    loader_not_pinned,
-    loader_without_workers,
-    loop_over_elements,
-    made_on_host,
-    not_shuffled,
-    one_cycle_total,
-    optimizer_not_fused,
-    outputs_kept,
-    read_every_step,
-    sampler_epoch,
-    scaler_with_bf16,
-    schedule_before_step,
-    schedule_unit,
-    softmax_before_cross_entropy,
-    synchronized,
-    tensor_copied,
-    tf32_off,
-    training_mode_lost,
-    unsafe_load,
-    workers_not_persistent,
-)
 
-ALL: tuple[SourceRule, ...] = (
-    loader_without_workers.RULE,
-    loader_not_pinned.RULE,
-    workers_not_persistent.RULE,
-    not_shuffled.RULE,
-    sampler_epoch.RULE,
-    read_every_step.RULE,
-    tensor_copied.RULE,
-    made_on_host.RULE,
-    blocking_transfer.RULE,
-    graph_kept.RULE,
-    outputs_kept.RULE,
-    loop_over_elements.RULE,
-    benchmark.RULE,
-    cache_emptied.RULE,
-    gradients_zeroed.RULE,
-    anomaly_detection.RULE,
-    deterministic.RULE,
-    synchronized.RULE,
-    optimizer_not_fused.RULE,
-    tf32_off.RULE,
-    gradients_not_cleared.RULE,
-    schedule_before_step.RULE,
-    schedule_unit.RULE,
-    one_cycle_total.RULE,
-    clip_order.RULE,
-    autocast_around_backward.RULE,
-    scaler_with_bf16.RULE,
-    deprecated_amp.RULE,
-    accumulation_not_divided.RULE,
-    accumulation_drops_last.RULE,
-    accumulation_syncs.RULE,
-    softmax_before_cross_entropy.RULE,
-    evaluated_with_gradients.RULE,
-    evaluated_in_training_mode.RULE,
-    training_mode_lost.RULE,
-    unsafe_load.RULE,
-    bias_before_norm.RULE,
-    data_parallel.RULE,
-)
+_FILES = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
+_RULES: list[SourceRule] = [file.RULE for file in _FILES if hasattr(file, "RULE")]
+ALL = tuple(sorted(_RULES, key=lambda rule: rule.code))
 
 __all__ = ["ALL"]

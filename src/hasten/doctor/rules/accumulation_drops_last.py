@@ -1,10 +1,10 @@
 """Accumulation that never steps for the last, incomplete window.
 
-What it finds: A loop over a loader that steps the optimizer only every n-th batch, with nothing that steps for the
-batches after the last full window.
+What it finds: A loop over a loader that steps the optimizer every n-th batch, and never for the batches after the last
+full window.
 
-Why it costs: Where the number of batches is no multiple of n, the gradients of the last ones are not applied with their
-epoch: they are cleared, or added to the first window of the next epoch.
+Why it costs: The gradients of these batches are not applied in their epoch: they are cleared, or added to the first
+window of the next epoch.
 
 When to ignore it: Where the number of batches is a multiple of n.
 
@@ -19,6 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.scopes import iterated
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.accumulation_windows import Window
 from hasten.doctor.reading.steps.optimizer_events import Action
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
@@ -40,16 +41,9 @@ def _ends_within_window(code: Code, window: Window) -> bool:
         return False
     if not code.windows.is_index_of(count, loop):
         return False
-    words = {each.lower() for each in _called(loop.iter) | _called(code.names.followed(iterated(loop.iter)))}
-    return not any(word in each for each in words for word in _ENDLESS)
-
-
-def _called(node: ast.AST | None) -> set[str]:
-    """What an expression calls, and names."""
-    parts = list(ast.walk(node)) if node is not None else []
-    return {each.attr for each in parts if isinstance(each, ast.Attribute)} | {
-        each.id for each in parts if isinstance(each, ast.Name)
-    }
+    followed = code.names.followed(iterated(loop.iter)) or loop.iter
+    names = {name_of(each).lower() for part in (loop.iter, followed) for each in ast.walk(part)}
+    return not any(word in name for name in names for word in _ENDLESS)
 
 
 def _steps_after(code: Code, window: Window) -> bool:

@@ -1,17 +1,16 @@
 """Accumulation whose loss is not divided by the number of batches.
 
-What it finds: A loop that steps the optimizer only every n-th batch, and calls `backward()` on a mean loss that is not
-divided by n, nor weighted in another way.
+What it finds: A loop that steps the optimizer every n-th batch and calls `backward()` on a mean loss that is neither
+divided by n nor weighted in another way.
 
-Why it costs: The gradients of the n batches are added up. The sum is n times the mean that one large batch would give,
-so the learning rate no longer means what it says, and clipping cuts more than it was set to.
+Why it costs: The summed gradient is n times the mean of one large batch. So the learning rate is in effect n times as
+high, and clipping cuts more than it should.
 
 When to ignore it: Where the sum is meant, as for a loss that is itself a sum over samples.
 
 Fix: Divide the loss by n before `backward()`: `(loss / n).backward()`.
 
-Safety: Unsafe: updates become smaller by n, so a learning rate that was tuned without the division must be tuned
-again.
+Safety: Unsafe: updates become smaller by n, so a learning rate that was tuned without the division must be tuned again.
 """
 
 from __future__ import annotations

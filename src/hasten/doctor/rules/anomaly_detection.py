@@ -2,8 +2,7 @@
 
 What it finds: `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` around training.
 
-Why it costs: Every operation records a stack trace, and every gradient is searched for NaN, which waits for the device
-each time.
+Why it costs: Every operation records a stack trace, and every gradient is searched for NaN, which waits for the device.
 
 When to ignore it: While a NaN is being hunted.
 

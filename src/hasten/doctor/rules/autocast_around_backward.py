@@ -2,9 +2,8 @@
 
 What it finds: `loss.backward()` inside `with torch.autocast(…)`, also where the function that calls it is called there.
 
-Why it costs: Autocast is for the forward pass and the loss. The operations of the backward pass run in the types that
-autocast chose for the forward ones, without it. PyTorch's documentation does not recommend backward passes under
-autocast: there, gradients can be cast where they should not be.
+Why it costs: Autocast is for the forward pass and the loss: backward operations run in the dtypes of the forward ones
+anyway. PyTorch's documentation does not recommend it around `backward()`, where gradients can be cast wrongly.
 
 When to ignore it: Where a hook or a custom function is meant to compute under autocast.
 
@@ -37,29 +36,19 @@ def _nearest(code: Code, around: list[ast.AST]) -> ast.Call | None:
 
 
 def _lexical(code: Code, node: ast.AST) -> Iterator[ast.AST]:
-    """What it lies in, up to its function."""
-    inside = node
+    """What it lies in, its function included."""
     for each in code.names.around(node):
-        if isinstance(each, ast.ClassDef | ast.Lambda):
-            return
-        if not isinstance(each, Function) or inside in each.body:
-            yield each
+        yield each
         if isinstance(each, Function):
             return
-        inside = each
 
 
 def _through_calls(code: Code) -> dict[ast.AST, ast.Call]:
     """The autocasts in which steps call the functions that go backward."""
     backwards = {*code.training.backwards}
-    found: dict[ast.AST, ast.Call] = {}
-    for step in code.training.steps:
-        for each in step.ran:
-            if each.node in backwards:
-                autocast = _nearest(code, [outer for outer, _ in reversed(each.around)])
-                if autocast is not None:
-                    found[each.node] = autocast
-    return found
+    ran = (each for step in code.training.steps for each in step.ran if each.node in backwards)
+    found = {each.node: _nearest(code, [outer for outer, _ in reversed(each.around)]) for each in ran}
+    return {node: autocast for node, autocast in found.items() if autocast is not None}
 
 
 RULE = SourceRule(

@@ -3,8 +3,8 @@
 What it finds: `torch.backends.cudnn.benchmark = False` outright, and `= True` in a file whose convolutions get another
 size in each step.
 
-Why it costs: With the setting on, cuDNN runs its algorithms for each new size once and keeps the fastest. Off, a
-heuristic chooses. On, with sizes that change, it searches again for every new one.
+Why it costs: When on, cuDNN times its algorithms once for each new size and keeps the fastest. When off, a heuristic
+chooses. With sizes that change, it searches again for every new one.
 
 When to ignore it: Where bits must be the same in every run. Beside `deterministic = True` it is not reported.
 
@@ -24,12 +24,9 @@ from hasten.doctor.reading.steps.training_steps import Step
 from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
-_DETERMINISTIC = ("torch.backends.cudnn.deterministic",)
+_DETERMINISTIC = "torch.backends.cudnn.deterministic"
 _USE_DETERMINISTIC = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
-_RESIZES = frozenset(
-    {"torch.nn.functional.interpolate", "torch.nn.functional.upsample", "torchvision.transforms.functional.resize",
-     "torchvision.transforms.v2.functional.resize"}
-)  # fmt: skip
+_RESIZES = frozenset({"torch.nn.functional.interpolate", "torchvision.transforms.functional.resize"})
 _RANDOM = ("random.", "numpy.random.", "torch.rand")
 
 
@@ -51,10 +48,8 @@ def check(code: Code) -> Iterator[Found]:
 
 def _is_deterministic(code: Code) -> bool:
     """Whether the file asks for it somewhere: then the search has to be off."""
-    values = assigned(code, *_DETERMINISTIC).values()
-    calls = [call for call in code.calls_to(*_USE_DETERMINISTIC) if call.args or call.keywords]
-    off = [code.values.constant_argument(call, "mode", 0) is False for call in calls]
-    return any(not is_constant(code, each, False) for each in values) or not all(off)
+    values = assigned(code, _DETERMINISTIC).values()
+    return any(not is_constant(code, each, False) for each in values) or any(code.calls_to(*_USE_DETERMINISTIC))
 
 
 def _changing_size(code: Code) -> ast.expr | None:

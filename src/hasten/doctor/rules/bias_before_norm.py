@@ -3,8 +3,8 @@
 What it finds: A convolution or linear layer with a bias whose output goes straight into a batch norm: side by side in
 an `nn.Sequential`, or as `self.bn(self.conv(x))`.
 
-Why it costs: Batch norm subtracts the mean of each channel, and the bias with it; its own bias follows. The bias is
-added, its gradient summed and its parameter updated for nothing.
+Why it costs: Batch norm subtracts each channel's mean, and the bias with it. The bias is added, differentiated and
+updated for nothing.
 
 When to ignore it: Where a checkpoint has the bias, or where the batch norm never trains.
 
@@ -34,7 +34,7 @@ _NORMS = frozenset({*(f"torch.nn.BatchNorm{n}d" for n in (1, 2, 3)), "torch.nn.S
 def check(code: Code) -> Iterator[Found]:
     for layer, norm in dict.fromkeys((*_side_by_side(code), *_called_in_forward(code))):
         place = _PLACE_OF_BIAS.get(code.names.qualified(layer.func) or "")
-        if place is None or code.names.qualified(norm.func) not in _NORMS or not _fit(code, layer, norm):
+        if place is None or code.names.qualified(norm.func) not in _NORMS:
             continue
         bias = code.values.constant_argument(layer, "bias", place)
         if bias is ABSENT or bias is True:
@@ -42,14 +42,6 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(
                 layer, f"{ast.unparse(norm.func)} subtracts the bias of {ast.unparse(layer.func)} again", edits=edits
             )
-
-
-def _fit(code: Code, layer: ast.Call, norm: ast.Call) -> bool:
-    """Whether as many channels come out as are normalized: what differs is not what is visible here."""
-    out = "out_features" if code.names.qualified(layer.func) == "torch.nn.Linear" else "out_channels"
-    given = code.values.argument(layer, out, 1)
-    taken = code.values.argument(norm, "num_features", 0)
-    return isinstance(given, ast.expr) and isinstance(taken, ast.expr) and ast.unparse(given) == ast.unparse(taken)
 
 
 def _side_by_side(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
@@ -65,23 +57,6 @@ def _side_by_side(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
         called = around.func if isinstance(around, ast.Call) else None
         if called is None or (isinstance(called, ast.Attribute) and called.attr == "extend"):
             yield from _pairs(each.elts)
-    for first, second in pairwise(code.all(ast.Expr)):
-        match first.value, second.value:
-            case ast.Call(ast.Attribute(ast.Name() as a, "append"), [layer]), ast.Call(
-                ast.Attribute(b, "append"), [norm]
-            ):
-                same = ast.unparse(a) == ast.unparse(b) and isinstance(code.names.followed(a), ast.List)
-                if same and _follows(code, first, second):
-                    yield from _pairs([layer, norm])
-
-
-def _follows(code: Code, first: ast.stmt, second: ast.stmt) -> bool:
-    """Whether it is the next statement of the same block."""
-    for block in ast.iter_fields(code.names.parents[first]):
-        if isinstance(block[1], list) and first in block[1]:
-            place = block[1].index(first)
-            return block[1][place + 1 : place + 2] == [second]
-    return False
 
 
 def _pairs(layers: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:

@@ -1,17 +1,16 @@
 """A blocking copy from pinned memory.
 
-What it finds: `.to(device)` or `.cuda()` of a batch in training, without `non_blocking=True`, where the loader pins its
+What it finds: `.to(device)` or `.cuda()` of a training batch, without `non_blocking=True`, where the loader pins its
 memory.
 
-Why it costs: The host waits until the batch is on the device. From pinned memory it need not: the copy takes its place
-in the device's queue, and Python continues with the forward pass.
+Why it costs: The host waits until the batch is on the device. From pinned memory it need not: the copy is queued on the
+device, and Python continues with the forward pass.
 
 When to ignore it: Where the host changes the batch right after the copy began.
 
 Fix: Give `non_blocking=True`.
 
-Safety: Unsafe: what the device computes next comes after the copy in its queue, but what the host writes into the batch
-meanwhile may be copied or not.
+Safety: Unsafe: what the host writes into the batch during the copy may or may not be copied.
 """
 
 from __future__ import annotations
@@ -49,14 +48,8 @@ def _is_pinned(code: Code, loader: Loader) -> bool:
 
 
 def _waits(code: Code, move: ast.Call) -> bool:
-    if code.values.argument(move, "non_blocking") is not ABSENT:
-        return False
-    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in move.args[1:])
-
-
-def _may_be_flag(code: Code, node: ast.expr) -> bool:
-    """Not a dtype: `.cuda(device, True)`."""
-    return not (code.names.qualified(node) or "").startswith("torch.")
+    """A second argument may be the flag: `.cuda(device, True)`."""
+    return code.values.argument(move, "non_blocking") is ABSENT and len(move.args) <= 1
 
 
 def _is_in_training(code: Code, move: ast.Call) -> bool:

@@ -2,14 +2,14 @@
 
 What it finds: `torch.cuda.empty_cache()` in every turn of a training loop.
 
-Why it costs: It waits for the device and gives memory back to the driver, which the next step asks for again: both are
-slow, and the cache exists so that neither happens. It frees nothing that is in use.
+Why it costs: It waits for the device and returns memory to the driver, which the next step requests again. It frees
+nothing that is in use.
 
 When to ignore it: Where another process needs the memory at just that time.
 
 Fix: Remove it. Where memory is fragmented, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps without waiting.
 
-Safety: Unsafe: it computes nothing, but where memory is nearly full or in pieces, the next step may not fit.
+Safety: Unsafe: where memory is nearly full or fragmented, the next step may not fit.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 What it finds: `clip_grad_norm_` or `clip_grad_value_` of gradients that a GradScaler still scales, after
 `optimizer.step()`, or before `backward()`.
 
-Why it costs: A scaled gradient is many times as large, so the limit cuts nearly all of it. After `step()` the optimizer
-has used the gradients unclipped; before `backward()` they are not there yet.
+Why it costs: Scaled gradients are many times as large, so the limit cuts nearly all of them. After `step()` the
+optimizer has used the gradients unclipped; before `backward()` they are not there yet.
 
 When to ignore it: Where the gradients of an earlier turn are meant.
 
@@ -23,6 +23,7 @@ from hasten.doctor.reading.steps.optimizer_events import Action, Event
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _OF_GRADIENTS = (Action.BACKWARD, Action.UPDATE, Action.CLEAR, Action.REWRITE, Action.UNSCALE, Action.TOUCH)
+_COMPUTED_AND_USED = (Action.BACKWARD, Action.UPDATE)
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -36,34 +37,26 @@ def check(code: Code) -> Iterator[Found]:
             after = [each for each in turn.after(clip, *_OF_GRADIENTS) if each.may_meet(clip)]
             if any(each.action in {Action.TOUCH, Action.REWRITE} for each in before + after):
                 continue
-            wrong = _too_early(before, after) or _too_late(before, after) or _still_scaled(code, clip, before, after)
-            if wrong is not None:
-                yield Found(clip.node, wrong[0], fix=wrong[1])
+            if wrong := _out_of_order(before, after):
+                yield Found(clip.node, wrong, fix="clip between backward() and step()")
+            elif scaled := _still_scaled(code, before, after):
+                yield Found(clip.node, scaled[0], fix=scaled[1])
 
 
-def _too_early(before: list[Event], after: list[Event]) -> tuple[str, str] | None:
-    if any(each.action in {Action.BACKWARD, Action.UPDATE} for each in before):
-        return None
-    following = next((each for each in after if each.action in {Action.BACKWARD, Action.UPDATE}), None)
-    if following is None or following.action is not Action.BACKWARD:
-        return None
-    return "gradients are clipped before backward() has computed them", "clip between backward() and step()"
+def _out_of_order(before: list[Event], after: list[Event]) -> str:
+    done = [each.action for each in before if each.action in _COMPUTED_AND_USED]
+    following = next((each.action for each in after if each.action in _COMPUTED_AND_USED), None)
+    if not done and following is Action.BACKWARD:
+        return "gradients are clipped before backward() has computed them"
+    if Action.BACKWARD in done and done[-1] is Action.UPDATE and following is not Action.UPDATE:
+        return "gradients are clipped after the optimizer has used them"
+    return ""
 
 
-def _too_late(before: list[Event], after: list[Event]) -> tuple[str, str] | None:
-    computed = max((number for number, each in enumerate(before) if each.action is Action.BACKWARD), default=None)
-    if computed is None or not any(each.action is Action.UPDATE for each in before[computed:]):
-        return None
-    following = next((each for each in after if each.action in {Action.BACKWARD, Action.UPDATE}), None)
-    if following is not None and following.action is Action.UPDATE:
-        return None
-    return "gradients are clipped after the optimizer has used them", "clip between backward() and step()"
-
-
-def _still_scaled(code: Code, clip: Event, before: list[Event], after: list[Event]) -> tuple[str, str] | None:
+def _still_scaled(code: Code, before: list[Event], after: list[Event]) -> tuple[str, str] | None:
     backwards = [each for each in before if each.action is Action.BACKWARD]
     scaler = _scaler(code, backwards[-1].node) if backwards else None
-    if scaler is None or _is_off(code, scaler):
+    if scaler is None:
         return None
     update = next((each for each in after if each.action is Action.UPDATE), None)
     optimizers = code.updates.optimizers
@@ -77,17 +70,14 @@ def _still_scaled(code: Code, clip: Event, before: list[Event], after: list[Even
 
 
 def _scaler(code: Code, backward: ast.AST) -> ast.expr | None:
-    """Of `scaler.scale(loss).backward()`."""
+    """Of `scaler.scale(loss).backward()`; None of one that is off."""
     match backward:
         case ast.Call(ast.Attribute(ast.Call(ast.Attribute(scaler, "scale")))):
-            return scaler if code.updates.optimizers.role(scaler) is Role.SCALER else None
+            making = code.names.making(scaler)
+            is_off = making is not None and code.values.constant_argument(making, "enabled") is False
+            return scaler if not is_off and code.updates.optimizers.role(scaler) is Role.SCALER else None
         case _:
             return None
-
-
-def _is_off(code: Code, scaler: ast.expr) -> bool:
-    making = code.names.making(scaler)
-    return making is not None and code.values.constant_argument(making, "enabled") is False
 
 
 RULE = SourceRule(

@@ -3,8 +3,7 @@
 What it finds: `torch.nn.DataParallel(model)`.
 
 Why it costs: One process drives all devices by threads, copies the model to each in every step, and gathers all outputs
-on the first. DistributedDataParallel has a process for each device, and sums gradients while the backward pass still
-runs.
+on the first. DistributedDataParallel has one process per device and sums gradients during the backward pass.
 
 When to ignore it: Where a script cannot be started by torchrun.
 

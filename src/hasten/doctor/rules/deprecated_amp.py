@@ -1,12 +1,12 @@
 """Deprecated names of torch.cuda.amp.
 
-What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`. Not
-where the file has the new name beside it, for another version of torch.
+What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`, unless
+the file has the new name beside it, for another version of torch.
 
-Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may be without them.
+Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may remove them.
 
-When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` is there since torch 2.3,
-`torch.amp.custom_fwd` since 2.4.
+When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` came with torch 2.3,
+`torch.amp.custom_fwd` with 2.4.
 
 Fix: Use `torch.amp`, and name the device: `torch.amp.autocast("cuda")`.
 
@@ -25,8 +25,6 @@ from hasten.doctor.reading.steps.autocast_use import outdated
 from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "device_type", "custom_bwd": "device_type"}
-_PLACES = {"autocast": ("enabled", "dtype", "cache_enabled"),
-           "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")}  # fmt: skip
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -53,31 +51,23 @@ def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
 
 
 def _edits(code: Code, use: ast.expr, name: str, device: str) -> tuple[Edit, ...]:
-    """None where a star hides what is given, or where the file does not import torch by its name."""
+    """None where arguments are given by their place, or hidden by a star, or where `torch` may be something else."""
     if not _has_torch(code, use) or (name == "GradScaler" and any(code.calls_to("builtins.isinstance"))):
         return ()  # the old scaler is one of the new kind, and not the other way round
     if not isinstance(use, ast.Call):
         return (Replace(use, f'torch.amp.{name}(device_type="{device}")'),)
-    places = _PLACES.get(name, ())
-    plain = all(isinstance(each, ast.Name | ast.Attribute | ast.Constant) for each in use.args)
-    if not plain or len(use.args) > len(places) or any(each.arg is None for each in use.keywords):
+    if use.args or any(each.arg is None for each in use.keywords):
         return ()
-    renamed = [Replace(each, f"{place}={ast.unparse(each)}") for each, place in zip(use.args, places, strict=False)]
-    given = f'"{device}"' if not use.args and not use.keywords else f'{_FIRST[name]}="{device}"'
-    return (Replace(use.func, f"torch.amp.{name}"), *renamed, AddArgument(use, given))
+    given = f'{_FIRST[name]}="{device}"' if use.keywords else f'"{device}"'
+    return (Replace(use.func, f"torch.amp.{name}"), AddArgument(use, given))
 
 
 def _has_torch(code: Code, use: ast.expr) -> bool:
     """Whether `torch` means the package, everywhere in the file and before this."""
     bindings = code.scopes.module.bindings.get("torch", [])
-    everywhere = [each for each in code.all(ast.arg) if each.arg == "torch"]
-    return (
-        bool(bindings)
-        and not everywhere
-        and all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
-        and not code.is_conditional(bindings[0].node)
-        and bindings[0].since <= (use.lineno, use.col_offset)
-    )
+    imports = bool(bindings) and all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
+    above = imports and bindings[0].since <= (use.lineno, use.col_offset) and not code.is_conditional(bindings[0].node)
+    return above and not any(each.arg == "torch" for each in code.all(ast.arg))
 
 
 RULE = SourceRule(

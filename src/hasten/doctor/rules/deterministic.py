@@ -3,11 +3,11 @@
 What it finds: `torch.backends.cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)`, under no
 condition.
 
-Why it costs: Only algorithms that give the same bits in every run may be used, and PyTorch's documentation says that
-these are often slower. An operation that has none raises an error, or warns.
+Why it costs: Only algorithms that give the same bits in every run may be used; these are often slower. An operation
+that has none raises an error, or warns.
 
-When to ignore it: Where the same bits in every run are worth the time: while a fault is looked for, or where results
-must be repeated exactly.
+When to ignore it: Where the same bits in every run are worth the time, as in debugging or where results must be
+repeated exactly.
 
 Fix: Put it under an option, so that a long run can do without.
 

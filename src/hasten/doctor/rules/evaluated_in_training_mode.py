@@ -1,11 +1,10 @@
 """An evaluation in training mode.
 
-What it finds: A loop over the batches of a loader that calls a model and never calls backward(), in a file that trains,
-where the model has dropout or batch norm and is still in training mode.
+What it finds: A loop over a loader that calls a model and never backward(), in a file that trains, where the model has
+dropout or batch norm and is still in training mode.
 
-Why it costs: Dropout leaves out other units in each call, so the score is worse than the model, and another each time.
-Batch norm divides by the variance of the batch at hand, so that a prediction depends on its neighbours; and it takes
-the evaluation's data into its running statistics.
+Why it costs: Dropout drops other units in each call, so the score is too low and varies. Batch norm uses the statistics
+of the batch, so a prediction depends on its neighbours, and it adds the evaluation's data to its running statistics.
 
 When to ignore it: Where dropout is meant to sample (Monte Carlo dropout), or batch norm to see the data once more.
 

@@ -1,12 +1,12 @@
 """An evaluation without no_grad().
 
-What it finds: A loop over the batches of a loader that calls the model and never calls backward(), in a file that
-trains, where neither a block, a decorator nor a caller switches gradients off.
+What it finds: A loop over a loader that calls the model and never backward(), in a file that trains, where neither a
+block, a decorator nor a caller switches gradients off.
 
-Why it costs: Every call keeps its activations until its output is gone, though nothing will use them. That is memory of
-the size of a training step's, and the time to record the graph. Where outputs are collected, all their graphs stay.
+Why it costs: Every call keeps its activations until its output is freed, as much memory as a training step's, and takes
+time to record the graph. Where outputs are collected, all graphs stay.
 
-When to ignore it: Where something needs gradients there: of the inputs, say, as an attack or a saliency map does.
+When to ignore it: Where something needs gradients there, as an adversarial attack or a saliency map does.
 
 Fix: Put the loop under `with torch.no_grad():`, or decorate its function with `@torch.no_grad()`.
 `torch.inference_mode()` saves a little more, where its tensors are not used in training later.

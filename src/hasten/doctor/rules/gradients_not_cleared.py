@@ -1,7 +1,7 @@
 """Gradients that no step clears, or that are cleared before the optimizer has used them.
 
-What it finds: A training step that calls `backward()` and `optimizer.step()` and never `zero_grad()`, or that calls
-`zero_grad()` between the two.
+What it finds: A training step that calls `backward()` and `optimizer.step()` and never `zero_grad()`, or `zero_grad()`
+between the two.
 
 Why it costs: `backward()` adds to the gradients that are there. Without `zero_grad()` each step follows the sum over
 all batches so far. With `zero_grad()` before `step()` the optimizer finds no gradient, and nothing is learned.
@@ -10,7 +10,7 @@ When to ignore it: Where the sum over all batches is what the optimizer is meant
 
 Fix: Call `optimizer.zero_grad()` once for each `step()`: before `backward()`, or after `step()`.
 
-Safety: Nothing is changed by itself: it changes what is learned, and which place is meant, only a person knows.
+Safety: Nothing is changed by itself: it changes what is learned, and only a person knows which place is meant.
 """
 
 from __future__ import annotations
@@ -80,17 +80,11 @@ def _may_clear(code: Code, turn: Turn, event: Event, optimizer: ast.expr) -> boo
         return False
     optimizers = code.updates.optimizers
     if event.target is None:
-        return not _only_scales(event.node)
+        return True
     if event.action is Action.TOUCH or optimizers.role(event.target) is Role.OPTIMIZER:
         return not optimizers.is_distinct(event.target, optimizer)
     others = [each.target for each in turn.of(Action.UPDATE) if each.target is not None]
     return not optimizers.belongs_to_another({ast.unparse(event.target)}, optimizer, others)
-
-
-def _only_scales(node: ast.AST) -> bool:
-    """`p.grad /= n`, `p.grad.mul_(x)`."""
-    method = node.func if isinstance(node, ast.Call) else None
-    return isinstance(node, ast.AugAssign) or (isinstance(method, ast.Attribute) and method.attr in {"mul_", "div_"})
 
 
 def _has_it_alone(code: Code, function: Function, optimizer: ast.expr) -> bool:

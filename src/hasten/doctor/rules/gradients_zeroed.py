@@ -2,15 +2,14 @@
 
 What it finds: `zero_grad(set_to_none=False)`.
 
-Why it costs: Every gradient is filled with zeros, and the backward pass then adds to them: two more passes over as many
-bytes as the model has, in each step. With None (the default since torch 2.0) they are written once.
+Why it costs: Every gradient is filled with zeros, and the backward pass adds to them: two more passes over all
+gradients in each step. With None (the default since torch 2.0) they are written once.
 
 When to ignore it: Where something keeps a reference to `.grad`, or reads it before the next backward pass.
 
 Fix: Remove the argument.
 
-Safety: Unsafe: code that reads `.grad` after `zero_grad()` finds None, and an optimizer skips a parameter without a
-gradient.
+Safety: Unsafe: code that reads `.grad` after `zero_grad()` finds None, and an optimizer skips such a parameter.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ def check(code: Code) -> Iterator[Found]:
         if code.values.constant_argument(call, "set_to_none", 0) is False:
             named = any(each.arg == "set_to_none" for each in call.keywords)
             edits = (RemoveArgument(call, "set_to_none"),) if named else ()
-            yield Found(
-                call, f"{ast.unparse(call.func)}(set_to_none=False) fills every gradient with zeros", edits=edits
-            )
+            message = f"{ast.unparse(call.func)}(set_to_none=False) fills every gradient with zeros"
+            yield Found(call, message, edits=edits)
 
 
 RULE = SourceRule(

@@ -3,11 +3,11 @@
 What it finds: `total = total + loss` or `total += loss` in a training loop, where `loss` is what backward() is called
 on, and lists that collect it.
 
-Why it costs: The sum refers to every loss that went into it, and so do their graphs with all that backward() leaves of
-them. Memory grows with every step of the epoch, and the sum itself becomes a chain as long as the epoch.
+Why it costs: The sum keeps the graph of every loss in it, with all that backward() leaves of them. Memory grows with
+every step, and the sum becomes a chain as long as the epoch.
 
-When to ignore it: Where the sum is what backward() is called on, as in accumulation over parts of one batch. That is
-not reported.
+When to ignore it: Where backward() is called on the sum, as in accumulation over parts of one batch. That is not
+reported.
 
 Fix: Add `loss.detach()`: the number stays on its device, and nothing waits for it.
 

@@ -3,16 +3,16 @@
 What it finds: A DataLoader without `pin_memory`, whose batches a training loop moves to an accelerator by `.cuda()` or
 `.to(device)`.
 
-Why it costs: A device reads pinned memory, which the system may not move, by itself. From any other memory the driver
-first copies a batch into pinned memory, and the host waits for that.
+Why it costs: From memory that is not pinned, the driver first copies a batch into pinned memory, and the host waits for
+that.
 
-When to ignore it: Where batches are so small that a copy takes no time, or where the machine has no memory to spare:
-pinned memory cannot be swapped out.
+When to ignore it: Where batches are so small that a copy takes no time, or memory is short: pinned memory cannot be
+swapped out.
 
 Fix: Give `pin_memory=True`, and move batches with `non_blocking=True`.
 
-Safety: Unsafe: the same numbers arrive, but a data set that yields tensors of a device raises, as those cannot be
-pinned. On a machine without an accelerator it only warns.
+Safety: Unsafe: a data set that yields tensors on a device raises, as those cannot be pinned. Without an accelerator it
+only warns.
 """
 
 from __future__ import annotations
@@ -35,29 +35,14 @@ def check(code: Code) -> Iterator[Found]:
             continue
         if code.loading.collates_to_device(loader) or _is_on_device(code, loader):
             continue
-        edits = (
-            (AddArgument(loader.call, "pin_memory=True"),)
-            if any(_is_certain(code, each) for each in loader.moves)
-            else ()
-        )
         message = f"{ast.unparse(loader.moves[0])} copies from memory that is not pinned"
-        yield Found(loader.call, message, edits=edits)
+        yield Found(loader.call, message, edits=(AddArgument(loader.call, "pin_memory=True"),))
 
 
 def _is_on_device(code: Code, loader: Loader) -> bool:
     """Whether its data set holds tensors that are on a device already: those cannot be pinned."""
     given = [each for source in loader.sources if isinstance(source.making, ast.Call) for each in source.making.args]
     return any(code.tensors.kind(each) in {Tensor.DEVICE, Tensor.ATTACHED} for each in given)
-
-
-def _is_certain(code: Code, move: ast.Call) -> bool:
-    """Whether it moves to a CUDA device on every machine."""
-    if isinstance(move.func, ast.Attribute) and move.func.attr == "cuda":
-        return True
-    target = code.names.followed(code.devices.target(move))
-    if isinstance(target, ast.Call) and code.names.qualified(target.func) == "torch.device" and target.args:
-        target = code.names.followed(target.args[0])
-    return isinstance(target, ast.Constant) and isinstance(target.value, str) and target.value.startswith("cuda")
 
 
 RULE = SourceRule(

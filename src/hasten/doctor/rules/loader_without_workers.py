@@ -1,19 +1,18 @@
 """Data loading without worker processes.
 
-What it finds: A DataLoader that a training loop reads, without `num_workers` or with 0, where each sample is visibly
-work: a `__getitem__` that opens a file or calls a transform, a data set of torchvision or torchaudio, or one that
+What it finds: A DataLoader that a training loop reads, without `num_workers` or with 0, where each sample takes work: a
+`__getitem__` that opens a file or calls a transform, a data set of torchvision or torchaudio, or one that
 `load_dataset` made.
 
-Why it costs: With `num_workers=0` the training process loads and transforms every batch itself. While it does that it
-gives the device nothing new to compute, and while it waits for the device it loads nothing.
+Why it costs: The training process loads and transforms every batch itself. Meanwhile the device gets nothing to
+compute.
 
-When to ignore it: Where samples are small and quickly made, or where the step uses every core itself. `hasten doctor`
-with a job measures both.
+When to ignore it: Where samples are quickly made, or the step uses every core itself. `hasten doctor` with a job
+measures both.
 
-Fix: Give `num_workers`; the right number depends on the machine, and `hasten tune` looks for it.
+Fix: Give `num_workers`; `hasten tune` searches for the number that is best on this machine.
 
-Safety: Nothing is changed by itself: the right number of workers depends on the machine, and a data set has to be one
-that other processes can be given.
+Safety: Nothing is changed by itself: the best number depends on the machine, and the data set must be picklable.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 What it finds: `for x in tensor` and `for i in range(len(tensor))` with `tensor[i]`, in a training step or in a
 `forward()`.
 
-Why it costs: Each element takes kernels of its own, which Python starts one after another; a device is done with so
-small a one long before the next is started. One operation on the whole tensor starts once.
+Why it costs: Each element takes kernels of its own, which Python starts one after another, and a device finishes them
+faster than they start. One operation on the whole tensor starts once.
 
-When to ignore it: Where each element needs what was computed from the one before, or work that no operation on the
-whole tensor does.
+When to ignore it: Where each element needs the one before, or work that no operation on the whole tensor does.
 
 Fix: Write it for the whole tensor: by broadcasting, a mask or an index, or by `torch.vmap`.
 
@@ -18,9 +17,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 
 from hasten.doctor.reading.names.name_resolution import method
-from hasten.doctor.reading.names.scopes import Function
 from hasten.doctor.reading.objects.single_tensors import Single
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
@@ -35,16 +34,11 @@ def check(code: Code) -> Iterator[Found]:
 
 def _loops(code: Code) -> Iterator[ast.For]:
     """Those that run in a step, or in the forward() of a module, with gradients."""
-    for step in code.training.steps:
-        for each in step.ran:
-            if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
-                yield each.node
-    for owner in code.all(ast.ClassDef):
-        forward = method(owner, "forward") if code.tensors.is_module_class(owner) else None
-        if isinstance(forward, Function):
-            for each in code.training.run(forward.body):
-                if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
-                    yield each.node
+    forwards = [method(owner, "forward") for owner in code.all(ast.ClassDef) if code.tensors.is_module_class(owner)]
+    in_forward = [code.training.run(each.body) for each in forwards if each is not None]
+    for each in chain(*(step.ran for step in code.training.steps), *in_forward):
+        if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
+            yield each.node
 
 
 def _gone_over(code: Code, loop: ast.For) -> ast.expr | None:
@@ -52,7 +46,7 @@ def _gone_over(code: Code, loop: ast.For) -> ast.expr | None:
     match loop.iter:
         case ast.Name() | ast.Call(ast.Attribute()) if not _is_range(code, loop.iter):
             return loop.iter
-        case ast.Call(ast.Name("enumerate" | "reversed"), [ast.Name() as over, *_]):
+        case ast.Call(ast.Name("enumerate"), [ast.Name() as over, *_]):
             return over
         case ast.Call(_, [length]) if _is_range(code, loop.iter) and isinstance(loop.target, ast.Name):
             over = _length_of(code, length)

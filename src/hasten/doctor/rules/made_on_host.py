@@ -2,16 +2,14 @@
 
 What it finds: `torch.zeros(…).to(device)` and the like: a tensor that is filled on the host only to be moved.
 
-Why it costs: The host allocates and fills memory, and copies it to the device while Python waits: memory that is not
-pinned cannot be copied otherwise. With `device=` the device fills its own. (`torch.tensor` of numbers copies them
-either way: there it saves one step of two.)
+Why it costs: The host fills memory and copies it to the device while Python waits. With `device=` the device fills its
+own. (`torch.tensor` of numbers copies them either way: there it saves one of two steps.)
 
 When to ignore it: Where random numbers must be those that the host would draw.
 
 Fix: Give `device=` to the function that makes it.
 
-Safety: Safe: the same values are made. Random ones, and steps of floats, differ from device to device: those
-are not changed.
+Safety: Safe: the values are the same. Random ones, and steps of floats, differ between devices: those are not changed.
 """
 
 from __future__ import annotations
@@ -39,12 +37,11 @@ def check(code: Code) -> Iterator[Found]:
             continue
         if any(code.values.argument(made, each) is not ABSENT for each in _OWN):
             continue
-        device = _device(code, call)
+        target = code.devices.target(call)
+        device = '"cuda"' if target is None else ast.unparse(target)
         plain = len(call.args) <= 1 and _only(call, "device", "non_blocking") and _only(made, "dtype")
-        asks_for_present = getattr(call.func, "attr", "") == "cuda" and bool(
-            call.args
-        )  # .cuda(None) is the present one
-        exact = plain and not asks_for_present and name not in _RANDOM and name not in _ROUNDED
+        is_number = getattr(call.func, "attr", "") == "cuda" and bool(call.args)  # None means the present device there
+        exact = plain and not is_number and name not in _RANDOM and name not in _ROUNDED
         edits = (AddArgument(made, f"device={device}"), CutAfter(call, made)) if exact else ()
         yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits)
 
@@ -52,22 +49,12 @@ def check(code: Code) -> Iterator[Found]:
 def _moves(code: Code, call: ast.Call) -> bool:
     """Whether it goes to an accelerator, or to where another tensor is."""
     target = code.devices.target(call)
-    beside = isinstance(target, ast.Attribute) and target.attr == "device" and not _is_said_to_be_host(code, target)
+    beside = isinstance(target, ast.Attribute) and target.attr == "device" and code.values.constant(target) != "cpu"
     return code.devices.is_move_to_some_device(call) or beside
-
-
-def _is_said_to_be_host(code: Code, target: ast.expr) -> bool:
-    known = code.values.constant(target)
-    return isinstance(known, str) and known.startswith("cpu")
 
 
 def _only(call: ast.Call, *names: str) -> bool:
     return all(each.arg in names for each in call.keywords)
-
-
-def _device(code: Code, call: ast.Call) -> str:
-    target = code.devices.target(call)
-    return '"cuda"' if target is None else ast.unparse(target)
 
 
 RULE = SourceRule(

@@ -1,13 +1,13 @@
 """A training loader that does not shuffle.
 
-What it finds: A DataLoader that a training loop reads, of a data set with an index, with neither `shuffle` nor a
-`sampler` nor a `batch_sampler`.
+What it finds: A DataLoader that a training loop reads, of a map-style data set, without `shuffle`, `sampler` or
+`batch_sampler`.
 
-Why it costs: The default is `shuffle=False`. Every epoch then has the same batches in the same order, and where data is
-stored class by class, each batch has few classes: gradients are biased, and batch norm sees what no evaluation will.
+Why it costs: Every epoch has the same batches in the same order. Where data is stored class by class, each batch has
+few classes: gradients are biased, and so are the statistics of batch norm.
 
-When to ignore it: Where order carries meaning, as in one long text that is read from its beginning to its end. Write
-`shuffle=False` there: what a person chose is not reported.
+When to ignore it: Where order carries meaning, as in one long text. Write `shuffle=False` there: an explicit choice is
+not reported.
 
 Fix: Give `shuffle=True`.
 

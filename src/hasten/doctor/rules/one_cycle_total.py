@@ -3,12 +3,12 @@
 What it finds: `OneCycleLR` whose `total_steps`, or `epochs * steps_per_epoch`, visibly differs from how often the loop
 calls its `step()`.
 
-Why it costs: With too many steps in its total the learning rate never falls to its end, where the loss falls most. With
-too few, `step()` raises an error in the middle of training.
+Why it costs: With a total that is too large the learning rate never reaches its end, where the loss falls most. With
+one that is too small, `step()` raises an error in the middle of training.
 
 When to ignore it: Where training is meant to end before the schedule does.
 
-Fix: Give it the epochs of the loop and the steps that each of them takes: one for each call of `step()`.
+Fix: Give it the epochs of the loop and its calls of `step()` in each.
 
 Safety: Nothing is changed by itself: it changes what is learned.
 """

@@ -3,11 +3,11 @@
 What it finds: SGD, Adam, AdamW and Adagrad of `torch.optim` without `fused=True`, in a file that trains on an
 accelerator.
 
-Why it costs: The default takes several kernels for each group of parameters, each of which reads and writes them
-again. The fused one reads and writes each parameter once.
+Why it costs: The default runs several kernels for each group of parameters, each of which reads and writes them again.
+The fused one does so once.
 
-When to ignore it: Where parameters are complex or gradients sparse, and where the installed torch has no fused form of
-this optimizer for the device.
+When to ignore it: Where parameters are complex, gradients sparse, or the installed torch has no fused form for the
+device.
 
 Fix: Add `fused=True`.
 

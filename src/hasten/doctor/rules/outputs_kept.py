@@ -1,16 +1,16 @@
 """Outputs that are collected with their graphs.
 
-What it finds: A list that outlives the training step, and gets in each step what the model has computed, without
-`detach()`, `cpu()` or `item()`.
+What it finds: A list that outlives the training step and gets a model's output in each step, without `detach()`,
+`cpu()` or `item()`.
 
-Why it costs: Each output refers to the graph that computed it, and the graph to what the backward pass has not yet
-freed. Memory grows with every step for as long as the list lives.
+Why it costs: Each output keeps its graph, with what the backward pass has not freed. Memory grows with every step as
+long as the list lives.
 
 When to ignore it: Where a later backward pass goes through what was kept.
 
 Fix: Append `output.detach()`, or `output.detach().cpu()` where the device's memory is short.
 
-Safety: Unsafe: the list holds the same values, but what is kept has no gradient any more, and leads to none.
+Safety: Unsafe: the list holds the same values, but they have no gradient any more.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(loss)` and `print(loss)` of the loss in every turn
 of a training loop, in a file that uses an accelerator.
 
-Why it costs: The number is only known when the device has computed it. So Python waits, and cannot prepare the next
-step meanwhile: the device then waits for Python.
+Why it costs: Python waits until the device has computed the number, and cannot prepare the next step. Then the device
+waits for Python.
 
 When to ignore it: Where steps are so long that the wait does not count: `hasten doctor` with a job measures it.
 
@@ -31,7 +31,8 @@ def check(code: Code) -> Iterator[Found]:
         for node in step.every_turn:
             if _reads(code, node):
                 whole = _whole(code, node)
-                yield Found(whole, f"{_shown(whole)} waits for the device in every step")
+                shown = ast.unparse(whole.value if isinstance(whole, ast.FormattedValue) else whole)
+                yield Found(whole, f"{shown} waits for the device in every step")
 
 
 def _reads(code: Code, node: ast.AST) -> bool:
@@ -61,14 +62,6 @@ def _whole(code: Code, node: ast.AST) -> ast.AST:
     while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
         node, parent = parent, code.names.parents[parent]
     return node
-
-
-def _shown(node: ast.AST) -> str:
-    text = ast.unparse(node.value if isinstance(node, ast.FormattedValue) else node)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-
-
-_LONGEST_SHOWN = 60  # characters
 
 
 RULE = SourceRule(

@@ -1,10 +1,10 @@
 """A DistributedSampler without set_epoch().
 
-What it finds: A DistributedSampler that shuffles, of a loader that is trained on in a loop of epochs, on which the file
-never calls `set_epoch`.
+What it finds: A DistributedSampler that shuffles, of a loader that is trained on for several epochs, whose `set_epoch`
+the file never calls.
 
-Why it costs: The sampler shuffles by its seed and its epoch. Without set_epoch(), every epoch has the order of the
-first, and each process sees the same part of the data every time.
+Why it costs: The sampler shuffles by its seed and epoch. Without set_epoch(), every epoch has the order of the first,
+and each process sees the same part of the data.
 
 When to ignore it: Where something outside the file calls `set_epoch`.
 
@@ -38,17 +38,10 @@ def check(code: Code) -> Iterator[Found]:
 
 
 def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
-    """What it draws by, also where that is in a BatchSampler."""
-    given = [code.values.argument(loader, "sampler", 3), code.values.argument(loader, "batch_sampler", 4)]
-    waiting, found = [each for each in given if isinstance(each, ast.expr)], list[ast.Call]()
-    while waiting:
-        for call in code.origins.calls(waiting.pop()):
-            name = code.names.qualified(call.func)
-            if name == _SAMPLER:
-                found.append(call)
-            elif name == "torch.utils.data.BatchSampler":
-                waiting += [*call.args[:1], *(each.value for each in call.keywords if each.arg == "sampler")]
-    return found
+    """What it draws by."""
+    given = code.values.argument(loader, "sampler", 3)
+    calls = code.origins.calls(given) if isinstance(given, ast.expr) else []
+    return [call for call in calls if code.names.qualified(call.func) == _SAMPLER]
 
 
 def _with_epoch(code: Code) -> set[ast.Call] | None:

@@ -2,9 +2,8 @@
 
 What it finds: A `GradScaler` that scales the loss of a training loop whose autocast is of `torch.bfloat16`.
 
-Why it costs: Scaling keeps small gradients from becoming zero in float16. bfloat16 has the exponent of float32, so
-nothing needs to be scaled. Scaling and unscaling then only cost time: `scaler.step()` looks for infinities in the
-gradients, and reads the answer on the host, which waits for the device. Each infinity also makes it skip a step.
+Why it costs: Scaling keeps small gradients from becoming zero in float16. bfloat16 has the range of float32 and needs
+none. `scaler.step()` searches the gradients for infinities, waits for the device to read the answer, and skips steps.
 
 When to ignore it: Where the same loop runs with float16 as well. Then give the scaler `enabled=`.
 

@@ -1,7 +1,7 @@
 """A schedule that steps before the optimizer does.
 
 What it finds: `scheduler.step()` before `optimizer.step()` in the same turn of a loop: of the training step, or of the
-epoch that begins with it.
+epoch.
 
 Why it costs: The first learning rate of the schedule is skipped. PyTorch changed the order in 1.1.0, and warns of it
 once.
@@ -55,16 +55,10 @@ def _first_update_after(code: Code, turn: Turn, event: Event) -> Event | None:
     for each in turn.before(event, Action.UPDATE, Action.TOUCH):
         if each.may_meet(event) and not optimizers.is_distinct(each.target, own):
             return None
-    later = [each for each in turn.after(event, Action.UPDATE) if each.may_meet(event)]
-    if own is None:
-        updates = turn.of(Action.UPDATE)
-        several = any(optimizers.is_distinct(later[0].target, each.target) for each in updates if later)
-        return later[0] if later and not several else None
-    named = ast.unparse(own)
-    for each in later:
-        if each.target is not None and (optimizers.is_same(each.target, own) or ast.unparse(each.target) == named):
-            return each
-    return None
+    updates = [each for each in turn.after(event, Action.UPDATE) if each.may_meet(event)]
+    later = [each for each in updates if not optimizers.is_distinct(each.target, own)]
+    several = any(optimizers.is_distinct(each.target, other.target) for each in later for other in updates)
+    return later[0] if later and not (own is None and several) else None
 
 
 RULE = SourceRule(

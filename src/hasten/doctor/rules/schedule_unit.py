@@ -1,15 +1,14 @@
 """A schedule stepped per epoch that counts batches, or the other way round.
 
-What it finds: `OneCycleLR`, which counts batches, stepped once an epoch; `ReduceLROnPlateau.step()` without the metric
-that it waits for; and a schedule whose numbers are those of epochs (StepLR, MultiStepLR, ExponentialLR) stepped after
-each batch.
+What it finds: `OneCycleLR`, which counts batches, stepped once an epoch; `ReduceLROnPlateau.step()` without its metric;
+and a schedule whose numbers are those of epochs (StepLR, MultiStepLR, ExponentialLR) stepped after each batch.
 
 Why it costs: Stepped too seldom, the learning rate stays where the schedule begins. Stepped for each batch, a schedule
-of epochs is over before the first epoch is. Without a metric, ReduceLROnPlateau raises an error.
+of epochs ends within the first epoch. Without a metric, ReduceLROnPlateau raises an error.
 
 When to ignore it: Where an epoch has a single batch.
 
-Fix: Move `step()` into the loop over batches, or out of it; give ReduceLROnPlateau what it is to watch.
+Fix: Move `step()` into the loop over batches, or out of it; give ReduceLROnPlateau its metric.
 
 Safety: Nothing is changed by itself: it changes what is learned.
 """
@@ -46,13 +45,9 @@ def check(code: Code) -> Iterator[Found]:
                 yield Found(schedule.call, message, fix="step it once an epoch")
 
 
-def _is_conditional(schedule: Schedule) -> bool:
-    return any(isinstance(each, ast.If) for each, _ in schedule.event.around)
-
-
 def _steps_per_epoch(code: Code, schedule: Schedule) -> bool:
     """Whether its loop is around one that updates, and its step() outside of that."""
-    if len(schedule.loops) != 1 or _is_conditional(schedule):
+    if len(schedule.loops) != 1 or code.is_conditional(schedule.call):
         return False
     turn = next(turn for turn in code.updates.turns if turn.node is schedule.loops[0])
     updates = turn.of(Action.UPDATE)
@@ -62,15 +57,13 @@ def _steps_per_epoch(code: Code, schedule: Schedule) -> bool:
 def _counts_batches(code: Code, schedule: Schedule) -> bool:
     total = code.values.argument(schedule.making, "total_steps", 2)
     steps = code.values.argument(schedule.making, "steps_per_epoch", 4)
-    amounts = [code.schedules.amounts.of(each) if isinstance(each, ast.expr) else None for each in (total, steps)]
-    per_epoch = amounts[1]
-    many = per_epoch is not None and per_epoch.number > 1
-    return many or any(each is not None and bool(each.lengths) for each in amounts)
+    amounts = [code.schedules.amounts.of(each) for each in (total, steps) if isinstance(each, ast.expr)]
+    return any(each is not None and bool(each.lengths) for each in amounts)
 
 
 def _steps_per_batch(code: Code, schedule: Schedule) -> bool:
     """Whether each batch steps it, in a loop over a loader inside of `for epoch in range(…)`."""
-    if len(schedule.loops) != 2 or _is_conditional(schedule):
+    if len(schedule.loops) != 2 or code.is_conditional(schedule.call):
         return False
     batches = code.schedules.amounts.turns(schedule.loops[1])
     turns = [turn for turn in code.updates.turns if turn.node is schedule.loops[1]]

@@ -1,14 +1,14 @@
 """A softmax before a loss that includes it.
 
-What it finds: `cross_entropy` of what a softmax or log_softmax has made, `nll_loss` of a softmax without logarithm, and
+What it finds: `cross_entropy` of the output of a softmax or log_softmax, `nll_loss` of a softmax, and
 `binary_cross_entropy_with_logits` of a sigmoid: in the same function, or as the last layer of the model.
 
-Why it costs: The loss expects scores. A softmax of probabilities is nearly flat: the loss cannot come near zero, its
-gradients are small, and the model learns slowly or not at all. A second log_softmax changes nothing, and is paid for.
+Why it costs: The loss expects logits. A softmax of probabilities is nearly flat: the loss cannot come near zero,
+gradients are small, and the model learns slowly or not at all. A second log_softmax changes nothing but takes time.
 
 When to ignore it: Where flat targets are the purpose.
 
-Fix: Give the loss the scores, and apply the softmax where probabilities are shown. For `nll_loss`, use log_softmax.
+Fix: Give the loss the logits, and apply the softmax where probabilities are shown. For `nll_loss`, use log_softmax.
 
 Safety: Nothing is changed by itself: other code may read the probabilities.
 """
@@ -31,7 +31,7 @@ _OF_CLASS = {
     "torch.nn.NLLLoss": "nll_loss",
     "torch.nn.BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
 }
-_LAYERS = {"Softmax": "softmax", "Softmax2d": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
+_LAYERS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
 _ACTIVATIONS = frozenset(_LAYERS.values())
 _LEAVE_VALUES = frozenset(
     {"view", "reshape", "squeeze", "unsqueeze", "float", "contiguous", "flatten", "permute", "transpose", "to", "cuda"}
@@ -42,14 +42,11 @@ def check(code: Code) -> Iterator[Found]:
     layers = Layers(code.names)
     for call in code.all(ast.Call):
         loss = _loss(code, call)
-        given = _input(call) if loss else None
-        if given is None:
-            continue
-        made = _activation(code, layers, given)
-        if made is None or made[0] not in _MUST_NOT[loss]:
-            continue
-        inside = code.names.enclosing(call, *_FUNCTIONS) is code.names.enclosing(made[1], *_FUNCTIONS)
-        yield Found(call if inside else made[1], _message(loss, made[0]), _FIXES[loss])
+        given = code.values.argument(call, "input", 0)
+        made = _activation(code, layers, given) if loss and isinstance(given, ast.expr) else None
+        if made is not None and made[0] in _MUST_NOT[loss]:
+            inside = code.names.enclosing(call, *_FUNCTIONS) is code.names.enclosing(made[1], *_FUNCTIONS)
+            yield Found(call if inside else made[1], _message(loss, made[0]), _FIXES[loss])
 
 
 def _loss(code: Code, call: ast.Call) -> str:
@@ -58,12 +55,6 @@ def _loss(code: Code, call: ast.Call) -> str:
     if name == f"torch.nn.functional.{last}" and last in _MUST_NOT:
         return last
     return _OF_CLASS.get(code.names.made_by(call.func) or "", "")
-
-
-def _input(call: ast.Call) -> ast.expr | None:
-    if call.args:
-        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
-    return next((each.value for each in call.keywords if each.arg == "input"), None)
 
 
 def _activation(code: Code, layers: Layers, given: ast.expr) -> tuple[str, ast.expr] | None:
@@ -99,26 +90,20 @@ def _activates(code: Code, node: ast.expr) -> str:
         return ""
     name = code.names.qualified(node.func) or ""
     last = name.rpartition(".")[2]
-    if name in {f"torch.{last}", f"torch.nn.functional.{last}", f"torch.special.{last}"} and last in _ACTIVATIONS:
+    if name in {f"torch.{last}", f"torch.nn.functional.{last}"} and last in _ACTIVATIONS:
         return last
-    method = node.func.attr if isinstance(node.func, ast.Attribute) and not _is_own(code, node.func) else ""
-    if method in _ACTIVATIONS and not name:
-        return method
+    match node.func:
+        case ast.Attribute(base, method) if not name and method in _ACTIVATIONS and code.names.class_of(base) is None:
+            return method
     of_layer = name or code.names.made_by(node.func) or ""
     return _LAYERS.get(of_layer.removeprefix("torch.nn."), "") if of_layer.startswith("torch.nn.") else ""
-
-
-def _is_own(code: Code, method: ast.Attribute) -> bool:
-    """Of an object of this file, and not of a tensor."""
-    return code.names.class_of(method.value) is not None
 
 
 def _message(loss: str, activation: str) -> str:
     if loss == "nll_loss":
         return "nll_loss expects log-probabilities, and gets those of a softmax without the logarithm"
-    return (
-        f"{loss} has its own {'sigmoid' if activation == 'sigmoid' else 'softmax'}, and gets what a {activation} made"
-    )
+    own = "sigmoid" if activation == "sigmoid" else "softmax"
+    return f"{loss} has its own {own}, and gets what a {activation} made"
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

@@ -3,7 +3,7 @@
 What it finds: `torch.cuda.synchronize()` in every turn of a training loop.
 
 Why it costs: Work on a device is queued: Python prepares the next step while the device computes this one. A wait in
-every step takes that away, and the device then waits for Python.
+every step prevents that, and the device then waits for Python.
 
 When to ignore it: In a script that only measures its steps one by one.
 

@@ -2,8 +2,8 @@
 
 What it finds: `torch.tensor(x)` of what is an array of NumPy, or a tensor.
 
-Why it costs: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of an array that
-lies on the host.
+Why it costs: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of an array on the
+host.
 
 When to ignore it: Where the array is changed later, and the tensor must not change with it.
 
@@ -22,9 +22,6 @@ from hasten.doctor.reading.objects.numpy_arrays import Arrays
 from hasten.doctor.reading.objects.single_tensors import Single
 from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
-_OF_NUMPY = {"float": "float32", "float32": "float32", "double": "float64", "float64": "float64", "long": "int64",
-             "int64": "int64", "int": "int32", "int32": "int32", "uint8": "uint8", "bool": "bool"}  # fmt: skip
-
 
 def check(code: Code) -> Iterator[Found]:
     arrays, single = Arrays(code.names), Single(code.names)
@@ -33,7 +30,7 @@ def check(code: Code) -> Iterator[Found]:
         if given is None or isinstance(given, ast.Starred):
             continue
         said = ast.unparse(given)
-        if _needs_copy(code, call, given):
+        if _needs_copy(code, call):
             continue
         if arrays.is_array(given):
             yield Found(call, f"{ast.unparse(call.func)} copies the array {said}", edits=_edits(call.func))
@@ -48,20 +45,12 @@ def _edits(function: ast.expr) -> tuple[Replace, ...]:
     return (Replace(function, f"{ast.unparse(function.value)}.as_tensor"),)
 
 
-def _needs_copy(code: Code, call: ast.Call, given: ast.expr) -> bool:
-    """Whether memory of its own is the point, as that of a parameter is, or another dtype may take a copy anyway."""
+def _needs_copy(code: Code, call: ast.Call) -> bool:
+    """Whether memory of its own is the point, as that of a parameter is, or a dtype or device takes a copy anyway."""
     around = code.names.parents[call]
     owner = around.func if isinstance(around, ast.Call) else None
-    if code.names.qualified(owner) == "torch.nn.Parameter" or getattr(owner, "attr", "") == "register_buffer":
-        return True
-    if any(each.arg in {"requires_grad", "pin_memory", "device", None} for each in call.keywords):
-        return True  # on its way to a device it is copied once, either way
-    dtype = next((each.value for each in call.keywords if each.arg == "dtype"), None)
-    if dtype is None:
-        return False
-    name = (code.names.qualified(dtype) or "").removeprefix("torch.")
-    made = code.names.followed(given)
-    return name not in _OF_NUMPY or made is None or _OF_NUMPY[name] not in ast.unparse(made)
+    is_kept = code.names.qualified(owner) == "torch.nn.Parameter" or getattr(owner, "attr", "") == "register_buffer"
+    return is_kept or bool(call.keywords)
 
 
 RULE = SourceRule(

@@ -3,11 +3,11 @@
 What it finds: `allow_tf32 = False` for matrix products or for cuDNN, and `set_float32_matmul_precision("highest")`,
 under no condition.
 
-Why it costs: Since Ampere, NVIDIA's tensor cores multiply float32 matrices in the TF32 format, faster than float32
-units do. With the setting, float32 products and convolutions cannot use them.
+Why it costs: Since Ampere, NVIDIA's tensor cores multiply float32 matrices in TF32, faster than float32 units. With
+this setting, float32 products and convolutions cannot use them.
 
-When to ignore it: Where float32 products need all their 24 bits: TF32 rounds what it multiplies to 11. On a device
-without TF32 the setting does nothing.
+When to ignore it: Where float32 products need all their 24 bits: TF32 rounds factors to 11. On a device without TF32 it
+does nothing.
 
 Fix: Set `allow_tf32 = True`, or `set_float32_matmul_precision("high")`.
 

@@ -1,13 +1,13 @@
 """Training in evaluation mode after an evaluation.
 
-What it finds: `model.eval()` in an epoch loop, or in a function that is called there, where no `model.train()` comes
-again before the next training step. Not parts of a model that stay in that mode on purpose: what is in it straight
-before training.
+What it finds: `model.eval()` in an epoch loop, or in a function that is called there, with no `model.train()` before
+the next training step. Parts of a model that stay in that mode on purpose are not reported: those that are set to it
+straight before training.
 
-Why it costs: From the second epoch on, dropout is off, and batch norm uses the running statistics of the first and no
-longer updates them. The model learns something else than was meant, and nothing says so.
+Why it costs: From the second epoch on, dropout is off, and batch norm uses the statistics of the first and no longer
+updates them. The model trains differently, and nothing says so.
 
-When to ignore it: Where the model has neither dropout nor batch norm. The day it gets one, the fault is there.
+When to ignore it: Where the model has neither dropout nor batch norm.
 
 Fix: Call `model.train()` where each epoch of training begins.
 

@@ -2,14 +2,13 @@
 
 What it finds: `torch.load` without `weights_only`.
 
-Why it costs: A checkpoint is a pickle, and a pickle can call any function while it is read. Before torch 2.6 everything
-in it is loaded by default. Since 2.6 the default is `weights_only=True`, and the same line refuses files that it read
-before.
+Why it costs: A checkpoint is a pickle, which can call any function while it is read. Before torch 2.6 everything in it
+is loaded by default. Since 2.6 the default is `weights_only=True`, and the same line refuses files that it read before.
 
 When to ignore it: Where an old torch without `weights_only` has to be supported.
 
-Fix: Give `weights_only=True`. Where a file of a trusted source holds more than tensors and plain containers, write
-`weights_only=False`: that is a choice, and not reported.
+Fix: Give `weights_only=True`. For a file of a trusted source with other objects, write `weights_only=False`: that is a
+choice, and not reported.
 
 Safety: Unsafe: a file that holds other objects is refused.
 """

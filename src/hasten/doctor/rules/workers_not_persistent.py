@@ -1,19 +1,17 @@
 """Workers that are started again in every epoch.
 
-What it finds: A DataLoader with `num_workers` and without `persistent_workers`, that is gone through again and again in
-a loop of epochs.
+What it finds: A DataLoader with `num_workers` and without `persistent_workers`, that a loop of epochs iterates again
+and again.
 
-Why it costs: At the end of each epoch the worker processes end, and the next epoch starts new ones. Until they have
-started and loaded, there is no batch. Where a process begins as a new Python (spawn, the default on Windows and macOS),
-it imports everything again, and the data set is sent to it again.
+Why it costs: Worker processes end with each epoch, and the next one starts new ones, which have to load before there is
+a batch. Under spawn (the default on Windows and macOS) each imports everything again and gets the data set again.
 
-When to ignore it: Where epochs are so long that the start does not count, or where several loaders would hold more
-memory than there is: persistent workers stay.
+When to ignore it: Where epochs are long, or memory is short: the workers of all loaders stay.
 
 Fix: Give `persistent_workers=True`.
 
-Safety: Unsafe: workers keep their copy of the data set, so what the training process changes in it between epochs is
-not seen, and their random numbers continue from epoch to epoch.
+Safety: Unsafe: workers keep their copy of the data set, so they miss what the training process changes in it between
+epochs, and their random numbers continue from epoch to epoch.
 """
 
 from __future__ import annotations

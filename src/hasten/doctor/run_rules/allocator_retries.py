@@ -1,14 +1,14 @@
 """Allocation retries.
 
-What it finds: Jobs on an accelerator whose allocator found no free block in some of the steps, released its
-cached blocks, and asked again; and how much of what it holds is fragmented.
+What it finds: Jobs on an accelerator whose allocator found no free block in some steps, released its cached blocks, and
+tried again; and how much of what it holds is fragmented.
 
-Why it costs: Each time the device has to be done with everything first, and blocks are asked of the driver again. The
-next such step may not find any, and end the run.
+Why it costs: Each time the device has to finish first, and blocks are requested from the driver again. The next such
+step may run out of memory.
 
-When to ignore it: Never: it is the last sign before the memory is full.
+When to ignore it: Never: it is the last sign before memory is full.
 
-Fix: Plan `allocator` (`expandable_segments`) where much lies in pieces; else a smaller `microbatch`, or
+Fix: Plan `allocator` (`expandable_segments`) where much is fragmented; else a smaller `microbatch`, or
 `activation_checkpointing`.
 
 Safety: Nothing is changed by itself.

@@ -1,14 +1,13 @@
 """An accelerator that waits for Python.
 
-What it finds: Jobs on an accelerator whose kernels take less than four fifths of a step whose batches are there
-already: between them the device has nothing to do.
+What it finds: Jobs on an accelerator whose kernels take less than four fifths of a step whose batch is loaded already.
 
 Why it costs: A kernel begins when Python has asked for it. Where kernels are short, asking takes longer than computing.
 
 When to ignore it: Where the step is short because the model is small on purpose.
 
-Fix: Plan `compile`, which asks for many kernels at once; a larger batch makes each longer; reads of the device's
-numbers (`.item()`) let it run dry.
+Fix: Plan `compile`, which starts many kernels at once, or try a larger batch; remove reads of the device's numbers
+(`.item()`).
 
 Safety: Nothing is changed by itself.
 """

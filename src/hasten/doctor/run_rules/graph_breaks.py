@@ -1,7 +1,7 @@
 """Places where a compiled model falls back to Python.
 
 What it finds: Graph breaks: what torch's compiler cannot translate, by the line of the user's code and the compiler's
-own reason, in jobs whose plan compiles the model.
+own reason.
 
 Why it costs: The model is compiled in pieces. Between two of them Python runs as before, and nothing is fused across.
 

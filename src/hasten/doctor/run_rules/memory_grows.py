@@ -1,12 +1,12 @@
 """Memory that grows with every step.
 
-What it finds: Jobs whose process, or whose device, held more memory after each stretch of steps than before it, once
-the first ones had set things up.
+What it finds: Jobs whose process, or whose device, held more memory after each round of steps than before it, once
+set-up was over.
 
-Why it costs: Something keeps what it should let go: most often a list or a sum of losses that still have their graphs.
-Memory that is new in every step is slow as well, and in the end there is none.
+Why it costs: Something keeps what it should free: most often a list or a sum of losses with their graphs. New memory in
+every step is slow as well, and in the end there is none.
 
-When to ignore it: Where a data set is read into memory during the first epoch, which comes to an end.
+When to ignore it: Where a data set is read into memory during the first epoch.
 
 Fix: Append `loss.detach()` or a number, not `loss`; empty what collects predictions; look for caches without a bound.
 

@@ -1,15 +1,14 @@
 """Memory that is released to the system and allocated again in every step.
 
-What it finds: Jobs that touch much new memory in each step, beside what the process keeps. The profile takes some
-steps several times, then has the C library keep what is freed, and takes the same ones as often: they are shorter by a
-twentieth or more, and each time shorter than ever before.
+What it finds: Jobs that touch much new memory in each step without keeping it. The profile takes some steps several
+times, then lets the C library keep freed memory, and takes the same steps again: they are shorter by a twentieth or
+more, each time shorter than ever before.
 
-Why it costs: The C library gives large blocks back to the system when they are freed. The next step asks for them
-again, and the system maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
-start of a job may be hit and the next one not.
+Why it costs: The C library returns large freed blocks to the system, and the next step requests them again: the system
+maps and clears them page by page. The GNU C library adapts to the sizes it sees, so one start of a job may be affected
+and the next one not.
 
-When to ignore it: Where the memory that the job does not need for a moment is needed by others, and where the
-job maps memory or files itself.
+When to ignore it: Where other programs need that memory in between, or the job maps memory or files itself.
 
 Fix: Plan `allocator = "keep_freed_memory"`.
 

@@ -3,9 +3,8 @@
 What it finds: Lines of the job that read numbers out of tensors (`.item()`, `float()`, a condition on a tensor) in each
 step, and that take a twentieth of it or more.
 
-Why it costs: On an accelerator each read waits until all that was asked of the device is done, so Python cannot prepare
-what comes next. On a CPU nothing waits, but each read is an operation of its own, and Python that works on numbers one
-by one is slow.
+Why it costs: On an accelerator each read waits for all queued work, so Python cannot prepare what comes next. On a CPU
+each read is an operation, and Python that works on single numbers is slow.
 
 When to ignore it: Where the number decides what is computed next.
 

@@ -1,11 +1,11 @@
 """A model that is compiled again and again.
 
-What it finds: Functions that torch's compiler translated again while steps were taken, with the guard that failed, as
-it says itself: another shape, or a Python value that has changed. A second time is usual: sizes become symbolic then.
+What it finds: Functions that torch's compiler compiled again during the steps, with the guard that failed: another
+shape, or a Python value that changed. A second time is usual: sizes become symbolic then.
 
 Why it costs: Each compilation takes seconds, and after a few of them the compiler gives up and runs Python.
 
-When to ignore it: Where it comes to an end: a last batch of another size is compiled once.
+When to ignore it: Where it ends: a last batch of another size is compiled once.
 
 Fix: Pad to few sizes, drop the last batch, plan `compile` with `dynamic`, and keep counters out of what forward reads.
 

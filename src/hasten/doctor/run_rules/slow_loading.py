@@ -1,12 +1,12 @@
 """Training waits for a disk, a network or a lock.
 
-What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
-reading leaves the processor idle most of the time: it waits for a disk, a network or a lock.
+What it finds: Jobs whose steps are faster by a twentieth or more when their batches are loaded already, and whose
+loading leaves the processor idle most of the time: it waits for a disk, a network or a lock.
 
-Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once
-with batches that were read before.
+Why it costs: A step cannot begin without its batch. The bound is measured: the same steps with batches that were loaded
+before.
 
-When to ignore it: Where the data is only slow the first time, and a cache of the system holds it from then on.
+When to ignore it: Where the data is slow only the first time, and the system's cache holds it from then on.
 
 Fix: Read ahead in workers, keep what was read in a cache or in memory, or pack small files into shards.
 

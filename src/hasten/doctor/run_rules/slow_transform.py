@@ -1,16 +1,15 @@
 """Training waits for decoding and transforms.
 
-What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
-reading keeps its cores busy: decoding, augmentation, or Python that runs for every sample. Where the training process
-reads itself, the line in which most of that time goes is named; workers are not sampled, so profile with a plan
-of `loader_workers = 0` to see it.
+What it finds: Jobs whose steps are faster by a twentieth or more when their batches are loaded already, and whose
+loading keeps its cores busy: decoding, augmentation, or Python for every sample. Where the training process loads
+itself, its slowest line is named; workers are not sampled, so profile with `loader_workers = 0` to see it.
 
-Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once
-with batches that were read before.
+Why it costs: A step cannot begin without its batch. The bound is measured: the same steps with batches that were loaded
+before.
 
 When to ignore it: Where a device transform or more workers are not possible and the transform is already lean.
 
-Fix: Share it among workers, compute what does not change from epoch to epoch once, or let it work on whole batches.
+Fix: Share it among workers, compute once what does not change between epochs, or transform whole batches.
 
 Safety: Nothing is changed by itself.
 """

@@ -1,10 +1,9 @@
 """An update that takes a large share of the step.
 
-What it finds: Jobs whose optimizer, with clipping and the check that gradients are finite, takes a tenth of the step or
-more.
+What it finds: Jobs whose optimizer, with clipping and the check of the gradients, takes a tenth of the step or more.
 
-Why it costs: An optimizer that goes through its parameters one by one launches several small operations for each of
-them; a fused one does them all in a few.
+Why it costs: An optimizer that goes through its parameters one by one starts several small operations for each; a fused
+one does them all in a few.
 
 When to ignore it: Where the optimizer's arithmetic is large by itself, as second-order methods are.
 

@@ -1,14 +1,13 @@
 """A batch that is too small to fill the machine.
 
-What it finds: Jobs for which a batch of four times the size takes less than twice as long: most of a step is spent on
-what does not depend on how many samples it has.
+What it finds: Jobs for which four times the batch takes less than twice as long: most of a step does not depend on its
+samples.
 
-Why it costs: Every operation has a price of its own, whatever its size, and so has every step. The bound is what is
-left when that price is nothing: the seconds that one more sample costs, by the two largest of the sizes that were
-tried.
+Why it costs: Every operation and every step has a fixed cost. The bound is the step without it: what its samples cost,
+by the two largest sizes that were tried.
 
-When to ignore it: A larger batch takes fewer steps an epoch, so it learns otherwise: the learning rate has to follow,
-and quality has to be looked at. Where the batch is small on purpose, it stays.
+When to ignore it: Where the batch is small on purpose. A larger one takes fewer steps an epoch, so it trains
+differently: adapt the learning rate, and check the quality.
 
 Fix: Try a larger batch, with `hasten tune --allow training` or by hand.
 
@@ -20,33 +19,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
-from hasten.doctor.run_rules.step_costs import (
-    MUCH,
-    fixed_loading_seconds,
-    fixed_seconds,
-    share_of_loops,
-    stalled_seconds,
-)
+from hasten.doctor.run_rules.step_costs import MUCH, loops, seconds_of_samples, share_of_loops, stalls
+from hasten.doctor.run_rules.waiting_for_data import is_waiting
 from hasten.facts.profiles import LITTLE
 
-_STALLED = 0.5  # of a step: what else it takes is within the noise of that
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
-    stalled = stalled_seconds(profile)
-    if not profile.larger or stalled > _STALLED * profile.larger[0].step.value:
+    if not profile.larger or stalls(profile):  # which take as long with any batch
         return
     one, four = profile.larger[:2]
-    times = (four.step.value - stalled) / (one.step.value - stalled)
-    fixed = fixed_seconds(profile)
-    if times < LITTLE and share_of_loops(profile) < _MUCH and fixed > MUCH * profile.together.value:
+    times = four.step.value / one.step.value
+    fixed = 1 - seconds_of_samples(profile) / one.step.value
+    in_loops = share_of_loops(profile, loops(profile))
+    if times < LITTLE and in_loops < _MUCH and fixed > MUCH:
         message = f"four times the {profile.batch_size} samples of a batch take {times:.2g} times as long"
-        # No batch spares what its samples cost; the one that was enlarged may be longer than the others.
-        by_samples = (1 - fixed / one.step.value) * min(one.step.value, profile.computing.value, profile.together.value)
-        # Of steps that were slower by chance than when it was enlarged, all that is left may be fixed.
-        computing = max(fixed, profile.together.value - profile.waited.value - by_samples)
-        yield FoundInRun(message, min(computing + fixed_loading_seconds(profile), profile.together.value - by_samples))
+        waited = profile.waited.value if is_waiting(profile) else 0.0  # which another finding is about
+        yield FoundInRun(message, fixed * (profile.together.value - waited))
 
 
 RULE = RunRule(

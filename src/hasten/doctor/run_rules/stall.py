@@ -1,15 +1,15 @@
 """A slow line without tensor operations.
 
-What it finds: Lines of the job that take a fifth of the time of steps or more and begin no tensor operation: they wait,
-read or write files, log, or work on NumPy arrays and Python objects. And lines that take as much, though only some
-steps come to them: what is done every hundred steps for a picture or a log.
+What it finds: Lines of the job that take a fifth of the step or more and start no tensor operation: they wait, read or
+write files, log, or work on NumPy arrays and Python objects. And lines that take as much though only some steps run
+them.
 
-Why it costs: The model waits meanwhile, and so does the device as soon as it has done what it was asked for.
+Why it costs: The model waits meanwhile, and so does the device as soon as its queue is empty.
 
 When to ignore it: Where the next step depends on it, as a simulation or a search does.
 
-Fix: Do it every so many steps, in a thread or a process of its own, or on tensors. What prepares data belongs into the
-data set, where workers do it beside the training.
+Fix: Do it every so many steps, in a thread or process of its own, or on tensors. What prepares data belongs into the
+data set, where workers do it.
 
 Safety: Nothing is changed by itself.
 """

@@ -26,7 +26,7 @@ def run_lines(look: RunProfile) -> list[tuple[str, str]]:
     lines = [
         ("machine", look.machine),
         ("step", f"{_range(look.together)}, of {look.batch_size:,} samples; {look.steps:,} steps were taken"),
-        ("loading", f"{_range(look.loading)} alone; {_free(look)} takes {_range(look.computing)}"),
+        ("loading", f"{_range(look.loading)} alone; a step whose batch is loaded takes {_range(look.computing)}"),
     ]
     if isinstance(look.evaluation_seconds, NotMeasured):
         lines.append(("note", f"what an evaluation takes is not known: {look.evaluation_seconds.why}"))
@@ -40,9 +40,7 @@ def run_lines(look: RunProfile) -> list[tuple[str, str]]:
         lines.append(("checkpoint", _checkpoint(look.checkpoint)))
     than = f"more than {look.larger[-1].times} times this batch" if look.larger else "a larger batch"
     if look.no_larger:
-        lines.append(("note", f"{than} was not tried: {look.no_larger}"))
-    if look.larger_failed:
-        lines.append(("note", f"{than} failed: {look.larger_failed}"))
+        lines.append(("note", f"{than} was not measured: {look.no_larger}"))
     if look.not_counted:
         lines.append(("note", f"what single lines do is not known whole: {look.not_counted}"))
     if look.others > _MUCH_ELSE:
@@ -94,10 +92,6 @@ def _shown(look: RunProfile) -> list[tuple[str, float]]:
 
 def _bar(share: float) -> str:
     return "█" * round(share * _BAR)
-
-
-def _free(look: RunProfile) -> str:
-    return "a step without what it waits for its batch" if look.not_free else "a step whose batch is there already"
 
 
 def _use(use: DeviceUse, computing: Seconds) -> str:
