@@ -23,7 +23,7 @@ LAST_TRAP = 51
 
 # Rooms that hold a check; each set is to become ROOMS.
 ROOMS = {source.room for source in PACKAGE}
-READ_NO_PRIVATE_NAMES = ROOMS - {"measure", "parallel", "training"}
+READ_NO_PRIVATE_NAMES = ROOMS - {"measure", "parallel"}
 SAY_NO_OLD_WORDS = ROOMS - {"checkpoint", "data", "facts", "parallel", "training"}
 SMALL_FOLDERS = ROOMS - {"facts"}
 CROWDED_TESTS = ("tests/parallel/", "tests/training/")

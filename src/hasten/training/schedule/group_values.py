@@ -65,7 +65,7 @@ def has_usable_rates(optimizer: Optimizer) -> bool:
 
 
 def as_float(value: Any) -> float:
-    """A group's value as it is logged and saved; NaN for what is no real number."""
+    """A group's value for logs and checkpoints; NaN for what is no real number."""
     return (
         math.nan if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) else float(value)
     )
