@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from math import comb
 from pathlib import Path
@@ -28,11 +27,10 @@ from hasten.facts.plan import Plan, make_plan
 from hasten.measure.loss_equivalence import Criterion
 from hasten.report.terminal.progress_bar import ProgressBar
 from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, LossProof, judged
-from hasten.tune.proof.paired_runs import Pair, Side, Trained
+from hasten.tune.proof.paired_runs import Pair, RunLength, Trained, trained_in
 from hasten.tune.trials.arms import Arms
 
 JOBS = Path(__file__).resolve().with_name("judge_jobs.py")
-LIMIT_SECONDS = 300.0
 
 # Fixed before the first run.
 PAIRS, REPEATS, MARGIN = 16, 20, 0.005
@@ -102,12 +100,11 @@ def train_all(kinds: Sequence[Kind], seeds: Sequence[int], steps: int | None = N
     found, waiting = dict[str, list[Trained]](), ProgressBar(f"training {len(kinds)} × {len(seeds)} runs")
     try:
         for number, kind in enumerate(kinds):
-            side = Side(Arms(f"{JOBS}:{kind.function}"), kind.name, kind.plan, LIMIT_SECONDS)
-            with ExitStack() as ending:
-                ending.callback(side.end)
+            length = RunLength(steps=steps, whole=None, metric="loss" if steps is None else None)
+            with Arms(f"{JOBS}:{kind.function}").start(kind.name, kind.plan) as arm:
                 runs = found.setdefault(kind.name, [])
                 for seed in seeds:
-                    runs.append(side.train(seed, steps, "loss" if steps is None else None, _nothing))
+                    runs.append(trained_in(arm, seed, length, _nothing))
                     waiting(number * len(seeds) + len(runs), len(kinds) * len(seeds))
     finally:
         waiting.close()

@@ -123,7 +123,7 @@ def begin(
                 check_still_empty(folder.path)
                 way_on = way_on or _way_on(folder)
                 kept = SavedRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
-        given = stack.enter_context(begun_with(weights, None if folder is None else folder.path))
+        given = stack.enter_context(begun_with(weights, None if folder is None else folder.home))
         return _train(job, plan, asked.name, receivers, given, kept)
 
 
@@ -151,10 +151,10 @@ def resume_run(
             _, begun_by = from_the_leader(lambda: (found.name, folder.plan()))
             if resumes and weights is not None:
                 notes = (*notes, f"{weights} was not read: the run resumes with its own weights")
-            found = replace(found, told=(*found.told, *notes))
+            found = replace(found, notices=(*found.notices, *notes))
             way_on = way_on or _way_on(folder)
             kept = SavedRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
-            home = folder.path
+            home = folder.home
         else:
             name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader calls
             found = Recovered.named(RunFolder(Path(run_dir)).store, name, allow_change)

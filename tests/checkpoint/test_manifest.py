@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.checkpoint.digests import Digest
-from hasten.checkpoint.manifest import LARGEST_BYTES, Manifest, from_json, to_json
-from hasten.errors import StorageFailed
+from hasten.checkpoint.manifest import LARGEST_BYTES, Manifest, OfAnotherVersion, from_json, to_json
+from hasten.errors import Damaged, StorageFailed
 from support.checkpoint.forger import with_seal
 
 MANIFEST = Manifest(
@@ -30,10 +29,7 @@ MANIFEST = Manifest(
 def forged(**changes: Any) -> bytes:
     """A manifest with other fields, or without those that are None, and the right seal for them."""
     fields = json.loads(to_json(MANIFEST)) | changes
-    fields = {name: value for name, value in fields.items() if value is not None}
-    if "seal" in changes:
-        return (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
-    return with_seal(fields)
+    return with_seal({name: value for name, value in fields.items() if value is not None})
 
 
 numbers = st.integers(0, 1 << 62)
@@ -41,7 +37,7 @@ manifests = st.builds(
     Manifest,
     step=numbers,
     epoch=numbers,
-    reason=st.text(st.characters(exclude_categories=())) | st.just("0" * 64) | st.just('", "seal": "' + "0" * 64),
+    reason=st.text(st.characters(exclude_categories=())) | st.just('", "seal": "' + "0" * 64),
     best=st.booleans(),
     saved_at=st.floats(0, allow_infinity=False),
     world_size=numbers,
@@ -70,85 +66,52 @@ def test_every_bit_that_is_flipped_is_found(bits):
                 from_json(content[:place] + bytes([byte ^ 1 << bit]) + content[place + 1 :])
 
 
-def test_every_cut_and_every_byte_too_many_is_found():
+def test_every_cut_and_every_additional_byte_is_found():
     content = to_json(MANIFEST)
     for length in range(len(content)):
-        with pytest.raises(StorageFailed):
-            from_json(content[:length])
-        for much in (b" ", b"\n", b"\0", content[length : length + 1]):
+        for changed in (content[:length], content[:length] + b" " + content[length:], content + content[length:]):
             with pytest.raises(StorageFailed):
-                from_json(content[:length] + much + content[length:])
-    for behind in (b" ", b"\n", b"\0", b"{}", content):
-        with pytest.raises(StorageFailed):
-            from_json(content + behind)
+                from_json(changed)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["../x", "..", "", "/etc/passwd", "a/b", "a\\b", ".hidden", "A", "a\n", "a" * 101],
-)
-def test_a_forged_name_that_leads_out_of_the_folder_or_is_odd_is_refused(name):
-    with pytest.raises(StorageFailed, match="lists a file with the name"):
-        from_json(forged(files={name: {"bytes": 1, "sha256": "0" * 64}}))
-
-
-@pytest.mark.parametrize(
-    "digest",
+    ("changes", "says"),
     [
-        None,
-        [1, "ab" * 32],
-        {"bytes": 1},
-        {"bytes": -1, "sha256": "ab" * 32},
-        {"bytes": 1.0, "sha256": "ab" * 32},
-        {"bytes": True, "sha256": "ab" * 32},
-        {"bytes": 1, "sha256": "AB" * 32},
-        {"bytes": 1, "sha256": "ab" * 31},
-        {"bytes": 1, "sha256": "ab" * 32, "path": "/etc/passwd"},
+        ({"files": {"../x": {"bytes": 1, "sha256": "0" * 64}}}, "lists a file with the name"),
+        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "lists a file with the name"),
+        ({"files": {"a\n": {"bytes": 1, "sha256": "0" * 64}}}, "lists a file with the name"),
+        ({"files": {"state.json": {"bytes": -1, "sha256": "ab" * 32}}}, "the digest of state.json"),
+        ({"files": {"state.json": {"bytes": True, "sha256": "ab" * 32}}}, '"bytes" is True'),
+        ({"files": {"state.json": {"bytes": 1, "sha256": "AB" * 32}}}, "the digest of state.json"),
+        ({"files": [1]}, '"files" is'),
+        ({"step": -1}, "step is below 0"),
+        ({"epoch": "1"}, '"epoch" is'),
+        ({"saved_at": math.nan}, '"saved_at" is nan'),
+        ({"best": None}, 'lacks "best"'),
+        ({"schema": None}, "no schema that is known"),
+        ({"schema": True}, "no schema that is known"),
+        ({"run_me": "import os"}, '"run_me" is no key of the file'),
     ],
 )
-def test_a_forged_digest_is_refused(digest):
-    with pytest.raises(StorageFailed, match=re.escape("manifest.json: ")):
-        from_json(forged(files={"state.json": digest}))
+def test_a_forged_manifest_is_refused_with_the_field(changes, says):
+    with pytest.raises(Damaged) as caught:
+        from_json(forged(**changes))
+    assert says in caught.value.what
+    assert caught.value.what.startswith("manifest.json")
 
 
-@pytest.mark.parametrize("name", ["step", "epoch", "world_size", "best", "reason", "saved_at", "files", "schema"])
-@pytest.mark.parametrize(
-    "value",
-    [-1, -0.5, True, "1", [], math.nan, "x" * 5000],
-    ids=lambda value: f"{value!r:.9}",
-)
-def test_a_forged_field_of_another_kind_is_refused(name, value):
-    if (name, type(value)) in (("best", bool), ("reason", str)):
-        assert getattr(from_json(forged(**{name: value})), name) == value
-    else:
-        with pytest.raises(StorageFailed):
-            from_json(forged(**{name: value}))
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_checkpoint_of_an_earlier_version_is_refused_in_a_sentence_that_names_it(schema):
+    """hasten 0.1.0 did not write its version, and its state has another layout."""
+    with pytest.raises(OfAnotherVersion) as caught:
+        from_json(forged(schema=schema, hasten=None))
+    assert caught.value.what == "the checkpoint was saved by hasten 0.1.0, and this version cannot read it"
+    assert caught.value.fix == "finish this run with hasten 0.1.0, or begin a new run in another folder"
 
 
-@pytest.mark.parametrize(
-    "name", ["step", "epoch", "world_size", "best", "reason", "saved_at", "files", "schema", "seal"]
-)
-def test_a_field_that_is_missing_is_told(name):
-    with pytest.raises(StorageFailed, match=name):
-        from_json(forged(**{name: None}))
-
-
-def test_a_field_that_nobody_knows_is_told():
-    with pytest.raises(StorageFailed, match='"run_me" is no key of the file'):
-        from_json(forged(run_me="import os"))
-
-
-def test_a_later_schema_is_told_as_such():
-    with pytest.raises(StorageFailed, match="its schema is 3, and 2 is known here"):
-        from_json(forged(schema=3, what_is_new=1))
-
-
-def test_a_key_that_stands_there_twice_is_refused():
-    content = to_json(MANIFEST)
-    twice = content.replace(b' "step": 120', b' "step": 120,\n "step": 120')
-    assert json.loads(twice) == json.loads(content)
-    with pytest.raises(StorageFailed, match="seal is broken"):
-        from_json(twice)
+def test_a_checkpoint_of_a_later_version_is_refused_whatever_else_it_holds():
+    with pytest.raises(OfAnotherVersion, match=r"saved by hasten 9\.1, and this version cannot read it"):
+        from_json(forged(schema=4, hasten="9.1", what_is_new=1))
 
 
 @pytest.mark.parametrize(
@@ -156,12 +119,11 @@ def test_a_key_that_stands_there_twice_is_refused():
     [
         b"",
         b"[]",
-        b"\xff\xfe",
         b"\x80\x05K\x01.",  # a pickle
         b"[" * 100_000,
         b'{"step": ' + b"9" * 10_000 + b"}",
         b" " * (LARGEST_BYTES + 1),
-        b"\xef\xbb\xbf" + to_json(MANIFEST),
+        to_json(MANIFEST).replace(b' "step": 120', b' "step": 120,\n "step": 120'),
     ],
     ids=lambda content: f"{content[:12]!r}",
 )

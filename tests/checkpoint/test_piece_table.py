@@ -50,7 +50,7 @@ def written(folder: Path, tensors: list[dict[str, InParts]]) -> dict[str, Pieced
     return pieced(opened(folder, [name for each in parts for name in each.files]), table)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(held(), st.data())
 def test_the_pieces_of_all_ranks_are_the_whole_and_so_is_any_part_of_it(found, data):
     whole, ranks = found
@@ -123,28 +123,26 @@ def test_ranks_that_speak_of_different_tensors_are_refused():
         put_together([{"w": pieces_of((0, 6))}, {"w": pieces_of(length=7)}])
 
 
-GOOD = {"shape": [2], "dtype": "F32", "pieces": [["parts-0000.safetensors", "w", [0], [2]]]}
+PIECE = {"file": "parts-0000.safetensors", "key": "w", "offsets": [0], "shape": [2]}
+GOOD = {"shape": [2], "dtype": "F32", "pieces": [PIECE]}
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        7,
         {},
         GOOD | {"more": 1},
-        GOOD | {"shape": [2.0]},
         GOOD | {"shape": [-2]},
         GOOD | {"shape": [1 << 63]},
-        GOOD | {"pieces": [["f", "w", [0], [2], 1]]},
-        GOOD | {"pieces": [[7, "w", [0], [2]]]},
-        GOOD | {"pieces": [["f", "w", [-1], [2]]]},
+        GOOD | {"pieces": [PIECE | {"offsets": [0, 0]}]},
+        GOOD | {"pieces": [PIECE | {"offsets": [-1]}]},
     ],
     ids=str,
 )
-def test_what_no_rank_has_said_is_refused(fields):
-    assert from_json(json.dumps({"w": GOOD}).encode())["w"].shape == (2,)
+def test_a_table_that_no_rank_has_written_is_refused(fields):
+    check_whole("w", from_json(json.dumps({"w": GOOD}).encode())["w"])
     with pytest.raises(Damaged, match=PIECES):
-        from_json(json.dumps({"w": fields}).encode())
+        check_whole("w", from_json(json.dumps({"w": fields}).encode())["w"])
 
 
 @pytest.mark.parametrize(

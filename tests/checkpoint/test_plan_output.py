@@ -38,9 +38,7 @@ def test_a_search_may_replace_its_own_plan_and_leaves_nothing_else_beside_it(tmp
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    "edit", [("1.0", "2.0"), ("A plan of", "My plan of"), ("Digest of all that stands above: ", "")]
-)
+@pytest.mark.parametrize("edit", [("1.0", "2.0"), ("A plan of", "My plan of")])
 def test_a_plan_that_somebody_has_changed_since_is_not_replaced(tmp_path: Path, edit: tuple[str, str]):
     path = tmp_path / "plan.toml"
     write_found_plan(make_plan(clipping=1.0), path)
@@ -79,8 +77,8 @@ def test_where_no_plan_can_be_written_is_told_with_what_to_do_and_nothing_is_lef
     assert list((tmp_path / "folder.toml").iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["bad \udcff path", "\x1b[2J\x00\r\nend"])
-def test_whatever_a_failure_said_can_be_written_and_read(tmp_path: Path, text: str):
+def test_whatever_a_failure_said_can_be_written_and_read(tmp_path: Path):
+    text = "bad \udcff path \x1b[2J\x00\r\nend"
     told = Rejected(technique="cache", reason=text)
     job = Fingerprint(source=text, parameters=1, shapes="", batch_size=1, samples=None)
     write_found_plan(Plan(job=job, rejected=(told,)), tmp_path / "plan.toml")

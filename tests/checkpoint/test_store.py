@@ -110,11 +110,11 @@ def test_what_could_not_be_read_again_is_not_saved_and_leaves_nothing(tmp_path, 
 def test_a_checkpoint_under_the_name_of_another_step_is_not_taken_for_it(tmp_path):
     store = stores.filled(tmp_path, 1, 5)
     shutil.copytree(tmp_path / "step-1", tmp_path / "step-9")
-    told = []
-    loaded = store.newest(lambda checkpoint, error: told.append((checkpoint.step, error.what)))
+    found = []
+    loaded = store.newest(lambda checkpoint, error: found.append((checkpoint.step, error.what)))
     assert loaded is not None
     assert loaded.checkpoint.step == 5
-    assert told == [(9, "manifest.json is that of step 1")]
+    assert found == [(9, "manifest.json is that of step 1")]
 
 
 def sealed_again(path: Path, name: str, content: bytes) -> None:
@@ -132,18 +132,10 @@ def sealed_again(path: Path, name: str, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        (STATE, b"\xff"),
-        (STATE, b"{"),
         (STATE, b"[" * 100_000),
-        (STATE, b"9" * 5000),
-        (STATE, b"[]"),
-        (STATE, b'{"a": NaN}'),
         (STATE, json.dumps({"run": {"tensor": "no such"}}).encode()),
-        (STATE, json.dumps({"run": {"float": 10**400}}).encode()),
         (TENSORS, b"cos\nsystem\n(S'touch /tmp/no'\ntR."),
-        (TENSORS, b"{}"),
-        (TENSORS, b""),  # not listed at all
-        (STATE, b""),
+        (STATE, b""),  # not listed at all
     ],
 )
 def test_a_forged_checkpoint_is_refused_as_a_damaged_one_is(tmp_path, name, content):

@@ -10,7 +10,7 @@ import pytest
 
 from hasten.cli.prove.resume_worker import ProgressSender
 from hasten.facts.events import Noticed, Resumed, Started, Trained
-from hasten.tune.trials.messages import Messages
+from hasten.tune.trials.child_process import Messages
 
 
 class Telling:

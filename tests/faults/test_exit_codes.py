@@ -145,6 +145,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], reason: int) -> None:
     assert done.stderr.splitlines()[-1] == "loaded:"
 
 
+@pytest.mark.proof
 @pytest.mark.fault("output read-only or denied")
 def test_a_folder_without_permission_is_refused_before_the_job_is_imported(tmp_path):
     folder = folder_with_a_job(tmp_path / "closed")
@@ -155,6 +156,7 @@ def test_a_folder_without_permission_is_refused_before_the_job_is_imported(tmp_p
     assert_refused(apart(folder, *bounds), errno.EACCES)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("output read-only or denied")
 def test_a_disk_that_is_mounted_read_only_is_refused_before_the_job_is_imported(tmp_path):
     folder = folder_with_a_job(tmp_path / "disk")

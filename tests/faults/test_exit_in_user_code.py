@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -223,7 +225,18 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs_in(tmp_path, JOBS, monkeypatch)
 
 
-@pytest.mark.parametrize("job", [*LATE, *BETWEEN, *EARLY])
+OFTEN = (
+    *("in_the_loss", "in_a_data_set_of_a_worker", "in_a_stream", "in_collate", "in_a_metrics_compute"),
+    *("in_the_optimizer", "in_a_sampler", "in_making_the_model", "in_the_job_function"),
+)
+
+
+def with_proofs(values: Sequence[str], often: Sequence[str]) -> list[Any]:
+    """Those that are tried in each run of the tests, and the others for the proofs."""
+    return [each if each in often else pytest.param(each, marks=pytest.mark.proof) for each in values]
+
+
+@pytest.mark.parametrize("job", with_proofs([*LATE, *BETWEEN, *EARLY], OFTEN))
 def test_an_exit_in_the_jobs_code_is_its_failure_at_its_line(job: str):
     code, error = ran("train", f"faulty_jobs.py:{job}")
     assert code == 10
@@ -231,7 +244,7 @@ def test_an_exit_in_the_jobs_code_is_its_failure_at_its_line(job: str):
     assert f'faulty_jobs.py", line {JOBS[: JOBS.index("sys.exit(0)")].count(chr(10)) + 1}, in <lambda>' in error
 
 
-@pytest.mark.parametrize("job", LATE)
+@pytest.mark.parametrize("job", with_proofs(LATE, ["in_an_evaluation", "in_a_stream_of_a_worker"]))
 def test_the_last_complete_step_is_saved_and_the_way_to_resume_said(job: str):
     _, error = ran("train", f"faulty_jobs.py:{job}", "--run-dir", "run")
     steps = {"in_a_stream": 3, "in_a_stream_of_a_worker": 3}.get(job)
@@ -248,7 +261,7 @@ def test_the_step_and_its_samples_are_said():
     assert "step 3 is saved and verified" in error
 
 
-@pytest.mark.parametrize("job", ["in_a_data_set", "in_a_data_set_of_a_worker"])
+@pytest.mark.parametrize("job", with_proofs(["in_a_data_set", "in_a_data_set_of_a_worker"], ["in_a_data_set"]))
 def test_the_sample_is_said_and_never_replaced(job: str, tmp_path: Path):
     _, error = ran("train", f"faulty_jobs.py:{job}")
     assert "sample 31 of Job.train could not be read in epoch 0: SystemExit: 0" in error
@@ -265,26 +278,28 @@ def job():
     assert "sample 31 of Job.train could not be read" in error
 
 
+EXITS = {
+    "sys.exit()": "SystemExit",
+    "sys.exit(3)": "SystemExit: 3",
+    "sys.exit('loss is NaN')": "SystemExit: loss is NaN",
+    "raise SystemExit": "SystemExit",
+    "raise SystemExit(0)": "SystemExit: 0",
+    "quit()": "SystemExit: None",
+    "exit(3)": "SystemExit: 3",
+    "raise GeneratorExit": "GeneratorExit",
+    "raise type('Stop', (BaseException,), {})('now')": "Stop: now",
+}
+
+
 @pytest.mark.parametrize(
-    ("statement", "said"),
-    [
-        ("sys.exit()", "SystemExit"),
-        ("sys.exit(3)", "SystemExit: 3"),
-        ("sys.exit('loss is NaN')", "SystemExit: loss is NaN"),
-        ("raise SystemExit", "SystemExit"),
-        ("raise SystemExit(0)", "SystemExit: 0"),
-        ("quit()", "SystemExit: None"),
-        ("exit(3)", "SystemExit: 3"),
-        ("raise GeneratorExit", "GeneratorExit"),
-        ("raise type('Stop', (BaseException,), {})('now')", "Stop: now"),
-    ],
+    "statement", with_proofs([*EXITS], ["sys.exit('loss is NaN')", "quit()", "raise GeneratorExit"])
 )
-def test_however_it_exits(statement: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_however_it_exits(statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ends = f"def end():\n    {statement}\n"
     jobs_in(tmp_path, JOBS.replace("end = lambda: sys.exit(0)\n", ends), monkeypatch)
     code, error = ran("train", "faulty_jobs.py:in_the_loss", "--run-dir", "run")
     assert code == 10
-    assert f"in end: {said} " in error.replace("\n", " ") + " "
+    assert f"in end: {EXITS[statement]} " in error.replace("\n", " ") + " "
     assert "step 3 is saved and verified" in error
 
 

@@ -45,14 +45,14 @@ def rarely(name: str, way: str = "command") -> Any:
 @pytest.mark.parametrize(
     ("left", "way"),
     [
-        ("persistent_workers", "command"),
+        rarely("persistent_workers"),
         rarely("persistent_workers", "folder"),
         rarely("persistent_workers", "nothing"),
         rarely("planned_workers", "plan"),
-        ("pool_of_a_metric", "command"),
+        rarely("pool_of_a_metric"),
         rarely("pool_of_a_data_set"),
         rarely("program"),
-        ("fork", "folder"),
+        rarely("fork", "folder"),
         rarely("process_executor"),
         rarely("thread_executor"),
         rarely("daemon_thread"),
@@ -66,6 +66,7 @@ def test_a_run_ends_whatever_its_job_leaves_running(trained: Trained, left: str,
     assert "Finished: the planned run is complete" in found["told"]
 
 
+@pytest.mark.proof
 def test_a_mistake_of_the_job_is_said_and_ends_the_run_beside_workers_that_stay(trained: Trained):
     found = trained("mistaken_with_workers", "command")
     assert found["code"] == 10, found["told"]
@@ -73,6 +74,7 @@ def test_a_mistake_of_the_job_is_said_and_ends_the_run_beside_workers_that_stay(
     assert "ended by ValueError; step 2 is saved" in found["told"].splitlines()[-1]
 
 
+@pytest.mark.proof
 def test_a_thread_that_keeps_python_from_ending_comes_after_the_end_of_the_run_and_goes_by_sigterm(trained: Trained):
     found = trained("endless_thread", "command")
     assert found["code"] == 143, found["told"]

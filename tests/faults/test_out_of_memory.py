@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -104,9 +103,7 @@ def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert all(torch.equal(found[key], tensor) for key, tensor in wanted.items())
 
 
-@pytest.mark.parametrize(
-    ("fits", "sizes", "where"), [(4, [8], "forward"), (3, [8, 4], "backward"), (1, [8, 4, 2], "forward")]
-)
+@pytest.mark.parametrize(("fits", "sizes", "where"), [(4, [8], "forward"), (3, [8, 4], "backward")])
 def test_from_the_window_that_did_not_fit_on_the_run_is_that_of_a_plan_with_this_microbatch(fits, sizes, where):
     memory = Memory(fits, where=where)
     weights, events = trained(tight_job(memory))
@@ -116,28 +113,8 @@ def test_from_the_window_that_did_not_fit_on_the_run_is_that_of_a_plan_with_this
     assert_same(weights, wanted)
 
 
-def test_a_later_microbatch_that_does_not_fit_takes_the_whole_window_again():
-    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        found = plain(model, batch)
-        if next(calls) == 2 * TIGHT_FROM:  # the second of the window's two
-            raise full()
-        return found
-
-    calls, collected = count(1), Collected()
-    weights = dict(train(tight_job(loss), make_plan(microbatch=4), receivers=[collected]).weights)
-    with prepare(tight_job(), make_plan(microbatch=4)) as whole:
-        list(steps_of(whole, TIGHT_FROM - 1))
-        state = whole.state_dict()
-        state["batches"]["microbatch_size"] = 2
-    with prepare(tight_job(), make_plan(microbatch=2)) as split:
-        split.load_state_dict(state)
-        assert_same(weights, dict(train_run(split, Collected()).weights))
-    assert [event.step for event in collected.events if isinstance(event, Trained)] == list(range(1, 11))
-
-
-@pytest.mark.parametrize("error", [MemoryError, lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_a_full_host_is_treated_alike(error):
-    assert len(told(trained(tight_job(Memory(4, error)))[1])) == 1
+def test_a_full_host_is_treated_alike():
+    assert len(told(trained(tight_job(Memory(4, MemoryError)))[1])) == 1
 
 
 def test_another_exception_is_not_taken_for_one():

@@ -96,7 +96,11 @@ def check_ends(folder: Path, number: int, seconds: float) -> None:
 @pytest.mark.fault("SIGTERM, preemption notice")
 @pytest.mark.parametrize(
     ("number", "seconds"),
-    [(signal.SIGTERM, 0.0), (signal.SIGINT, 0.2), (signal.SIGTERM, 0.5), (signal.SIGINT, 0.8), (signal.SIGHUP, 0.3)],
+    [
+        (signal.SIGTERM, 0.0),
+        (signal.SIGINT, 0.8),
+        *(pytest.param(number, 0.3, marks=pytest.mark.proof) for number in (signal.SIGTERM, signal.SIGHUP)),
+    ],
 )
 def test_a_command_that_is_still_starting_ends_by_a_signal(tmp_path: Path, number: int, seconds: float):
     check_ends(tmp_path / "here", number, seconds)
@@ -110,6 +114,7 @@ def test_of_a_hundred_signals_in_the_first_second_and_a_half_none_is_lost(tmp_pa
         check_ends(tmp_path / f"{time}", number, FIRST_SECONDS * time / TIMES)
 
 
+@pytest.mark.proof
 def test_a_command_that_is_ended_while_its_job_loads_says_so_and_leaves_no_folder(tmp_path: Path):
     with started(tmp_path, "asked_to_end") as process:
         _, told = process.communicate()
@@ -117,6 +122,7 @@ def test_a_command_that_is_ended_while_its_job_loads_says_so_and_leaves_no_folde
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.proof
 def test_a_command_that_is_ended_while_its_job_loads_ends_what_the_job_has_started(tmp_path: Path):
     with started(tmp_path, "beside_a_process") as process:
         process.communicate()

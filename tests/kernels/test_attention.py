@@ -144,15 +144,6 @@ def test_sdpa_kernel_chooses_torchs_implementation():
         assert torch.equal(attention(*given), functional.scaled_dot_product_attention(*given))
 
 
-@pytest.mark.parametrize(("causal", "scale"), [(True, 0.5), (False, 2.0), (True, -0.5)])
-def test_the_plain_form_gives_the_same_and_passes_gradcheck(causal, scale):
-    torch.manual_seed(0)
-    given = [torch.randn(2, 2, rows, 6, dtype=torch.float64, requires_grad=True) for rows in (5, 7, 7)]
-    wanted = composed(*given, causal, scale)
-    assert_close(torch.ops.hasten.attention(*given, causal, scale)[0], wanted)
-    assert torch.autograd.gradcheck(lambda *some: torch.ops.hasten.attention(*some, causal, scale)[0], given)
-
-
 def test_autocast_casts_its_inputs_as_torch_does():
     torch.manual_seed(0)
     given = [heads(2, 3, 20, 32, torch.float32) for _ in range(3)]

@@ -60,8 +60,6 @@ def test_a_target_that_is_no_class_is_named_before_memory_is_read(dtype, wrong):
     scores, target = torch.zeros(6, 9, dtype=dtype), torch.tensor([0, 8, -100, wrong, 1, wrong])
     with pytest.raises(IndexError, match=rf"target {wrong} of row 3 is none of 9 classes, nor ignore_index -100"):
         cross_entropy(scores, target)
-    with pytest.raises(IndexError, match="row 3"):
-        torch.ops.hasten.cross_entropy_backward(torch.ones(6).double(), scores, target, torch.zeros(6).double(), -100)
 
 
 @formats

@@ -128,6 +128,7 @@ def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, tmp_path, mon
         compiled(source)
 
 
+@pytest.mark.proof
 def test_many_processes_compile_the_same_at_once(caches, source):
     code = """
 import pathlib, sys
@@ -157,6 +158,7 @@ def test_cpp_is_compiled_by_its_own_compiler_and_shares_the_threads_of_torch(cac
         torch.set_num_threads(before)
 
 
+@pytest.mark.proof
 def test_a_process_killed_while_it_compiles_leaves_no_library(caches, source, tmp_path, monkeypatch):
     killer = tmp_path / "killer"
     killer.write_text('#!/bin/sh\nfor last; do :; done\nprintf half > "$last"\nkill -9 $PPID\n')

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 from torch.testing import assert_close
 
+from hasten.kernels.attention import scaled_dot_product_attention as attention
 from shape.source import imports, sources
 from support.kernels.operator_cases import ALL, ONE_OF_EACH
 
@@ -135,19 +136,11 @@ def test_a_second_derivative_is_refused_and_not_zero(case):
 
 
 @every_operator
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, of its forward mode
-def test_forward_mode_is_refused_and_not_zero(case):
+def test_it_passes_torchs_opcheck(case):
+    if case.checked_as is torch.bfloat16 and (why := attention.why_plain(torch.device("cpu"))) is not None:
+        pytest.skip(why)
     torch.manual_seed(0)
-    given = [each.bfloat16() if each.is_floating_point() else each for each in case.made(6, 20)]
-    with pytest.raises(RuntimeError, match=r"forward-mode|forward AD"):
-        torch.func.jvp(lambda first: case.ours(first, *given[1:]), (given[0],), (torch.ones_like(given[0]),))
-
-
-@every_operator
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.proof)], ids=str)
-def test_it_passes_torchs_opcheck(case, dtype):
-    torch.manual_seed(0)
-    given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(6, 20)]
+    given = [each.to(case.checked_as) if each.is_floating_point() else each for each in case.made(6, 20)]
     for first in (given[0], given[0].t().contiguous().t()):
         taken = [case.as_given(each.detach()) for each in (first, *given[1:])]
         leaves = [each.requires_grad_(each.is_floating_point()) for each in taken]

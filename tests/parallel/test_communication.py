@@ -11,7 +11,6 @@ from hasten.errors import PlanError
 from hasten.facts.plan import make_plan
 from hasten.techniques.combinations import conflicts
 from support.parallel.shard_jobs import cut_and_gone_on, language_job, told_unreached, trained
-from support.ranks.process_group import on_ranks
 
 SMALL_BUCKETS = ("plain", {"bucket_mb": 0.0005})
 STATIC = ("plain", {"static_graph": True})
@@ -34,7 +33,7 @@ def alone():
     ("ranks", "choices"),
     [
         (2, {"communication": STATIC, "microbatch": 2}),
-        (2, {"communication": SMALL_BUCKETS}),
+        pytest.param(2, {"communication": SMALL_BUCKETS}, marks=pytest.mark.proof),
         pytest.param(2, {"communication": STATIC}, marks=pytest.mark.proof),
         pytest.param(2, {"communication": STATIC, "activation_checkpointing": "blocks"}, marks=pytest.mark.proof),
         pytest.param(4, {"communication": STATIC, "microbatch": 1}, marks=pytest.mark.proof),
@@ -42,14 +41,14 @@ def alone():
     ],
     ids=str,
 )
-def test_gradients_that_are_sent_whole_train_what_one_process_does(ranks, choices, alone, tmp_path):
-    for found in on_ranks(ranks, tmp_path, trained, choices):
+def test_gradients_that_are_sent_whole_train_what_one_process_does(ranks, choices, alone, run_on):
+    for found in run_on(ranks, trained, choices):
         check_alike(found, alone)
 
 
 @pytest.mark.parametrize("way", ["bf16", LOW_RANK], ids=str)
-def test_gradients_that_are_shortened_train_alike_on_all_ranks_and_not_quite_as_one_process(way, alone, tmp_path):
-    first, second = on_ranks(2, tmp_path, trained, {"communication": way})
+def test_gradients_that_are_shortened_train_alike_on_all_ranks_and_not_quite_as_one_process(way, alone, run_on):
+    first, second = run_on(2, trained, {"communication": way})
     assert first["losses"] == second["losses"]
     for name, weight in first["weights"].items():
         assert torch.equal(weight, second["weights"][name])
@@ -59,19 +58,18 @@ def test_gradients_that_are_shortened_train_alike_on_all_ranks_and_not_quite_as_
 
 
 @pytest.mark.trap(36)
-def test_what_an_approximation_left_out_goes_on_with_the_run(tmp_path):
+def test_what_an_approximation_left_out_goes_on_with_the_run(run_on):
     choices = {"communication": LOW_RANK}
-    first, second = on_ranks(2, tmp_path, cut_and_gone_on, choices, choices)
-    (tmp_path / "whole").mkdir()
-    whole = on_ranks(2, tmp_path / "whole", trained, choices)[0]["weights"]
+    first, second = run_on(2, cut_and_gone_on, choices, choices)
+    whole = run_on(2, trained, choices)[0]["weights"]
     for name, weight in whole.items():
         assert torch.equal(first[name], weight)
         assert torch.equal(second[name], weight)
 
 
 @pytest.mark.trap(28)
-def test_parameters_that_no_gradient_reaches_are_named(tmp_path):
-    for told in on_ranks(2, tmp_path, told_unreached):
+def test_parameters_that_no_gradient_reaches_are_named(run_on):
+    for told in run_on(2, told_unreached):
         assert len(told) == 1
         assert told[0].startswith("no gradient reached spare.weight, spare.bias in the first step")
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from support.parallel.tensor_jobs import trained_for_long
-from support.ranks.process_group import on_ranks
 
 SHARES = (2, {"vocabulary": ["words", "head"], "sequence": True})
 PARTS, TOGETHER = {"shard": "zero3"}, {"tensor": 2}
@@ -45,9 +44,9 @@ def alone():
 @pytest.mark.trap(29)
 @pytest.mark.trap(44)
 @pytest.mark.parametrize(("ranks", "choices"), WAYS, ids=str)
-def test_fifty_steps_are_those_of_one_process(ranks, choices, alone, tmp_path):
+def test_fifty_steps_are_those_of_one_process(ranks, choices, alone, run_on):
     assert len(alone["losses"]) >= 50
-    for found in on_ranks(ranks, tmp_path, trained_for_long, choices):
+    for found in run_on(ranks, trained_for_long, choices):
         assert found["losses"] == pytest.approx(alone["losses"], rel=1e-8)
         assert found["norms"] == pytest.approx(alone["norms"], rel=1e-6)
         assert found["results"] == pytest.approx(alone["results"], rel=1e-9)

@@ -13,7 +13,6 @@ from support.parallel.tensor_jobs import (
     saved_at_six,
     uncut,
 )
-from support.ranks.process_group import on_ranks
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
 STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})
@@ -28,11 +27,6 @@ def wanted():
     return uncut()
 
 
-def in_a_folder(path, name):
-    (path / name).mkdir()
-    return path / name
-
-
 @pytest.mark.trap(29)
 @pytest.mark.trap(36)
 @pytest.mark.trap(38)
@@ -40,12 +34,11 @@ def in_a_folder(path, name):
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (TOGETHER, ALONE),
         (PARTS, TOGETHER),
-        pytest.param(STAGES, ALONE, marks=pytest.mark.proof),
         *(
             pytest.param(*each, marks=pytest.mark.proof)
             for each in [
+                *((each, ALONE) for each in (TOGETHER, STAGES)),
                 *((ALONE, each) for each in (REPLICAS, PARTS, TOGETHER, FOUR, FOUR_PARTS, BOTH)),
                 *((each, ALONE) for each in (REPLICAS, PARTS, FOUR, FOUR_PARTS, BOTH)),
                 *((ALONE, STAGES), (PARTS, STAGES), (TOGETHER, FOUR_STAGES)),
@@ -68,13 +61,13 @@ def in_a_folder(path, name):
     ],
     ids=str,
 )
-def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wanted, tmp_path):
+def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wanted, run_on, tmp_path):
     folder = str(tmp_path / "run")
     begun = saved_at_six if "pipeline" in before[1] else cut  # a stage calls the loss as often as it likes
-    assert all(on_ranks(before[0], in_a_folder(tmp_path, "before"), begun, folder, before[1]))
+    assert all(run_on(before[0], begun, folder, before[1]))
     saved = sorted(path.name for path in next((tmp_path / "run" / "checkpoints").glob("step-*")).glob("parts-*"))
     assert len(saved) == (0 if before in (ALONE, REPLICAS, FOUR) else 2 if before == FOUR_STAGES else before[0])
-    for found in on_ranks(after[0], in_a_folder(tmp_path, "after"), gone_on, folder, after[1]):
+    for found in run_on(after[0], gone_on, folder, after[1]):
         assert found["steps"] == 16
         for name, weight in wanted.items():
             torch.testing.assert_close(found["weights"][name], weight, rtol=1e-5, atol=1e-8)
@@ -85,18 +78,16 @@ def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wa
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (PARTS, ALONE),
-        *(pytest.param(*each, marks=pytest.mark.proof) for each in [(TOGETHER, PARTS), (STAGES, ALONE), (BOTH, PARTS)]),
-        *(pytest.param(each, ALONE, marks=pytest.mark.proof) for each in (STAGES_OF_SHARES, STAGES_IN_PARTS)),
-        pytest.param(ALONE, EVERY_WAY, marks=pytest.mark.proof),
+        *((PARTS, ALONE), (TOGETHER, PARTS), (STAGES, ALONE), (BOTH, PARTS)),
+        *((STAGES_OF_SHARES, ALONE), (STAGES_IN_PARTS, ALONE), (ALONE, EVERY_WAY)),
     ],
     ids=str,
 )
-def test_an_average_and_the_best_weights_go_on_as_well(before, after, tmp_path):
+def test_an_average_and_the_best_weights_go_on_as_well(before, after, run_on, tmp_path):
     whole, folder = str(tmp_path / "whole"), str(tmp_path / "run")
     averaged_and_saved_at_six(whole, {})
     wanted = averaged_and_gone_on(whole, {})
-    on_ranks(before[0], in_a_folder(tmp_path, "before"), averaged_and_saved_at_six, folder, before[1])
-    for found in on_ranks(after[0], in_a_folder(tmp_path, "after"), averaged_and_gone_on, folder, after[1]):
+    run_on(before[0], averaged_and_saved_at_six, folder, before[1])
+    for found in run_on(after[0], averaged_and_gone_on, folder, after[1]):
         for name, weight in wanted.items():
             torch.testing.assert_close(found[name], weight, rtol=1e-5, atol=1e-8)

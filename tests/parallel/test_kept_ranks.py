@@ -40,13 +40,11 @@ def test_a_run_of_two_processes_goes_on_as_if_it_had_never_ended(tmp_path):
     assert gone_on(tmp_path, "cut_short_with_dropout", TWO) == losses(tmp_path / "whole")
 
 
+@pytest.mark.proof
 @pytest.mark.trap(29)
 @pytest.mark.trap(38)
 @pytest.mark.fault("changed world size on resume")
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [pytest.param(TWO, ALONE, id="two to one"), pytest.param(ALONE, TWO, id="one to two", marks=pytest.mark.proof)],
-)
+@pytest.mark.parametrize(("before", "after"), [(TWO, ALONE), (ALONE, TWO)], ids=["two to one", "one to two"])
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, before, after):
     assert ran(tmp_path, "cut_short", "--run-dir", "whole").returncode == 0
     begun_and_cut(tmp_path, "cut_short", before)
@@ -56,15 +54,16 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, before, after)
 IN_PARTS = (*TWO, "--plan", "in_parts.toml")
 
 
+@pytest.mark.proof
 @pytest.mark.trap(38)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(IN_PARTS, ALONE, id="in parts, then alone", marks=pytest.mark.proof),
-        pytest.param(ALONE, IN_PARTS, id="alone, then in parts", marks=pytest.mark.proof),
-        pytest.param(TWO, IN_PARTS, id="whole, then in parts", marks=pytest.mark.proof),
-        pytest.param(IN_PARTS, TWO, id="in parts, then whole", marks=pytest.mark.proof),
-        pytest.param(IN_PARTS, (*FOUR, *IN_PARTS[2:]), id="in two parts, then in four", marks=pytest.mark.proof),
+        pytest.param(IN_PARTS, ALONE, id="in parts, then alone"),
+        pytest.param(ALONE, IN_PARTS, id="alone, then in parts"),
+        pytest.param(TWO, IN_PARTS, id="whole, then in parts"),
+        pytest.param(IN_PARTS, TWO, id="in parts, then whole"),
+        pytest.param(IN_PARTS, (*FOUR, *IN_PARTS[2:]), id="in two parts, then in four"),
     ],
 )
 def test_a_run_goes_on_in_other_parts(tmp_path, before, after):

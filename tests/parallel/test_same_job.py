@@ -50,8 +50,9 @@ def test_a_command_says_once_how_its_ranks_differ_and_leaves_no_process(tmp_path
     assert not (tmp_path / "runs" / "of_another_length-1").exists()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("user exception")
-@pytest.mark.parametrize("where", ["the_function", pytest.param("the_model", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("where", ["the_function", "the_model"])
 def test_a_rank_that_fails_while_it_builds_its_job_ends_all_and_is_named(tmp_path, where):
     ended = ran(tmp_path, f"raises_in_{where}", "--nproc", "2")
     assert ended.returncode == 10

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from parallel.test_tensor import check_alike, check_weights
 from support.parallel.tensor_jobs import (
+    all_refused,
     cut_and_gone_on,
-    refused,
     strange_word,
     trained,
     trained_with_average,
-    two_at_once,
 )
-from support.ranks.process_group import on_ranks
 
 GPT_WORDS, WORDS_AND_HEAD = {"vocabulary": ["words", "head"]}, {"vocabulary": ["words", "head"], "sequence": True}
 SEQUENCE = {"sequence": True}
@@ -23,20 +23,20 @@ def together(size, options):
     return {"tensor": (size, options)}
 
 
-@pytest.fixture(scope="module")
-def alone():
-    return {model: trained({}, model) for model in ("gpt", "encoder", "length first", "padding", "adapters")}
+@cache
+def alone(model):
+    return trained({}, model)
 
 
 @pytest.mark.trap(24)
 @pytest.mark.parametrize(
     ("ranks", "choices", "model"),
     [
-        (2, together(2, WORDS_AND_HEAD), "gpt"),
         (2, {**together(2, WORDS_AND_HEAD), "microbatch": 2}, "encoder"),
         *(
             pytest.param(ranks, choices, model, marks=pytest.mark.proof)
             for ranks, choices, model in [
+                (2, together(2, WORDS_AND_HEAD), "gpt"),
                 (2, together(2, GPT_WORDS), "gpt"),
                 (2, together(2, {"vocabulary": ["words"]}), "padding"),
                 (2, together(2, {"vocabulary": ["head"]}), "padding"),
@@ -55,19 +55,13 @@ def alone():
     ],
     ids=str,
 )
-def test_shares_of_words_and_of_a_sequence_train_what_one_process_does(ranks, choices, model, alone, tmp_path):
-    for found in on_ranks(ranks, tmp_path, trained, choices, model):
-        check_alike(found, alone[model])
+def test_shares_of_words_and_of_a_sequence_train_what_one_process_does(ranks, choices, model, run_on):
+    for found in run_on(ranks, trained, choices, model):
+        check_alike(found, alone(model))
 
 
-def test_a_run_with_words_in_shares_goes_on_where_another_is_closed(alone, tmp_path):
-    for losses in on_ranks(2, tmp_path, two_at_once):
-        assert losses == pytest.approx(alone["gpt"]["losses"][: len(losses)], rel=1e-9)
-
-
-@pytest.mark.parametrize("wrong", [20, -1])
-def test_a_word_that_no_vocabulary_has_is_refused_as_by_one_process(wrong, tmp_path):
-    for told in on_ranks(2, tmp_path, strange_word, wrong):
+def test_a_word_that_no_vocabulary_has_is_refused_as_by_one_process(run_on):
+    for told in run_on(2, strange_word, -1):
         assert told == "IndexError"
 
 
@@ -81,32 +75,23 @@ def test_a_word_that_no_vocabulary_has_is_refused_as_by_one_process(wrong, tmp_p
     ],
     ids=str,
 )
-def test_a_run_goes_on_with_words_in_shares_or_not(before, after, tmp_path):
+def test_a_run_goes_on_with_words_in_shares_or_not(before, after, run_on):
     wanted = trained_with_average({})["weights"]
-    for found in on_ranks(2, tmp_path, cut_and_gone_on, before, after):
+    for found in run_on(2, cut_and_gone_on, before, after):
         check_weights(found, wanted)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "options", "changes", "reason"),
-    [
-        (
-            2,
-            {"vocabulary": ["head"]},
-            {},
-            "words.weight and head.weight are one tied parameter, and only head.weight would be divided",
-        ),
-        (2, {"vocabulary": ["nothing"]}, {}, "which matches nothing in the model"),
-        (3, GPT_WORDS, {}, "words.num_embeddings = 20 cannot be divided over 3 processes"),
-        (2, GPT_WORDS, {"loss": "smoothed"}, "leave sequence or vocabulary out"),
-        (2, GPT_WORDS, {"loss": "squared"}, "the gradient of"),
-        (2, SEQUENCE, {"model": "mixing"}, "the loss is"),
-        (2, SEQUENCE, {"model": "batch norm"}, "norms over a batch"),
-        (2, {"sequence": ["nothing.*"]}, {}, "which matches nothing in the model"),
-        (2, {"sequence": 3}, {}, "the plan asks for tensor"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_in_shares_is_refused_with_the_reason(ranks, options, changes, reason, tmp_path):
-    for told in on_ranks(ranks, tmp_path, refused, together(ranks, options), changes):
-        assert reason in told
+def test_what_cannot_be_in_shares_is_refused_with_the_reason(run_on):
+    cases = [
+        ({"vocabulary": ["head"]}, {}, "words.weight and head.weight are one tied parameter, and only head.weight"),
+        ({"vocabulary": ["nothing"]}, {}, "which matches nothing in the model"),
+        (GPT_WORDS, {"loss": "smoothed"}, "leave sequence or vocabulary out"),
+        (GPT_WORDS, {"loss": "squared"}, "the gradient of"),
+        (SEQUENCE, {"model": "mixing"}, "the loss is"),
+        (SEQUENCE, {"model": "batch norm"}, "norms over a batch"),
+        ({"sequence": ["nothing.*"]}, {}, "which matches nothing in the model"),
+        ({"sequence": 3}, {}, "the plan asks for tensor"),
+    ]
+    asked = [(together(2, options), changes) for options, changes, _ in cases]
+    for (*_, reason), *found in zip(cases, *run_on(2, all_refused, asked), strict=True):
+        assert all(reason in each for each in found), (reason, found)

@@ -9,7 +9,8 @@ from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Plan, PlannedChoice
 from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered
-from hasten.report.page.plan_page import page_of_plan, sentence_of
+from hasten.report.page.plan_page import page_of as page_of_plan
+from hasten.report.page.plan_page import sentence_of
 from hasten.report.plan_sentence import search_sentence
 from hasten.report.terminal.search_progress import SearchProgress
 from support.report.parsed import Page, faults

@@ -195,8 +195,7 @@ def _rewritten(path: Path, change: Callable[[dict[str, bytes]], dict[str, bytes]
         content = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in change(content).items():
-            bomb = len(data) > 1 << 20
-            archive.writestr(name, data, zipfile.ZIP_DEFLATED if bomb else zipfile.ZIP_STORED)
+            archive.writestr(name, data)
     return path
 
 
@@ -213,15 +212,10 @@ CRAFTED_ZIPS: dict[str, Callable[[dict[str, bytes]], dict[str, bytes]]] = {
         lambda text: text.replace(b"K\x03K\x06", b"J\xff\xff\xff\x7fK\x06")
     ),
     "a place beyond its storage": _with_pickle(lambda text: text.replace(b"QK\x00", b"QJ\xff\xff\xff\x7f")),
-    "a record that is a bomb": lambda content: content | {"a/data/0": bytes(1 << 24)},
     "names that lead out of it": lambda content: {f"../../{name}": data for name, data in content.items()},
-    "no version": lambda content: {name: data for name, data in content.items() if not name.endswith("version")},
-    "half a pickle": _with_pickle(lambda text: text[: len(text) // 2]),
     "a pickle without an end": _with_pickle(lambda text: text[:-1]),
     "a list in itself": _with_pickle(lambda text: b"\x80\x02]q\x00h\x00a."),
     "lists in lists": _with_pickle(lambda text: b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b"."),
-    "much memory for nothing": _with_pickle(lambda text: b"\x80\x02c__builtin__\nbytearray\n(J\x00\x00\x00\x04tR."),
-    "a mark that is missing": _with_pickle(lambda text: b"\x80\x02t."),
     "a name of another module": _with_pickle(lambda text: b"\x80\x02cos.path\nos.system\n."),
     "a name with control codes": _with_pickle(lambda text: b"\x80\x02c\x1b[2Jos\nsys\x1btem\n."),
 }
@@ -271,26 +265,16 @@ def _header(content: Any, body: int = 16, length: int | None = None) -> bytes:
 SAFETENSORS: dict[str, bytes] = {
     "a tensor beyond the file": _header({"a": _tensor(0, 4000, [1000])}),
     "tensors over each other": _header({"a": _tensor(0, 16), "b": _tensor(8, 24)}, 24),
-    "one tensor under two names": _header({"a": _tensor(0, 16), "b": _tensor(0, 16)}),
-    "a negative place": _header({"a": _tensor(-16, 0)}),
     "a negative shape": _header({"a": _tensor(0, 16, [-4])}),
-    "a shape that overflows": _header({"a": _tensor(0, 16, [1 << 62, 4])}),
     "a place that overflows": _header({"a": _tensor(0, (1 << 64) - 1)}),
-    "a hole": _header({"a": _tensor(0, 16), "b": _tensor(32, 48)}, 48),
     "a header of 2**63 bytes": _header({}, length=1 << 63),
-    "a header of a terabyte": _header({}, length=1 << 40),
-    "a header longer than the file": _header({}, length=100),
-    "a header of no bytes": _header(b"", 0),
     "a deep header": _header(DEEP.encode()),
     "a name twice": _header(
         b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"a":{"dtype":"I32","shape":[4],"data_offsets":[0,16]}}'
     ),
     "an unknown type": _header({"a": _tensor(0, 16, dtype=HOSTILE)}),
-    "metadata that is no text": _header({"__metadata__": {"x": 5}, "a": _tensor(0, 16)}),
     "no UTF-8": _header(b"\xff\xfe\x00"),
-    "a list": _header([1, 2, 3]),
     "nothing": b"",
-    "seven bytes": bytes(7),
     "a number of 5000 digits": _header(f'{{"a":{{"dtype":"F32","shape":[{HUGE}],"data_offsets":[0,16]}}}}'.encode()),
     "a name with control codes": _header({HOSTILE: _tensor(0, 16)}),
     "a tensor of no values and many rows": _header({"a": _tensor(0, 0, [0, (1 << 63) - 1])}, 0),
@@ -354,15 +338,10 @@ SHARD_INDEXES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a huge number": lambda index: f'{{"schema": {HUGE}}}',
     "a list": lambda index: "[]",
     "a name that leads out": _first_shard(name="../../etc/passwd"),
-    "a name that is a path": _first_shard(name="/etc/passwd"),
     "a name with control codes": _first_shard(name=f"{HOSTILE}.tar"),
     "a negative size": _first_shard(bytes=-1),
-    "a size of 2**62": _first_shard(bytes=1 << 62),
-    "so many samples": _first_shard(samples=1 << 62),
-    "a shard twice": lambda index: index | {"shards": index["shards"] * 2},
     "a digest that is none": _first_shard(sha256=HOSTILE),
     "an unknown key": lambda index: index | {HOSTILE: 1},
-    "classes that are none": lambda index: index | {"classes": [{}]},
     "another schema": lambda index: index | {"schema": "1"},
 }
 

@@ -63,8 +63,8 @@ def test_every_value_for_cuda_becomes_a_setting_that_torch_can_read(monkeypatch)
 def test_a_processor_with_the_gnu_c_library_keeps_freed_memory(monkeypatch):
     on_a_system(monkeypatch, "linux", "glibc")
     setup = setup_on("cpu")
-    assert TECHNIQUE.applies(setup, setup.machine) == Yes()
-    TECHNIQUE.apply(setup, *TECHNIQUE.candidates(setup, setup.machine))
+    assert TECHNIQUE.applies(setup) == Yes()
+    TECHNIQUE.apply(setup, *TECHNIQUE.candidates(setup))
     assert setup.process.keep_freed_memory is True
     assert setup.process.environment == {}
 
@@ -72,7 +72,7 @@ def test_a_processor_with_the_gnu_c_library_keeps_freed_memory(monkeypatch):
 def test_a_system_without_settings_is_refused_with_its_name(monkeypatch):
     on_a_system(monkeypatch, "darwin", "")
     setup = setup_on("cpu")
-    verdict = TECHNIQUE.applies(setup, setup.machine)
+    verdict = TECHNIQUE.applies(setup)
     assert isinstance(verdict, No)
     assert "this job runs on cpu under darwin" in verdict.reason
     with pytest.raises(PlanError, match="remove the choice on this machine"):

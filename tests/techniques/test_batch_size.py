@@ -22,7 +22,7 @@ ROWS = (torch.randn(8, 6), torch.zeros(8, dtype=torch.long))
 def offered(samples: int = 40, **job: Any) -> list[Any]:
     rows = (torch.zeros(samples, 6), torch.zeros(samples, dtype=torch.long))
     setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), **({"train": rows} | job))
-    return [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)]
+    return [choice.value for choice in TECHNIQUE.candidates(setup)]
 
 
 def batches(size: int | None = None, **changes: Any) -> list[torch.Tensor]:
@@ -43,7 +43,7 @@ def test_a_batch_that_no_epoch_could_fill_is_not_tried():
 
 def test_one_batch_of_one_sample_has_no_neighbours():
     setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), train=(torch.zeros(1, 6), torch.zeros(1)), batch_size=1)
-    assert TECHNIQUE.applies(setup, setup.machine) == No("an epoch is one batch of one sample")
+    assert TECHNIQUE.applies(setup) == No("an epoch is one batch of one sample")
 
 
 def test_the_order_of_samples_stays_the_same():

@@ -29,7 +29,7 @@ def setup_for(train: object):
 
 def answer(train: object) -> Yes | No:
     setup = setup_for(train)
-    return TECHNIQUE.applies(setup, setup.machine)
+    return TECHNIQUE.applies(setup)
 
 
 class Stream(IterableDataset[int]):
@@ -70,7 +70,7 @@ def test_the_value_is_where_the_cache_is_written(value, cache, monkeypatch):
     setup = setup_for(hasten.Augmented(Grey(), jittered))
     TECHNIQUE.apply(setup, Choice(technique="cache", value=value))
     assert setup.loader.cache == cache
-    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No), "it is chosen already"
+    assert isinstance(TECHNIQUE.applies(setup), No), "it is chosen already"
 
 
 @pytest.mark.parametrize("choice", [False, 1, "", "relative", "./here", "~nobody-of-this-name/caches"])

@@ -10,14 +10,15 @@ from torch import nn
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.machine import Machine
 from hasten.techniques.compile import MODES, TECHNIQUE
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.setup import CompileOptions, Setup
 from support import laptop, setup_of
 
 
-def setup_on(device: str) -> Setup:
-    setup = setup_of(nn.Linear(6, 3), None, machine=laptop())
+def setup_on(device: str, machine: Machine | None = None) -> Setup:
+    setup = setup_of(nn.Linear(6, 3), None, machine or laptop())
     setup.device = torch.device(device)
     return setup
 
@@ -41,10 +42,10 @@ def triton(monkeypatch: pytest.MonkeyPatch, *, installed: bool) -> None:
 def test_a_processor_without_the_compiler_that_torch_uses_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.platform", "linux")
     programs(monkeypatch, "clang++")
-    answer = TECHNIQUE.applies(setup_on("cpu"), laptop())
+    answer = TECHNIQUE.applies(setup_on("cpu"))
     assert answer == No("code for a processor needs a C++ compiler, and there is no g++ on the path")
     monkeypatch.setenv("CXX", "clang++")
-    assert TECHNIQUE.applies(setup_on("cpu"), laptop()) == Yes()
+    assert TECHNIQUE.applies(setup_on("cpu")) == Yes()
 
 
 @pytest.mark.parametrize(
@@ -67,13 +68,13 @@ def test_a_card_is_refused_for_what_triton_lacks(
     programs(monkeypatch, *compilers)
     triton(monkeypatch, installed=installed)
     machine = laptop(accelerator="test card", accelerators=1, compute_capability=capability)
-    answer = TECHNIQUE.applies(setup_on("cuda"), machine)
+    answer = TECHNIQUE.applies(setup_on("cuda", machine))
     assert answer == Yes() if reason is None else isinstance(answer, No) and reason in answer.reason
 
 
 def test_only_a_card_is_proposed_cuda_graphs_and_autotuning():
-    assert [each.value for each in TECHNIQUE.candidates(setup_on("cpu"), laptop())] == ["default"]
-    assert [each.value for each in TECHNIQUE.candidates(setup_on("cuda"), laptop())] == list(MODES)
+    assert [each.value for each in TECHNIQUE.candidates(setup_on("cpu"))] == ["default"]
+    assert [each.value for each in TECHNIQUE.candidates(setup_on("cuda"))] == list(MODES)
 
 
 def test_cuda_graphs_on_a_processor_are_refused_with_the_reason():

@@ -18,7 +18,7 @@ from hasten.techniques.common.operator_layers import FUSED_LAYERS
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.fused_operators import TECHNIQUE, find, replace_forward
 from hasten.training.setup.torch_compiling import compile_model
-from support import laptop, setup_of
+from support import setup_of
 
 
 class OwnGELU(nn.GELU):
@@ -118,7 +118,7 @@ def test_without_a_compiler_it_does_not_apply_and_a_plan_that_names_it_runs_with
     reason = "there is no C++ compiler here: c++ is not found"
     monkeypatch.setattr(gelu.CPP, "library", reason, raising=False)
     setup = setup_of(perceptron(), torch.randn(5, 6))
-    verdict = TECHNIQUE.applies(setup, laptop())
+    verdict = TECHNIQUE.applies(setup)
     assert isinstance(verdict, No)
     assert verdict.reason == reason
     TECHNIQUE.apply(setup, plan(True))
@@ -139,10 +139,10 @@ class AttendsAndCallsGELU(nn.Module):
 def test_without_a_form_for_attention_it_applies_only_to_models_that_call_other_functions(monkeypatch):
     reason = "the processor has other instructions"
     monkeypatch.setattr(attention.CPP, "library", reason, raising=False)
-    verdict = TECHNIQUE.applies(setup_of(Attends(), torch.randn(1, 5, 6)), laptop())
+    verdict = TECHNIQUE.applies(setup_of(Attends(), torch.randn(1, 5, 6)))
     assert isinstance(verdict, No)
     assert verdict.reason == reason
-    assert isinstance(TECHNIQUE.applies(setup_of(AttendsAndCallsGELU(), torch.randn(1, 5, 6)), laptop()), Yes)
+    assert isinstance(TECHNIQUE.applies(setup_of(AttendsAndCallsGELU(), torch.randn(1, 5, 6))), Yes)
 
 
 def test_a_plan_names_operators():
@@ -167,8 +167,8 @@ class CallsFunctions(nn.Module):
 
 def test_a_model_that_calls_functions_is_proposed_to_be_traced():
     setup = setup_of(CallsFunctions(), torch.randn(5, 6))
-    assert isinstance(TECHNIQUE.applies(setup, laptop()), Yes)
-    proposed = [(each.value, each.options, each.preserves) for each in TECHNIQUE.candidates(setup, laptop())]
+    assert isinstance(TECHNIQUE.applies(setup), Yes)
+    proposed = [(each.value, each.options, each.preserves) for each in TECHNIQUE.candidates(setup)]
     assert proposed == [("traced", {}, Preserves.ROUNDING), ("traced", {"dropout": True}, Preserves.STATISTICS)]
 
 
@@ -194,9 +194,9 @@ def test_options_of_a_trace_are_refused_without_one():
 
 def test_it_applies_where_a_layer_exists_and_not_elsewhere():
     setup = setup_of(perceptron(), torch.randn(5, 6))
-    assert isinstance(TECHNIQUE.applies(setup, laptop()), Yes)
-    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup, laptop())]
+    assert isinstance(TECHNIQUE.applies(setup), Yes)
+    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup)]
     assert proposed == [(True, {}), ("traced", {})], "there is no dropout"
-    verdict = TECHNIQUE.applies(setup_of(nn.Linear(6, 3), torch.randn(5, 6)), laptop())
+    verdict = TECHNIQUE.applies(setup_of(nn.Linear(6, 3), torch.randn(5, 6)))
     assert isinstance(verdict, No)
     assert all(each.kind in verdict.reason for each in FUSED_LAYERS.values())

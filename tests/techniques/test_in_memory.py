@@ -42,13 +42,13 @@ def setup_on(machine: Machine, train: object):
 
 def values(machine: Machine, train: object) -> list[object]:
     setup = setup_on(machine, train)
-    if isinstance(TECHNIQUE.applies(setup, machine), No):
+    if isinstance(TECHNIQUE.applies(setup), No):
         return []
-    return [choice.value for choice in TECHNIQUE.candidates(setup, machine)]
+    return [choice.value for choice in TECHNIQUE.candidates(setup)]
 
 
 def reason(machine: Machine, train: object) -> str:
-    found = TECHNIQUE.applies(setup_on(machine, train), machine)
+    found = TECHNIQUE.applies(setup_on(machine, train))
     assert isinstance(found, No)
     return found.reason
 
@@ -101,7 +101,7 @@ def test_it_sets_the_place_and_the_share():
 
 @pytest.mark.parametrize("options", [{"share": 0}, {"share": 1.5}, {"share": True}, {"share": "all"}, {"part": 0.5}])
 def test_any_other_option_is_refused(options):
-    with pytest.raises(PlanError, match="the plan gives in_memory the options"):
+    with pytest.raises(PlanError, match="write share = a number above 0"):
         TECHNIQUE.apply(setup_on(laptop(), ROWS), Choice(technique="in_memory", value="host", options=options))
 
 

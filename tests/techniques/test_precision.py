@@ -26,7 +26,7 @@ def chosen(value, **options):
 
 
 def offered(device, machine):
-    return [choice.value for choice in TECHNIQUE.candidates(setup_on(device, machine), machine)]
+    return [choice.value for choice in TECHNIQUE.candidates(setup_on(device, machine))]
 
 
 @pytest.mark.trap(14)
@@ -69,7 +69,7 @@ def test_a_processor_with_bf16_instructions_is_offered_only_bf16(feature):
 
 def test_a_processor_without_bf16_instructions_is_refused_with_the_reasons():
     machine = laptop(processor_features=frozenset({"avx2"}))
-    verdict = TECHNIQUE.applies(setup_on("cpu", machine), machine)
+    verdict = TECHNIQUE.applies(setup_on("cpu", machine))
     assert isinstance(verdict, No)
     for reason in ("no bf16 instructions", "tf32 is for CUDA devices", "fp16 on a processor"):
         assert reason in verdict.reason

@@ -16,7 +16,7 @@ from hasten.facts.plan import make_plan
 from hasten.techniques.contract import Yes
 from hasten.techniques.schedule import TECHNIQUE, schedule_options, scheduler_names
 from hasten.techniques.setup import ScheduleOptions, Setup
-from support import laptop, setup_of, small_job
+from support import setup_of, small_job
 
 
 def setup(optimizer=None, **job):
@@ -25,8 +25,8 @@ def setup(optimizer=None, **job):
 
 
 def proposed(target):
-    assert TECHNIQUE.applies(target, laptop()) == Yes()
-    return TECHNIQUE.candidates(target, laptop())
+    assert TECHNIQUE.applies(target) == Yes()
+    return TECHNIQUE.candidates(target)
 
 
 def test_applying_fills_the_setup():
@@ -71,7 +71,6 @@ def test_a_scheduler_that_a_plan_cannot_hold_is_refused_with_the_reason(name, re
         ("OneCycleLR", {"max_lr": 0.1, "last_epoch": 3}, 'no argument "last_epoch"'),
         ("OneCycleLR", {"max_lr": 0.1, "epochs": 3}, 'no argument "epochs"'),
         ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.2, "scale_fn": "x"}, 'no argument "scale_fn"'),
-        ("StepLR", {"step_size": 3, "gamma": "fast"}, "gamma of StepLR is 'fast'"),
         ("StepLR", {"step_size": 3, "unit": "minute"}, "unit is 'minute'"),
         ("StepLR", {"step_size": 3, "metric": "loss"}, 'no argument "metric"'),
     ],

@@ -15,11 +15,10 @@ from hasten.techniques.threads import TECHNIQUE, thread_counts
 from support import laptop, setup_of
 
 
-def setup_with(cores, workers=0, device="cpu"):
+def setup_with(cores, workers=0, ranks=1):
     sample = (torch.randn(8, 6), torch.zeros(8, dtype=torch.long))
-    setup = setup_of(nn.Linear(6, 3), sample, laptop(cores=cores))
+    setup = setup_of(nn.Linear(6, 3), sample, laptop(cores=cores, ranks=ranks))
     setup.loader.workers = workers
-    setup.device = torch.device(device)
     return setup
 
 
@@ -39,21 +38,20 @@ def test_workers_take_their_cores_before_threads_are_counted():
     assert thread_counts(16, 4) == [12, 6, 3, 1]
     setup = setup_with(cores=16, workers=4)
     setup.process.threads = 3
-    assert [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)] == [12, 6, 1]
+    assert [choice.value for choice in TECHNIQUE.candidates(setup)] == [12, 6, 1]
 
 
 def test_ranks_on_one_machine_divide_its_cores():
-    setup = setup_with(cores=16)
+    setup = setup_with(cores=16, ranks=4)
     setup.process.threads = 3
-    found = TECHNIQUE.candidates(setup, laptop(cores=16, ranks=4))
-    assert [choice.value for choice in found] == [4, 2, 1]
+    assert [choice.value for choice in TECHNIQUE.candidates(setup)] == [4, 2, 1]
 
 
 def test_the_present_count_is_not_tried_again():
     assert torch.get_num_threads() == 1
     setup = setup_with(cores=2)
-    assert TECHNIQUE.applies(setup, setup.machine) == Yes()
-    assert [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)] == [2]
+    assert TECHNIQUE.applies(setup) == Yes()
+    assert [choice.value for choice in TECHNIQUE.candidates(setup)] == [2]
 
 
 def test_more_threads_than_cores_are_set_with_a_notice():
@@ -64,5 +62,5 @@ def test_more_threads_than_cores_are_set_with_a_notice():
 
 
 def test_a_count_that_can_only_be_a_mistake_is_refused():
-    with pytest.raises(PlanError, match="1000000 compute threads are more than 16 for each of the 2 cores"):
+    with pytest.raises(PlanError, match="write 2, the number of cores here"):
         TECHNIQUE.apply(setup_with(cores=2), chosen(1_000_000))

@@ -1,7 +1,7 @@
-"""The SHA-256 of a file, taken while it is written and again when it is read; `sha256sum` gives the same.
+"""The SHA-256 of a file, computed while it is written and again when it is read; `sha256sum` gives the same.
 
 Hashing is slower than writing into the page cache, so it runs in a second thread beside the writing, and several files
-are worked on at once.
+are processed at once.
 """
 
 from __future__ import annotations
@@ -38,23 +38,21 @@ def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
     Raises StorageFailed; a part of the file may exist then.
     """
     digest, size = hashlib.sha256(), 0
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        file = NewFile.past_the_cache(path)
+    file = NewFile.past_the_cache(path)
+    with ThreadPoolExecutor(max_workers=1) as hashing:
         try:
             for piece in _pieces(parts):
-                beside.submit(digest.update, piece)
+                hashing.submit(digest.update, piece)
                 file.write(piece)
                 size += len(piece)
             file.finish()
-        except BaseException:
-            beside.shutdown(cancel_futures=True)
+        finally:
             file.abandon()
-            raise
     return Digest(size, digest.hexdigest())
 
 
 def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int], None] = lambda size: None) -> Digest:
-    """The digest of what the disk has; of a file larger than `largest_bytes`, that of its first part.
+    """The digest of what is on the disk; of a file larger than `largest_bytes`, that of its first part.
 
     seen: called with the size of every piece that was read.
     Raises StorageFailed when the file cannot be read.
@@ -80,16 +78,10 @@ def read_digested(path: Path, largest_bytes: int) -> tuple[bytes, Digest]:
 
 def in_threads(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -> list[Made]:
     """The results for the items, in their order. Raises the first item's error, once started items have ended."""
-    items = list(items)
-    if threads == 1 or len(items) < 2:
-        return [work(each) for each in items]
-    with ThreadPoolExecutor(min(threads, len(items))) as workers:
-        futures = [workers.submit(work, each) for each in items]
-        try:
-            return [each.result() for each in futures]
-        except BaseException:
-            workers.shutdown(cancel_futures=True)
-            raise
+    if threads == 1:
+        return [*map(work, items)]
+    with ThreadPoolExecutor(threads) as workers:
+        return [*workers.map(work, items)]
 
 
 def most_threads() -> int:

@@ -2,6 +2,7 @@
 
 O_DIRECT goes past the page cache, so a large file neither evicts what training reads nor costs a copy. It is used only
 on a local disk and in whole pages; a file system that refuses it is read and written through the cache.
+records/failures.md, "Checkpoints through the system's cache", has what it saves.
 
 Source: open(2), O_DIRECT.
 """

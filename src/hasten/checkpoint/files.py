@@ -13,7 +13,6 @@ import mmap
 import os
 import re
 import secrets
-import stat
 import sys
 from contextlib import suppress
 from io import FileIO
@@ -58,42 +57,6 @@ def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None
             with suppress(OSError):  # report the first failure
                 temporary.unlink(missing_ok=True)
             raise
-        _force_folder(path.parent)
-
-
-def write_new(path: Path, data: bytes) -> bool:
-    """Write a file that replaces nothing; False where something has its name already, which stays.
-
-    Raises StorageFailed. A killed process can leave its unfinished file beside it, which is_leftover() knows.
-    """
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        file = NewFile(hidden)
-        try:
-            file.write(data)
-            file.finish()
-            _name_new_file(hidden, path)
-        finally:
-            file.abandon()
-            with suppress(StorageFailed):  # report the first failure
-                remove_file(hidden)
-    except StorageFailed as error:
-        if isinstance(error.__cause__, FileExistsError):
-            return False
-        raise StorageFailed(error.what, where=str(path), fix=error.fix) from error
-    return True
-
-
-def _name_new_file(file: Path, path: Path) -> None:
-    """Give a finished file one more name; the cause of the failure is a FileExistsError where something has it."""
-    with failing("could not be written", path):
-        try:
-            os.link(file, path)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-            open(path, "xb").close()  # no links on this file system: reserve the name, then replace the empty file
-            os.replace(file, path)
         _force_folder(path.parent)
 
 
@@ -146,25 +109,20 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._torn_at: int | None = None  # where a line begins that was written in part and could not be removed
         with failing("could not be opened", path):
             self._file = _opened_log(path)
-            self._end_torn_line()
+            if self.size() and not _ends_a_line(path):  # a killed process, or a full disk, has cut it off
+                self._file.write(b"\n")
 
     def add_line(self, line: bytes) -> None:
         """Add a line, given without its line end. Raises StorageFailed; the file keeps the lines it had."""
         with failing("could not be written", self._path):
-            if self._torn_at is not None:
-                self._file.truncate(self._torn_at)
-                self._torn_at = None
-            start = self.size()
+            start, left = self.size(), memoryview(line + b"\n")
             try:
-                self._write(line + b"\n")
+                while left:
+                    left = left[self._file.write(left) or 0 :]
             except OSError:
-                self._torn_at = start
-                with suppress(OSError):  # the next line tries again
-                    self._file.truncate(start)
-                    self._torn_at = None
+                self._file.truncate(start)
                 raise
 
     def size(self) -> int:
@@ -179,44 +137,29 @@ class GrowingFile:
     def close(self) -> None:
         self._file.close()
 
-    def _end_torn_line(self) -> None:
-        """A killed process, or a full disk, can have left a line without its end."""
-        if os.fstat(self._file.fileno()).st_size == 0:
-            return
-        with open(self._path, "rb") as reader:
-            reader.seek(-1, os.SEEK_END)
-            torn = reader.read(1) != b"\n"
-        if torn:
-            self._write(b"\n")
-
-    def _write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[self._file.write(left) or 0 :]
-
 
 def cut_file(path: Path, length: int) -> int:
     """Cut the file to its first `length` bytes; how many of these are missing, 0 where all are there."""
     with failing("could not be cut", path), _opened_log(path) as file:
-        found = os.fstat(file.fileno())
-        if found.st_size > length or found.st_nlink > 1:
-            with open(path, "rb") as reader:
-                content = reader.read(length)
-            write_atomically(path, content)  # a new file: a hard link in a copy of the folder keeps the old content
-    return max(length - found.st_size, 0)
+        found = os.fstat(file.fileno()).st_size
+        if found > length:
+            file.truncate(length)
+    return max(length - found, 0)
 
 
 def _opened_log(path: Path) -> FileIO:
-    file = open(path, "ab", buffering=0, opener=_never_by_a_link)  # noqa: SIM115  it stays open as long as the run
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no regular file")
-    return file
+    return open(path, "ab", buffering=0, opener=_never_by_a_link)  # it stays open as long as the run
 
 
 def _never_by_a_link(path: str, flags: int) -> int:
     """A link in another user's folder could lead to any file of this user."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _ends_a_line(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 # ── Large files ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +204,7 @@ class NewFile:
             self._file.close()
 
     def abandon(self) -> None:
-        """Close the file, unfinished."""
+        """Close the file, whether it is finished or not."""
         self._file.close()
 
     def _empty_buffer(self) -> None:
@@ -322,21 +265,20 @@ def make_numbered_folder(parent: Path, name: str) -> Path:
     number = 1
     while True:
         path = parent / f"{name}-{number}"
-        try:
-            path.mkdir()
+        with failing("the folder could not be made", path):
+            try:
+                path.mkdir()
+            except FileExistsError:
+                number += 1
+                continue
             _force_folder(parent)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise failure("the folder could not be made", path, error) from error
-        else:
             return path
 
 
 def rename_folder(source: Path, target: Path) -> None:
     """Give a finished folder its name, which nothing may have. Its files are forced to the disk already.
 
-    Raises StorageFailed; the folder has its old name then.
+    Raises StorageFailed. The folder is whole under either name then; a power loss may undo the renaming.
     """
     with failing(f"could not be renamed to {target.name}", source):
         _force_folder(source)
@@ -344,10 +286,7 @@ def rename_folder(source: Path, target: Path) -> None:
 
 
 def set_aside(source: Path, target: Path) -> None:
-    """Rename what is to be removed, so that half of it is never found under its name.
-
-    Raises StorageFailed; it has its old name then.
-    """
+    """Rename what is to be removed, so that half of it is never found under its name. Raises StorageFailed."""
     with failing("could not be removed", source):
         _rename(source, target)
 
@@ -378,12 +317,7 @@ def remove_empty_folder(path: Path) -> None:
 
 def _rename(source: Path, target: Path) -> None:
     os.rename(source, target)
-    try:
-        _force_folder(target.parent)
-    except OSError:
-        with suppress(OSError):  # report the first failure
-            os.rename(target, source)  # a name that a power loss may undo must not be relied on
-        raise
+    _force_folder(target.parent)
 
 
 def _force_folder(folder: Path) -> None:

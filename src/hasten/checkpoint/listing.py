@@ -51,7 +51,11 @@ def listed(run: Path, progress: Progress) -> list[Listed]:
         progress(done, whole)
 
     for checkpoint, manifest, damage in found:
-        damage = damage or _damage(checkpoint, read)
+        try:
+            if damage is None:
+                checkpoint.verify(seen=read)
+        except StorageFailed as error:
+            damage = error.what
         path, step, attempt = checkpoint.path, checkpoint.step, checkpoint.attempt
         seen.append(Listed(path=path, step=step, attempt=attempt, manifest=manifest, damage=damage))
     return [each for each in seen if each.damage is None or each.path.exists()]
@@ -63,11 +67,3 @@ def _manifest(checkpoint: Checkpoint) -> tuple[Manifest | None, str | None]:
         return checkpoint.manifest(), None
     except StorageFailed as error:
         return None, error.what
-
-
-def _damage(checkpoint: Checkpoint, read: Callable[[int], None]) -> str | None:
-    try:
-        checkpoint.verify(seen=read)
-    except StorageFailed as error:
-        return error.what
-    return None

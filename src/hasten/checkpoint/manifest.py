@@ -9,24 +9,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 
 from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.sealed_json import sealed, unsealed
 from hasten.errors import Damaged, StorageFailed
+from hasten.facts.formatting import printable
 from hasten.facts.record_reading import WrongValue, read_record
 
 NAME = "manifest.json"
 STATE = "state.json"
 TENSORS = "tensors.safetensors"  # the first file of whole tensors; tensors-2.safetensors is the next
 PIECES = "pieces.json"  # where the pieces of tensors lie that several ranks saved in parts
-SCHEMA = 1
-SCHEMA_IN_PIECES = 2  # with tensors in pieces; a hasten that knows schema 1 only would report a damaged checkpoint
+SCHEMA = 3  # of the manifest and of the state beside it
 LARGEST_BYTES = 1 << 20
 
+_OF_0_1_0 = (1, 2)  # schemas, which did not name the version
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _HEX = re.compile(r"[0-9a-f]{64}")
-_HOLDS_TENSORS = re.compile(r"tensors(-[0-9]{1,6})?\.safetensors")
-_HOLDS_PARTS = re.compile(r"parts-[0-9]{4,9}(-[0-9]{1,6})?\.safetensors")
+
+
+class OfAnotherVersion(StorageFailed):
+    """A checkpoint of another version of hasten: it may be whole, and cannot be read here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +43,7 @@ class Manifest:
     saved_at: seconds since 1970 by the system's clock, to show an age; nothing depends on it.
     world_size: how many processes trained.
     files: name -> digest.
+    hasten: the version that saved it.
     """
 
     step: int
@@ -48,6 +53,7 @@ class Manifest:
     saved_at: float
     world_size: int
     files: Mapping[str, Digest]
+    hasten: str = version("hasten")
 
     @property
     def bytes(self) -> int:
@@ -57,33 +63,33 @@ class Manifest:
 
 def holds_tensors(name: str) -> bool:
     """Whether a checkpoint's file of this name holds whole tensors."""
-    return _HOLDS_TENSORS.fullmatch(name) is not None
+    return name.startswith("tensors") and name.endswith(".safetensors")
 
 
 def holds_parts(name: str) -> bool:
     """Whether a checkpoint's file of this name holds a rank's parts of tensors."""
-    return _HOLDS_PARTS.fullmatch(name) is not None
+    return name.startswith("parts-") and name.endswith(".safetensors")
 
 
 def to_json(manifest: Manifest) -> bytes:
     """Raises Damaged for what from_json would refuse: nothing is saved that could not be read."""
-    schema = SCHEMA_IN_PIECES if PIECES in manifest.files else SCHEMA
-    content = sealed(asdict(manifest) | {"schema": schema})
+    content = sealed(asdict(manifest) | {"schema": SCHEMA})
     from_json(content)
     return content
 
 
 def from_json(content: bytes) -> Manifest:
-    """Raises Damaged, saying what is wrong; StorageFailed for a manifest of a later hasten."""
+    """Raises Damaged, saying what is wrong; OfAnotherVersion for a manifest of another version of hasten."""
     if len(content) > LARGEST_BYTES:
         raise Damaged(f"{NAME} is larger than {LARGEST_BYTES:,} bytes")
     fields = unsealed(content, NAME)
     schema = fields.pop("schema", None)
-    if type(schema) is int and schema > SCHEMA_IN_PIECES:
-        what = f"{NAME} was written by a newer hasten: its schema is {schema}, and {SCHEMA_IN_PIECES} is known here"
-        raise StorageFailed(what, fix="resume with the hasten that saved it")
-    if type(schema) is not int or schema not in (SCHEMA, SCHEMA_IN_PIECES):
+    if type(schema) is not int or schema < 1:
         raise Damaged(f"{NAME} has no schema that is known here: {str(schema)[:40]}")
+    if schema != SCHEMA:
+        by = "0.1.0" if schema in _OF_0_1_0 else printable(str(fields.get("hasten")))[:40]
+        what = f"the checkpoint was saved by hasten {by}, and this version cannot read it"
+        raise OfAnotherVersion(what, fix=f"finish this run with hasten {by}, or begin a new run in another folder")
     try:
         found: Manifest = read_record(Manifest, fields)
     except WrongValue as error:

@@ -7,14 +7,13 @@ never replaces one that a person has written, or changed since.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hasten.checkpoint.files import check_writable, remove_file, write_atomically
 from hasten.checkpoint.locks.file_lock import locked
-from hasten.checkpoint.storage_errors import failure
+from hasten.checkpoint.storage_errors import failing
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed
@@ -57,20 +56,16 @@ def check_place(path: Path) -> None:
     """
     try:
         check_writable(path.parent)
-        kind = path.stat().st_mode
-        if not stat.S_ISREG(kind):
-            what = "is a folder, and a plan is a file" if stat.S_ISDIR(kind) else "is no file that can be replaced"
-            fix = f"name the plan's file, such as {path / 'plan.toml' if stat.S_ISDIR(kind) else 'plan.toml'}"
-            raise StorageFailed(what, where=str(path), fix=fix)
-        with path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
-    except FileNotFoundError:
-        return
     except StorageFailed as error:
         raise StorageFailed(error.what, where=str(path), fix=error.fix) from error
-    except OSError as error:
-        raise failure("cannot be read", path, error) from error
-    text = data.decode(errors="replace")
+    if not path.exists():
+        return
+    if not path.is_file():
+        what = "is a folder, and a plan is a file" if path.is_dir() else "is no file that can be replaced"
+        fix = f"name the plan's file, such as {path / 'plan.toml' if path.is_dir() else 'plan.toml'}"
+        raise StorageFailed(what, where=str(path), fix=fix)
+    with failing("cannot be read", path), path.open("rb") as file:
+        text = file.read(LARGEST_BYTES + 1).decode(errors="replace")
     if not is_sealed(text):
         changed = "was changed since a search wrote it"
         what = changed if SEAL in text else "exists already, and no search has written it"

@@ -48,20 +48,25 @@ class Checkpoint:
         self,
         threads: int = 1,
         seen: Callable[[int], None] = lambda size: None,
-        looks_at: Callable[[str], bool] = lambda name: True,
+        reads: Callable[[str], bool] = lambda name: True,
     ) -> Manifest:
         """Read every byte and compare it with the manifest.
 
         seen: called with the size of every piece that was read, by any of the threads.
-        looks_at: whether a file of this name is read; the manifest always is.
+        reads: whether to read the file of this name; the manifest is always read.
         Raises Damaged when a file is missing or was changed; StorageFailed when one cannot be read.
         """
         found = self.manifest()
-        in_threads(lambda name: self._check(name, found.files[name], seen), filter(looks_at, found.files), threads)
+        in_threads(lambda name: self._check(name, found.files[name], seen), filter(reads, found.files), threads)
         return found
 
     def _check(self, name: str, expected: Digest, seen: Callable[[int], None] = lambda size: None) -> None:
         _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes, seen)))
+
+    def _content(self, name: str, expected: Digest) -> bytes:
+        content, present = _named(name, lambda: read_digested(self.path / name, expected.bytes))
+        _compare(name, expected, present)
+        return content
 
     def read(self) -> Loaded:
         """Read and verify everything. A tensor that was saved in parts is a rank_files.Pieced, which is read later.
@@ -76,26 +81,18 @@ class Checkpoint:
         found = self.manifest()
         if STATE not in found.files:
             raise Damaged(f"{manifests.NAME} lists no {STATE}")
-
-        def content(name: str) -> bytes:
-            expected = found.files[name]
-            read, present = _named(name, lambda: read_digested(self.path / name, expected.bytes))
-            _compare(name, expected, present)
-            return read
-
-        tensors, parts = dict[str, Any](), dict[str, Any]()
-        for name in found.files:
+        tensors, parts, texts = dict[str, Any](), dict[str, Any](), dict[str, bytes]()
+        for name, digest in found.files.items():
             if holds_tensors(name):
-                tensors |= tensors_in(content(name))
+                tensors |= tensors_in(self._content(name, digest))
             elif holds_parts(name):
-                self._check(name, found.files[name])
-            elif name not in (STATE, PIECES):
-                content(name)
-        if PIECES in found.files:
-            table = piece_table.from_json(content(PIECES))
+                self._check(name, digest)
+            else:
+                texts[name] = self._content(name, digest)
+        if PIECES in texts:
             parts |= opened(self.path, filter(holds_parts, found.files))
-            tensors |= pieced(parts, table)
-        trees = json_object(content(STATE), STATE)
+            tensors |= pieced(parts, piece_table.from_json(texts[PIECES]))
+        trees = json_object(texts[STATE], STATE)
         return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()}, parts.clear)
 
 

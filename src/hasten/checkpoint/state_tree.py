@@ -1,9 +1,9 @@
-"""A state as a tree of plain values and tensors, and as two files can hold it: JSON and safetensors.
+"""A state as a tree of plain values and tensors, in the form of two files: JSON and safetensors.
 
 A state is nested dictionaries, lists, tuples, numbers, strings, None, tensors and NumPy arrays: what state_dict() of
-modules and optimizers returns. Other mappings and sequences, such as an OrderedDict, come back as plain ones. An
-enumeration or a named tuple would come back as less than it is, and is refused. Nothing is pickled: what the files
-cannot hold is refused when it is saved.
+modules and optimizers returns. Other mappings and sequences, such as an OrderedDict, are read back as plain ones. An
+enumeration or a named tuple would lose its type, and is refused. Nothing is pickled: what the files cannot hold is
+refused when it is saved.
 
 JSON lacks tuples, keys that are numbers, infinities and tensors. Each of these is an object with a name of its own:
 
@@ -124,11 +124,10 @@ class _Flattening:
     def _array(self, value: np.ndarray | np.generic, place: str) -> Any:
         try:
             tensor = torch.from_numpy(np.array(value, order="C"))
+            _check_type(tensor.dtype, place)
         except (TypeError, ValueError):  # the latter for one of the other byte order
-            tensor = None
-        if tensor is None or tensor.dtype not in TYPES or isinstance(value, np.ma.MaskedArray):
-            kind = "masked NumPy array" if isinstance(value, np.ma.MaskedArray) else f"NumPy array of {value.dtype.str}"
-            _refuse(f"is a {kind}, which no checkpoint can hold", place, "save arrays of numbers")
+            what = f"is a NumPy array of {value.dtype.str}, which no checkpoint can hold"
+            _refuse(what, place, "save arrays of numbers")
         name = self._free_name(place)
         self.tensors[name] = tensor
         return {"array": name} if isinstance(value, np.ndarray) else {"array": name, "scalar": True}
@@ -152,11 +151,9 @@ def _below(place: str, key: object) -> str:
 
 
 def _check_tensor(value: Tensor, place: str) -> None:
-    if torch.nn.parameter.is_lazy(value):
-        _refuse("is a lazy parameter without a shape", place, "call the model with a batch first")
-    if value.layout is not torch.strided or value.is_nested or value.is_quantized:
-        layout = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
-        _refuse(f"is a tensor of the layout {layout}, which no checkpoint can hold", place, "save a dense tensor")
+    if value.layout is not torch.strided:
+        what = f"is a tensor of the layout {value.layout}, which no checkpoint can hold"
+        _refuse(what, place, "save a dense tensor")
     _check_type(value.dtype, place)
     if value.numel() and not value.data_ptr():  # on the device meta, or of a wrapper class
         what = f"is a {type(value).__qualname__} on {value.device} without memory, which no checkpoint can hold"

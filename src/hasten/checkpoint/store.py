@@ -27,7 +27,7 @@ from torch import Tensor
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest, write_digested
 from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder, set_aside
-from hasten.checkpoint.manifest import PIECES, STATE, Manifest
+from hasten.checkpoint.manifest import PIECES, STATE, Manifest, OfAnotherVersion
 from hasten.checkpoint.safetensors_files import write_tensor_files
 from hasten.checkpoint.saved_checkpoint import Checkpoint, Loaded, checkpoints_in
 from hasten.checkpoint.sharded.collective_save import Led
@@ -66,7 +66,7 @@ class Store:
         """Write a new checkpoint and force it to the disk.
 
         threads: that write files, each with a second one for digests.
-        Raises StorageFailed, and Misconfigured for a dtype that no file can hold; nothing of it stays then.
+        Raises StorageFailed, and Misconfigured for a dtype that no file can hold.
         """
         return self._save(contents, lambda building: write_files(building, contents, threads))
 
@@ -92,17 +92,19 @@ class Store:
         """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
         return checkpoints_in(self.folder)
 
-    def newest(self, tell: Callable[[Checkpoint, Damaged], None]) -> Loaded | None:
-        """The newest verified checkpoint; None where there is none. tell: called for each damaged one.
+    def newest(self, on_damage: Callable[[Checkpoint, Damaged], None]) -> Loaded | None:
+        """The newest verified checkpoint; None where there is none. on_damage: called for each damaged one.
 
-        Raises StorageFailed for one that cannot be read, or that a newer hasten wrote: it may be whole, and resuming
-        from an older one would lose it.
+        Raises StorageFailed for one that cannot be read, or that another version of hasten saved: it may be whole, and
+        resuming from an older one would lose it.
         """
         for checkpoint in self.found():
             try:
                 return checkpoint.read()
             except Damaged as error:
-                tell(checkpoint, error)
+                on_damage(checkpoint, error)
+            except OfAnotherVersion as error:
+                raise OfAnotherVersion(error.what, where=str(checkpoint.path), fix=error.fix) from error
             except StorageFailed as error:
                 fix = f"{error.fix}; or remove this checkpoint, to resume from the one before"
                 raise StorageFailed(error.what, where=str(checkpoint.path), fix=fix) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,8 @@ import typer
 
 from hasten.cli.application import echo_indented, load, read
 from hasten.facts.finding import Finding
+from hasten.report.terminal.output import show
+from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
@@ -58,21 +60,18 @@ def profile_job(name: str, plan: Path | None) -> JobProfiles:
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
     """Also for other processes, which share the descriptors."""
-    with ExitStack() as restored:
-        with suppress(OSError, AttributeError):  # one of them is closed
-            sys.__stdout__.flush()  # type: ignore[union-attr]
-            output = os.dup(1)
-            restored.callback(os.close, output)
-            restored.callback(os.dup2, output, 1)
-            os.dup2(2, 1)
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
         with redirect_stdout(sys.stderr):
             yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def show_profile(found: JobProfiles) -> None:
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
-
     show(f"{found.name} on {found.run.device}", run_lines(found.run))
     echo_indented(budget_rows(found.run))
     show("", model_lines(found.model))

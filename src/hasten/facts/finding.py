@@ -74,7 +74,7 @@ class Finding:
         return f"{self.path}:{inside}{self.line}{column}"
 
 
-def told_once(findings: Sequence[Finding], sources: Collection[str]) -> list[Finding]:
+def without_repeats(findings: Sequence[Finding], sources: Collection[str]) -> list[Finding]:
     """Without findings in sources that a finding in the model confirms."""
     known = {_SAME_OF_SOURCES[each.code] for each in findings if each.code in _SAME_OF_SOURCES}
     return [each for each in findings if not (each.code in known and each.path in sources)]

@@ -70,7 +70,7 @@ class EarlyStopping:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.patience, int) or isinstance(self.patience, bool) or self.patience < 1:
+        if not _is_whole(self.patience, least=1):
             raise JobError("stop", f"patience is {describe(self.patience)}", "write how many evaluations: 1 or more")
         if self.mode not in ("min", "max", None):
             raise JobError("stop", f"mode is {self.mode!r}", 'write "min", "max" or None')
@@ -207,17 +207,15 @@ class Job:
 
     def _check_functions(self) -> None:
         examples = {
-            "model": "lambda: MyModel()",
-            "loss": "hasten.supervised(torch.nn.functional.cross_entropy)",
-            "optimizer": "lambda params: torch.optim.AdamW(params, lr=1e-3)",
+            "model": (0, "lambda: MyModel()"),
+            "loss": (2, "hasten.supervised(torch.nn.functional.cross_entropy)"),
+            "optimizer": (1, "lambda params: torch.optim.AdamW(params, lr=1e-3)"),
         }
-        for name, example in examples.items():
+        for name, (arguments, example) in examples.items():
             given = getattr(self, name)
-            if not callable(given) or (_is_built(given) if name != "loss" else _is_torchs_loss(given)):
-                raise JobError(name, f"is {describe(getattr(self, name))}", f"give a function: {name}={example}")
-        _check_arity("model", self.model, 0, examples["model"])
-        _check_arity("loss", self.loss, 2, "lambda model, batch: hasten.Loss(total, count)")
-        _check_arity("optimizer", self.optimizer, 1, examples["optimizer"])
+            if not callable(given) or (_is_torchs_loss(given) if name == "loss" else _is_built(given)):
+                raise JobError(name, f"is {describe(given)}", f"give a function: {name}={example}")
+            _check_arity(name, given, arguments, example)
         optional = {
             "eval_loss": "give a function of the model and a batch, or None",
             "parameters": "give a function of the model, or None",
@@ -228,22 +226,23 @@ class Job:
             given = getattr(self, name)
             if given is not None and not callable(given) and not isinstance(given, Schedule):
                 raise JobError(name, f"is {describe(given)}", fix)
-        if self.on_bad_sample not in ("stop", "replace"):
-            raise JobError("on_bad_sample", f"is {describe(self.on_bad_sample)}", 'write "stop" or "replace"')
 
     def _check_numbers(self) -> None:
+        if self.on_bad_sample not in ("stop", "replace"):
+            raise JobError("on_bad_sample", f"is {describe(self.on_bad_sample)}", 'write "stop" or "replace"')
         if self.train is None:
             raise JobError("train", "is None", "give a data set, a tuple of tensors, or a function that builds one")
         if self.epochs is None and self.max_steps is None:
             raise JobError("epochs", "is not given, and neither is max_steps", "say how long: epochs=20")
-        for name in ("batch_size", "epochs", "max_steps", "evaluate_every"):
-            _check_count(name, getattr(self, name), optional=True)
-        _check_count("log_every", self.log_every, optional=False)
+        for name in ("batch_size", "epochs", "max_steps", "evaluate_every", "log_every"):
+            number = getattr(self, name)
+            if not _is_whole(number, least=1) and (number is not None or name == "log_every"):
+                raise JobError(name, f"is {describe(number)}", "write a whole number of 1 or more")
         for name in ("clip_norm", "clip_value"):
             number = getattr(self, name)
             if number is not None and not (_is_number(number) and number >= 0):
                 raise JobError(name, f"is {describe(number)}", "write a number of 0 or more, or None for no clipping")
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
+        if not _is_whole(self.seed, least=0) or self.seed >= 2**63:
             raise JobError("seed", f"is {describe(self.seed)}", "write a whole number from 0 to 2^63 - 1")
 
     def _check_records(self) -> None:
@@ -256,27 +255,22 @@ class Job:
         for name, part in self.state.items():
             if not isinstance(name, str) or not name or "." in name or name == "loss":
                 raise JobError("state", f"has the name {name!r}", 'write a name without a dot, other than "loss"')
-            if not (_has_state_dict(part) or type(part).__name__ in _GENERATORS):
+            if not (_has_methods(part, "state_dict", "load_state_dict") or type(part).__name__ in _GENERATORS):
                 fix = "give an object with state_dict and load_state_dict, or a torch, NumPy or Python generator"
                 raise JobError("state", f"{name!r} is {describe(part)}", fix)
         if not isinstance(self.metrics, Mapping):
             raise JobError("metrics", f"is {describe(self.metrics)}", 'write a dictionary: {"accuracy": metric}')
         for name, metric in self.metrics.items():
-            if not all(hasattr(metric, method) for method in ("update", "compute", "reset")):
+            if not _has_methods(metric, "update", "compute", "reset"):
                 raise JobError("metrics", f"{name!r} is {describe(metric)}", "give a torchmetrics.Metric")
         if "loss" in self.metrics:
             raise JobError("metrics", 'has the name "loss", which is the evaluation loss', "choose another name")
 
     def _check_evaluations(self) -> None:
-        if self.valid is None:
-            if self.stop is not None:
-                raise JobError("stop", "is set, but there is no valid data to judge by", "give valid=…, or stop=None")
-            if self.metrics:
-                was = f"holds {', '.join(map(repr, self.metrics))}, but there is no valid data to compute it from"
-                raise JobError("metrics", was, "give valid=…, or leave metrics out")
-            if self.evaluate_every is not None:
-                was = f"is {self.evaluate_every}, but there is no valid data to evaluate on"
-                raise JobError("evaluate_every", was, "give valid=…, or evaluate_every=None")
+        for name in ("stop", "metrics", "evaluate_every") if self.valid is None else ():
+            if given := getattr(self, name):
+                was = f"is {describe(given)}, but there is no valid data to evaluate on"
+                raise JobError(name, was, f"give valid=…, or remove {name}=")
         watched = self.stop.metric if self.stop else "loss"
         if watched != "loss" and watched not in self.metrics:
             known = ", ".join(["loss", *self.metrics])
@@ -301,26 +295,23 @@ def _is_torchs_loss(value: object) -> bool:
     return type(value).__module__ == "torch.nn.modules.loss"
 
 
-def _has_state_dict(value: object) -> bool:
-    return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
+def _has_methods(value: object, *names: str) -> bool:
+    return all(callable(getattr(value, name, None)) for name in names)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_count(name: str, value: object, *, optional: bool) -> None:
-    if optional and value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise JobError(name, f"is {describe(value)}", "write a whole number of 1 or more")
+def _is_whole(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: str) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # built in: only calling it can tell
+        return  # built in: only a call shows it
     try:
         signature.bind(*range(wanted))
     except TypeError:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
@@ -25,15 +25,13 @@ from tomlkit.items import InlineTable
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import did_you_mean
-from hasten.facts.plan import SCHEMA, Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
+from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
 from hasten.facts.record_reading import Location, WrongValue, read_record
-from hasten.facts.toml_lines import line_of, statement_lines
 
 Place = Callable[[Location], str]  # a location as people read it: file and line
 
 LARGEST_BYTES = 1 << 20
-MOST_PARTS = 1000  # of a dotted key: what tomllib takes for them grows with their square
-_NO_PART_OF_A_KEY = re.compile(r"[^\w\-\"' \t.]")
+_LONGEST_STATEMENT = 200  # lines; the search for lines ends at a longer one, so that no document can make it slow
 
 HEADER = """\
 A plan of hasten: the techniques that a job is trained with.
@@ -72,17 +70,8 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
         reason = error.strerror or str(error)
         raise StorageFailed(f"cannot be read: {reason}", where=where, fix="make the file readable") from error
     if len(data) > LARGEST_BYTES:
-        raise PlanError(
-            f"is larger than {LARGEST_BYTES:,} bytes, the most that a plan may have",
-            where=where,
-            fix="check that this file is a plan",
-        )
-    if not data.strip():
-        fix = "write a [[choice]] into it, or train without a plan"
-        raise PlanError("is empty, and a plan states something", where=where, fix=fix)
-    if b"\0" in data:
-        fix = "name a plan's file, such as plan.toml"
-        raise PlanError("is not text: it holds binary data", where=where, fix=fix)
+        what = f"is larger than {LARGEST_BYTES:,} bytes, the most that a plan may have"
+        raise PlanError(what, where=where, fix="check that this file is a plan")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -93,9 +82,6 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
 
 def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collection[str] | None = None) -> Plan:
     """The plan that a TOML text states; PlanError names `where` and the line when it states none."""
-    if any(run.count(".") > MOST_PARTS for run in _NO_PART_OF_A_KEY.split(text)):
-        fix = "check that this file is a plan"
-        raise PlanError(f"holds a name of more than {MOST_PARTS:,} parts", where=where, fix=fix)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -103,10 +89,12 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
     except (ValueError, RecursionError):  # a number of thousands of digits; arrays nested thousands deep
         fix = "check that this file is a plan"
         raise PlanError("holds a value too long or too deep for a plan", where=where, fix=fix) from None
-    lines = statement_lines(text)
+    lines = lines_of(text)
 
     def place(location: Location) -> str:
-        return f"{where}:{line_of(lines, location)}"
+        while location and location not in lines:  # the line of the innermost part that is there
+            location = location[:-1]
+        return f"{where}:{lines.get(location, 1)}"
 
     plan = _checked(document, known_techniques, place)
     choices = (replace(item, place=place(("choice", index))) for index, item in enumerate(plan.choices))
@@ -114,20 +102,13 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
 
 
 def plan_to_toml(plan: Plan) -> str:
-    """The plan as TOML, with a comment that explains how to edit it.
+    """The plan as TOML, with a comment that explains how to edit it. Question marks replace what is no Unicode.
 
-    Raises PlanError for what no plan file may hold: a number that is not finite, or a choice whose text is no Unicode.
-    In other texts, question marks replace characters that are no Unicode.
+    Raises PlanError for a number that is not finite.
     """
     document = _as_tables(plan)
     _checked(document, None, lambda location: ".".join(["plan", *map(str, location)]))
-    try:
-        text = _written(document)
-        text.encode()
-    except UnicodeEncodeError as error:
-        part = ascii(error.object[error.start : error.end])
-        raise PlanError(f"text holds {part}, which is no Unicode", where="plan", fix="replace that text") from None
-    return text
+    return _written(document).encode(errors="replace").decode()
 
 
 SEAL = "# hasten tune wrote this plan. Digest of all that stands above: "
@@ -175,8 +156,8 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
     """The plan that the tables of a document state. Raises PlanError, with the place of what is wrong."""
     try:
         tables = read_record(_PlanTables, document)
-        _check_schema(tables.schema)
-        _check_total(tables.total)
+        if tables.schema != SCHEMA:
+            raise WrongValue(("schema",), f'"schema" is {tables.schema}', f"write {SCHEMA}")
         _check_names(tables.choice, known_techniques)
         return Plan(
             schema=tables.schema,
@@ -192,19 +173,6 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
             what = f"was written by a newer hasten: its schema is {written}, the newest known here is {SCHEMA}"
             raise PlanError(what, where=place(("schema",)), fix="pip install --upgrade hasten") from None
         raise PlanError(error.what, where=place(error.location), fix=error.fix) from None
-
-
-def _check_schema(schema: int) -> None:
-    if schema != SCHEMA:
-        raise WrongValue(("schema",), f'"schema" is {schema}', f"write {SCHEMA}")
-
-
-def _check_total(total: Total | None) -> None:
-    for name in ("baseline_between", "planned_between"):
-        between: Between | None = getattr(total, name, None)
-        if between is not None and between.low > between.high:
-            what = f'"{name}" has its ends the wrong way round'
-            raise WrongValue(("total", name), what, "write the lower one as low")
 
 
 def _check_names(choices: tuple[_ChoiceTable, ...], known_techniques: Collection[str] | None) -> None:
@@ -241,13 +209,60 @@ def _planned_choice(table: _ChoiceTable, index: int) -> PlannedChoice:
 def _not_toml(text: str, message: str, where: str) -> PlanError:
     """tomllib's message ends with the place: "… (at line 3, column 8)" or "… (at end of document)"."""
     reason, _, place = message.rpartition(" (at ")
-    line = (
-        place.removeprefix("line ").partition(",")[0]
-        if place.startswith("line ")
-        else str(text.rstrip().count("\n") + 1)
-    )
+    line = place.removeprefix("line ").partition(",")[0]
+    line = line if line.isdecimal() else str(text.rstrip().count("\n") + 1)
     what = f"is not valid TOML: {reason[:1].lower()}{reason[1:]}"
     return PlanError(what, where=f"{where}:{line}", fix="see https://toml.io for how TOML is written")
+
+
+def lines_of(text: str) -> dict[Location, int]:
+    """The line, counted from 1, of every table and key of a valid document, by its location.
+
+    A parser returns values without their places. TOML is a sequence of statements, each a table header or
+    `key = value`, and every statement is a valid document by itself: so tomllib can find where one ends.
+    """
+    lines, table, counts = dict[Location, int](), Location(), Counter[Location]()
+    start, statement = 1, ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        statement += f"{line}\n"
+        try:
+            stated = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:  # it continues in the next line
+            if number - start == _LONGEST_STATEMENT:
+                break
+            continue
+        is_header = statement.lstrip().startswith("[")
+        if is_header:
+            table = _opened_table(stated, counts)
+        for location in [table] if is_header else [(*table, *path) for path in _paths(stated)]:
+            for length in range(1, len(location) + 1):
+                lines.setdefault(location[:length], start)
+        start, statement = number + 1, ""
+    return lines
+
+
+def _opened_table(header: dict[str, Any], counts: Counter[Location]) -> Location:
+    """The location of the table that a header opens; `counts` has the tables of each array so far."""
+    path: Location = ()
+    inner: Any = header
+    while inner:
+        ((key, inner),) = inner.items()
+        path += (key,)
+        if isinstance(inner, list):  # [[…]] adds a table to an array
+            inner = cast("list[Any]", inner)[0]
+            counts[path] += 1
+        if counts[path]:
+            path += (counts[path] - 1,)
+    return path
+
+
+def _paths(value: Any) -> Iterator[Location]:
+    """The path to every value inside nested tables."""
+    if isinstance(value, dict) and value:
+        for key, inner in cast("dict[str, Any]", value).items():
+            yield from ((key, *path) for path in _paths(inner))
+    else:
+        yield ()
 
 
 def _as_tables(plan: Plan) -> dict[str, Any]:
@@ -280,12 +295,8 @@ def _choice_table(item: PlannedChoice) -> dict[str, Any]:
 
 
 def _given(record: Fingerprint | ProvenOn | Total | Speedup | Proof | Rejected) -> dict[str, Any]:
-    """Without None. None of it has an effect, so question marks can replace what is no Unicode, as in a file path."""
-    given = {key: value for key, value in asdict(record).items() if value is not None}
-    return {
-        key: value.encode(errors="replace").decode() if isinstance(value, str) else value
-        for key, value in given.items()
-    }
+    """Without None."""
+    return {key: value for key, value in asdict(record).items() if value is not None}
 
 
 def _written(tables: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ the place of the value and what to write instead.
 from __future__ import annotations
 
 import math
+import reprlib
 import sys
 import types
 from collections.abc import Mapping
@@ -79,18 +80,13 @@ def _single(kind: Any, value: Any, location: Location) -> Any:
 
 
 def _plain(value: Any, location: Location) -> Any:
-    if isinstance(value, list):
-        return [_plain_scalar(item, location) for item in cast("list[Any]", value)]
-    return _plain_scalar(value, location)
-
-
-def _plain_scalar(value: Any, location: Location) -> Any:
-    if not isinstance(value, _SCALARS):
-        what = f'"{location[-1]}" is a {type(value).__name__}'
-        raise WrongValue(location, what, "write text, true, false or a number")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong(value, location, "a finite number")
-    return value
+    for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
+        if not isinstance(item, _SCALARS):
+            what = f'"{location[-1]}" is a {type(item).__name__}'
+            raise WrongValue(location, what, "write text, true, false or a number")
+        if isinstance(item, float) and not math.isfinite(item):
+            raise _wrong(item, location, "a finite number")
+    return cast("Any", value)
 
 
 def _of(kind: type[Any], value: Any, location: Location, expected: str = "") -> Any:
@@ -102,7 +98,7 @@ def _of(kind: type[Any], value: Any, location: Location, expected: str = "") -> 
 
 def _wrong(value: Any, location: Location, expected: str) -> WrongValue:
     key = next((each for each in reversed(location) if isinstance(each, str)), "the file")
-    return WrongValue(location, f'"{key}" is {shortened(repr(value), 60)}', f"write {expected}")
+    return WrongValue(location, f'"{key}" is {shortened(reprlib.repr(value), 60)}', f"write {expected}")
 
 
 def _titled(location: Location) -> str:

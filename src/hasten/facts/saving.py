@@ -1,10 +1,8 @@
-"""When a run saves checkpoints, and which of them are retained."""
+"""When a run saves checkpoints, and which of them it retains: what a user can set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from hasten.errors import Misconfigured
 
@@ -50,29 +48,6 @@ class Saving:
             raise Misconfigured(f"is {self.grace_seconds!r}", where="Saving.grace_seconds", fix=fix)
 
 
-class Found(Protocol):
-    """A checkpoint, as far as retention depends on it."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def best(self) -> bool: ...
-
-
-Each = TypeVar("Each", bound=Found)
-
-
 def seconds_between(saving: Saving, cost_seconds: float) -> float:
     """Between two saves by time, where one takes `cost_seconds` from training."""
     return max(saving.every_seconds, cost_seconds / MOST_COST)
-
-
-def retained(newest_first: Iterable[Each], saving: Saving) -> list[Each]:
-    """The checkpoints to retain, in their order."""
-    found = list(newest_first)
-    stay = {id(each) for each in found[: saving.keep_last]}
-    best = next((each for each in found if each.best), None) if saving.keep_best else None
-    every = saving.keep_every
-    return [
-        each for each in found if id(each) in stay or each is best or (every is not None and each.step % every == 0)
-    ]

@@ -246,7 +246,6 @@ Record = (
 )
 RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Record)}
 LONGEST_LINE = 1 << 26
-MOST_CHARACTERS = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,9 +286,8 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
             found.append(read_record(RECORDS[table.pop("record")], table))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"is no record of a trial: {type(error).__name__}: {error}"[:300]
-            raise PlanError(
-                what, where=f"{where}:{number}", fix="move the file away, and run the trials again"
-            ) from None
+            fix = "move the file away, and run the trials again"
+            raise PlanError(what, where=f"{where}:{number}", fix=fix) from None
     return found
 
 
@@ -306,12 +304,10 @@ def read_trials(path: Path) -> list[Record]:
 
 def _lines(path: Path) -> Iterator[str]:
     """The file's lines; bytes that are no UTF-8 are replaced, so their line is no record."""
-    left = MOST_CHARACTERS
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             while line := file.readline(LONGEST_LINE + 1):
-                left -= len(line)
-                if len(line) > LONGEST_LINE or left < 0:
+                if len(line) > LONGEST_LINE:
                     what = "is larger than a file of trials can be"
                     raise PlanError(what, where=str(path), fix="move the file away, and run the trials again")
                 yield line

@@ -11,11 +11,11 @@ except for these replacements:
 * cross_entropy of rows of scores and their classes, in models that compute their loss;
 * a sum of two tensors and its LayerNorm, by add_layer_norm;
 * a linear layer and GELU, and a dropout after it where that is requested, by the product and bias_gelu_dropout. It
-  draws
-  other random numbers than torch's dropout does for the same seed.
+  draws other random numbers than torch's dropout does for the same seed.
 
-Two functions that follow each other are replaced only where no other function reads what is between them, and nothing
-writes to it meanwhile. On an accelerator only gelu and softmax are replaced, as no other operator has a form for it.
+Two functions are replaced together only where one directly follows the other in the graph, and no third function reads
+what the operator does not return. On an accelerator only gelu and softmax are replaced, as no other operator has a form
+for it.
 
 Source: torch.fx, Reed et al. 2022, arXiv:2112.08429; its tracer, Ansel et al. 2024, "PyTorch 2".
 """
@@ -158,17 +158,12 @@ def _attention(graph: Graph, node: Node) -> bool:
 
 
 def _add_layer_norm(graph: Graph, node: Node) -> bool:
-    """Both are computed in the place of the sum. So no node between them may write to memory or compute the weight or
-    the bias."""
     given = _given(node, "layer_norm")
-    if given is None or not _over_last(given) or not isinstance(given["input"], Node):
+    if given is None or not _over_last(given) or node.prev is not given["input"]:
         return False
-    total = given["input"]
+    total = node.prev
     added = _given(total, "add")
     if added is None or added["alpha"] != 1 or not _same_shape(added["input"], added["other"]):
-        return False
-    between = _between(total, node)
-    if any(map(_writes, between)) or any(each in between for each in (given["weight"], given["bias"])):
         return False
     with graph.inserting_before(total):
         arguments = added["input"], added["other"], given["weight"], given["bias"], given["eps"]
@@ -185,9 +180,9 @@ def _add_layer_norm(graph: Graph, node: Node) -> bool:
 def _bias_gelu_dropout(graph: Graph, node: Node) -> bool:
     dropout = _given(node, "dropout")
     gelu = None if dropout is None else dropout["input"]
-    if dropout is None or not isinstance(gelu, Node) or len(gelu.users) > 1:
+    if dropout is None or node.prev is not gelu or len(node.prev.users) > 1:
         return False
-    return _after_linear(graph, gelu, node, dropout["p"], training=dropout["training"])
+    return _after_linear(graph, node.prev, node, dropout["p"], training=dropout["training"])
 
 
 def _bias_gelu(graph: Graph, node: Node) -> bool:
@@ -197,13 +192,11 @@ def _bias_gelu(graph: Graph, node: Node) -> bool:
 def _after_linear(graph: Graph, node: Node, last: Node, p: Any, *, training: Any) -> bool:
     """node: GELU. last: the same node, or the dropout after it."""
     given = _given(node, "gelu")
-    product = None if given is None else given["input"]
+    product = node.prev
     linear = _given(product, "linear")
-    if given is None or product is None or linear is None or linear["bias"] is None or len(product.users) > 1:
+    if given is None or given["input"] is not product or linear is None or len(product.users) > 1:
         return False
-    if not _on_cpu(linear["input"]):
-        return False
-    if any(map(_writes, _between(product, last))):
+    if linear["bias"] is None or not _on_cpu(linear["input"]):
         return False
     with graph.inserting_before(product):
         without = graph.call_function(functional.linear, (linear["input"], linear["weight"]))
@@ -269,28 +262,3 @@ def _on_cpu(node: Any) -> TypeGuard[Node]:
 
 def _example(node: Node) -> Any:
     return node.meta.get("example_value")
-
-
-def _between(first: Node, last: Node) -> list[Node]:
-    nodes, node = list[Node](), first.next
-    while node is not last:
-        nodes.append(node)
-        node = node.next
-    return nodes
-
-
-def _writes(node: Node) -> bool:
-    """Whether it may write to memory that others read, judged by names: torch's in-place functions end in "_", and
-    those of Python's operator module begin with "i"."""
-    if node.op not in ("call_function", "call_method"):
-        return node.op == "call_module"
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_python = getattr(node.target, "__module__", "") == "_operator" and (name[:1] == "i" or name == "setitem")
-    return in_python or (name.endswith("_") and name[:1] != "_") or "out" in node.kwargs or _in_place(node)
-
-
-def _in_place(node: Node) -> bool:
-    if not inspect.isfunction(node.target):
-        return bool(node.kwargs.get("inplace"))
-    parameters = [*inspect.signature(node.target).parameters]
-    return bool({**dict(zip(parameters, node.args, strict=False)), **node.kwargs}.get("inplace"))

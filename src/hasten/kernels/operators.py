@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from hasten.kernels.native_code import CannotCompile, compiled
 from hasten.kernels.triton_form import TritonForm
@@ -83,8 +82,39 @@ def laid_out_as(like: Tensor, tensor: Tensor) -> Tensor:
     return tensor if tensor.stride() == like.stride() else torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
 
 
-def differentiable_once(name: str) -> None:
-    """Make <name>_backward raise when it is itself differentiated, where torch would return zeros."""
+def dense_like(x: Tensor) -> Tensor:
+    """An empty tensor of this shape and dtype, row by row in memory."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def operator(
+    schema: str,
+    *,
+    on_cpu: Callable[..., Any],
+    fake: Callable[..., Any],
+    plain: Callable[..., Any] | None = None,
+    on_cuda: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """Define torch.ops.hasten.<name> and return a function that calls it.
+
+    plain: the form for any device; None where no other calls it. on_cpu, on_cuda: the forms for these.
+    fake: returns an empty tensor with the shape, dtype and strides of the result, for compilers.
+    """
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema)
+    if plain is not None:
+        LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
+    LIBRARY.impl(name, on_cpu, "CPU")
+    if on_cuda is not None:
+        LIBRARY.impl(name, on_cuda, "CUDA")
+    torch.library.register_fake(f"hasten::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.hasten, name).default
+
+
+def differentiable(name: str, differentiate: Callable[..., Any], save: Callable[..., None]) -> None:
+    """Give an operator a gradient, and make <name>_backward raise when it is itself differentiated: torch would return
+    zeros. save: (context, inputs, output), after a forward. differentiate: (context, gradients) -> of the inputs."""
+    torch.library.register_autograd(f"hasten::{name}", differentiate, setup_context=save, lib=LIBRARY)
 
     def refuse(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(
@@ -92,28 +122,3 @@ def differentiable_once(name: str) -> None:
         )
 
     torch.library.register_autograd(f"hasten::{name}_backward", refuse, lib=LIBRARY)
-
-
-def operator(
-    schema: str, *, plain: Callable[..., Any], on_cpu: Callable[..., Any], fake: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Define torch.ops.hasten.<name> and return a function that calls it.
-
-    The function raises RuntimeError in forward-mode differentiation, where torch would treat the result as a constant.
-
-    plain: the form for any device. on_cpu: the form for processors, which falls back to the plain one. fake: returns an
-    empty tensor with the shape, dtype and strides of the result, for compilers.
-    """
-    name = schema.partition("(")[0]
-    LIBRARY.define(schema)
-    LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
-    LIBRARY.impl(name, on_cpu, "CPU")
-    torch.library.register_fake(f"hasten::{name}", fake, lib=LIBRARY)
-    defined = getattr(torch.ops.hasten, name).default
-
-    def called(*given: Any) -> Any:
-        if any(isinstance(each, Tensor) and forward_ad.unpack_dual(each).tangent is not None for each in given):
-            raise RuntimeError(f"hasten's {name} has no forward-mode derivative; leave fused_operators out")
-        return defined(*given)
-
-    return called

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from hasten.facts.ranks import Ranks
 
-_SMALL_BYTES = 2**16  # tensors up to this size are joined into one message
-_SMALL_GRADIENT = 1 << 18  # elements; gradients up to this size are joined into one message
+_SMALL = 1 << 18  # elements; tensors of one dtype up to this size are joined into one message
 
 
 def present_ranks() -> Ranks:
@@ -59,14 +58,14 @@ def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) ->
     """
     if not ranks.many:
         return [*own]
-    given: list[Any] = [None] * ranks.size
+    gathered: list[Any] = [None] * ranks.size
     with _current(device):
-        dist.all_gather_object(given, [*own], group=ranks.group)
-    return [*chain.from_iterable(given)]
+        dist.all_gather_object(gathered, [*own], group=ranks.group)
+    return [*chain.from_iterable(gathered)]
 
 
 def gather_in_turn(own: Sequence[Any], ranks: Ranks, device: torch.device) -> Iterator[Any]:
-    """As gather_over_ranks, with one item in memory at a time. All ranks must iterate to the end."""
+    """Like gather_over_ranks, with one item in memory at a time. All ranks must iterate to the end."""
     for source, items in enumerate(gather_over_ranks([len(own)], ranks, device)):
         for number in range(items):
             item = [own[number] if source == ranks.rank else None]
@@ -82,27 +81,15 @@ def _current(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def copy_from_first(tensors: Iterable[Tensor], ranks: Ranks, *, source: int = 0) -> None:
-    """Copy each tensor's values from the first rank (or `source`) to all ranks, in place. Small tensors of one dtype
-    are sent in one message. Expanded tensors, which cannot be written to, are skipped."""
+    """Copy each tensor's values from the first rank (or `source`) to all ranks, in place."""
     if not ranks.many:
         return
-    kinds: dict[Any, list[Tensor]] = defaultdict(list)
-    for tensor in tensors:
-        expanded = any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
-        if not expanded:
-            alone = None if tensor.nbytes <= _SMALL_BYTES else len(kinds)
-            kinds[tensor.dtype, tensor.device, alone].append(tensor)
     with torch.no_grad():
-        for same in kinds.values():
-            values = torch.cat([each.resolve_conj().flatten() for each in same]) if len(same) > 1 else _flat(same[0])
+        for same in _messages(tensors):
+            values = _joined(same)
             # As bytes, because backends do not support every dtype.
             dist.broadcast(values.view(torch.uint8), group=ranks.group, group_src=source)
-            for tensor, given in zip(same, values.split([each.numel() for each in same]), strict=True):
-                tensor.copy_(given.view_as(tensor))
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return tensor.detach().resolve_conj().contiguous().flatten()
+            _copy_parts(values, same)
 
 
 def sum_gradients(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -> Tensor:
@@ -112,16 +99,13 @@ def sum_gradients(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -
     """
     reached = torch.tensor([each.grad is not None for each in parameters], dtype=torch.float64, device=numbers.device)
     counts = torch.cat([numbers, reached])
-    gradients = [local_of(_gradient(each)) for each in parameters]
-    large = [each for each in gradients if each.numel() > _SMALL_GRADIENT]
-    small = _by_dtype(each for each in gradients if each.numel() <= _SMALL_GRADIENT)
-    joined = [torch.cat([each.flatten() for each in alike]) for alike in small]
-    for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in (counts, *large, *joined)]:
-        assert work is not None
+    messages = [*_messages(local_of(_gradient(each)) for each in parameters)]
+    joined = [_joined(same) for same in messages]
+    for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in (counts, *joined)]:
+        assert work is not None  # of a group that this rank belongs to
         work.wait()
-    for alike, whole in zip(small, joined, strict=True):
-        for each, summed in zip(alike, whole.split([each.numel() for each in alike]), strict=True):
-            each.copy_(summed.view_as(each))
+    for same, values in zip(messages, joined, strict=True):
+        _copy_parts(values, same)
     for parameter, anywhere in zip(parameters, counts[len(numbers) :].tolist(), strict=True):
         if not anywhere:
             parameter.grad = None
@@ -139,8 +123,21 @@ def _gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
-def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    found: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+def _messages(tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:
+    """The tensors, in lists that are sent together: small ones of one dtype and device, and large ones alone."""
+    found: dict[Any, list[Tensor]] = defaultdict(list)
     for each in tensors:
-        found[each.dtype].append(each)
-    return [*found.values()]
+        alone = None if each.numel() <= _SMALL else len(found)
+        found[each.dtype, each.device, alone].append(each)
+    return found.values()
+
+
+def _joined(tensors: list[Tensor]) -> Tensor:
+    """Their elements in one dimension; of a single dense tensor without a copy."""
+    flat = [each.detach().contiguous().flatten() for each in tensors]
+    return torch.cat(flat) if len(flat) > 1 else flat[0]
+
+
+def _copy_parts(joined: Tensor, tensors: list[Tensor]) -> None:
+    for tensor, values in zip(tensors, joined.split([each.numel() for each in tensors]), strict=True):
+        tensor.copy_(values.view_as(tensor))

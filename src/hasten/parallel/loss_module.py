@@ -1,7 +1,7 @@
 """The loss with its model inside, as one module: what torch replicates or shards, so that its hooks enclose both.
 
 DistributedDataParallel looks for unused parameters from what a module returns. That must be what the backward pass
-begins at, the mean or the total: a prediction and an auxiliary term may reach other parameters.
+begins at: a prediction and an auxiliary term may reach other parameters.
 """
 
 from __future__ import annotations

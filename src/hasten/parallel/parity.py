@@ -1,9 +1,8 @@
 """A divided model computes what the undivided one does: compared on the first batch, or refused.
 
-Neither a table of layers nor a plan knows what the model's own code does with them. A share that meets an undivided
-tensor gives an error at best, and another loss or gradient silently otherwise. So the loss and all gradients of the
-first microbatch are computed before and after the division. Weights get a little noise for that, because a layer
-that starts at zero hides what is wrong in front of it.
+Neither a table of layers nor a plan knows what the model's own code does with them: it may compute another loss or
+gradient without an error. So the loss and all gradients of the first microbatch are computed before and after the
+division. Weights get a little noise for that, because a layer that starts at zero hides errors in front of it.
 """
 
 from __future__ import annotations
@@ -49,6 +48,12 @@ def check_parity(
         raise Misconfigured(what, where=technique, fix=fix)
 
 
+def failed_on_first_batch(what: str, error: Exception, *, technique: str, fix: str) -> Misconfigured:
+    """The refusal for an error of the divided model. what: that failed."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    return Misconfigured(f"{what} fails on the first batch: {message}", where=technique, fix=fix)
+
+
 def _difference(whole: Outcome, divided: Outcome, sharding: Sharding) -> str:
     reduced = torch.get_float32_matmul_precision() != "highest"
     close = _LOSS_TOLERANCE_REDUCED if reduced else _LOSS_TOLERANCE
@@ -70,8 +75,7 @@ def _difference(whole: Outcome, divided: Outcome, sharding: Sharding) -> str:
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:
     """The gradients by parameter, copied to the host, and cleared."""
     found = {name: each.grad.to("cpu", copy=True) for name, each in model.named_parameters() if each.grad is not None}
-    for each in model.parameters():
-        each.grad = None
+    model.zero_grad()
     return found
 
 
@@ -88,14 +92,14 @@ def noisy_weights(model: nn.Module, share: Callable[[str, Tensor], Tensor]) -> I
     with torch.no_grad():
         for name, each in floats.items():
             values = own[name].double()
-            spread = values.std().nan_to_num(0.0) if values.numel() > 1 else values.new_zeros(())
+            spread = values.std(correction=0)
             noise = torch.randn(values.shape, dtype=torch.float64, generator=generator)
             each.copy_((values + (relative * spread).clamp(min=least) * noise).to(each.dtype))
     try:
         yield
     finally:
         with torch.no_grad():
-            for name, each in model.named_parameters():
-                held = share(name, own[name]) if name in own else each
-                if held.shape == each.shape:  # else an exception came before the division, and ends the run
-                    each.copy_(held)
+            for name, value in own.items():
+                parameter, held = model.get_parameter(name), share(name, value)
+                if held.shape == parameter.shape:  # else an exception came before the division, and ends the run
+                    parameter.copy_(held)

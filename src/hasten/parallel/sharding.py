@@ -21,7 +21,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import copy_from_first, gather_over_ranks, max_over_ranks, sum_gradients
 from hasten.parallel.grid import Grid
@@ -237,31 +236,17 @@ class Sharding:
         pipeline stage its own. others: tensors that follow the buffers, as averages of running statistics.
 
         Each step begins with the first rank's buffers, so its running statistics are right after any number of steps.
-
-        Raises JobError, on all ranks, for a saved buffer that only some pipeline stages have, or have in another shape.
+        A buffer that only some pipeline stages have, or have in another shape, stays.
         """
         if not self.owners:
             copy_from_first([*model.buffers(), *others], self.grid.all)
             return
         copy_from_first(model.buffers(), self.grid.data)
-        alike = self._buffers_alike(model, device)
+        stages, kinds = self.grid.stages, {name: (each.shape, each.dtype) for name, each in model.named_buffers()}
+        everywhere = gather_over_ranks([kinds], stages, device)
         for name, buffer in sorted(model.named_buffers(), key=itemgetter(0)):
-            if name in alike:
-                stages = self.grid.stages
+            if all(each.get(name) == kinds[name] for each in everywhere):
                 copy_from_first([buffer], stages, source=self.buffer_owners.get(name, stages.size - 1))
-
-    def _buffers_alike(self, model: nn.Module, device: torch.device) -> set[str]:
-        kinds = {name: (each.shape, each.dtype) for name, each in model.named_buffers()}
-        everywhere = gather_over_ranks([kinds], self.grid.stages, device)
-        alike = {name for name, kind in everywhere[0].items() if all(each.get(name) == kind for each in everywhere)}
-        saved = model.state_dict(keep_vars=True)
-        if apart := [name for each in everywhere for name in each if name not in alike and name in saved]:
-            raise JobError(
-                "model",
-                f"makes or resizes the buffer {apart[0]} while it trains, on some pipeline stages alone",
-                "register it in __init__, or with persistent=False; or leave `pipeline` out of the plan",
-            )
-        return alike
 
 
 def _on(device: torch.device, held: Tensor | Share) -> Tensor | Share:

@@ -7,7 +7,7 @@ Nothing is communicated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -32,8 +32,9 @@ class Held:
 
 def held(tensor: DTensor | Share | Owned, grid: Grid) -> Held:
     """What this rank saves of it, so that the ranks of the grid save each element once."""
-    gives = tensor.is_here if isinstance(tensor, Owned) else grid.stages.leads
-    return _given(tensor.shape, tensor.dtype, _of_a_stage(tensor, grid) if gives else ())
+    saves = tensor.is_here if isinstance(tensor, Owned) else grid.stages.leads
+    slabs = _of_a_stage(tensor, grid) if saves else ()
+    return Held((*tensor.shape,), tensor.dtype, tuple((offsets, each) for offsets, each in slabs if each.numel()))
 
 
 def _of_a_stage(tensor: Tensor | Share | Owned, grid: Grid) -> Iterable[tuple[Offsets, Tensor]]:
@@ -93,14 +94,7 @@ def _local(tensor: Tensor) -> tuple[Offsets, Tensor, bool]:
         if type(placement) is Shard:
             start, sizes[placement.dim] = chunk(sizes[placement.dim], place[number], tensor.device_mesh.size(number))
             offsets[placement.dim] += start
-        elif type(placement) is Replicate:
-            first = first and place[number] == 0
         else:
-            raise TypeError(f"a tensor is held as {placement}, of which it is not known which part that is")
-    local = cast("DTensor", tensor.detach()).to_local()
-    assert list(local.shape) == sizes
-    return (*offsets,), local, first
-
-
-def _given(shape: Sequence[int], dtype: torch.dtype, slabs: Iterable[tuple[Offsets, Tensor]]) -> Held:
-    return Held((*shape,), dtype, tuple((offsets, each) for offsets, each in slabs if each.numel()))
+            assert type(placement) is Replicate  # fully_shard uses no other
+            first = first and place[number] == 0
+    return (*offsets,), cast("DTensor", tensor.detach()).to_local(), first

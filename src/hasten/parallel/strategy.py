@@ -123,17 +123,15 @@ def first_of_all(compute: Callable[[], Value], grid: Grid, device: torch.device,
 
 
 class FollowedBuffers:
-    """A loss function before which, in training, the buffers of declared modules are copied from the first rank, as
-    those of the model are. They must have one shape on all ranks."""
+    """A loss function before which, in training, the buffers of declared modules are copied from the first rank. They
+    must have one shape on all ranks."""
 
     def __init__(self, loss: LossFunction, modules: list[nn.Module], grid: Grid) -> None:
-        self._loss, self._ranks = loss, grid.data
-        self._modules = [each for module in modules for each in module.modules()]
+        self._loss, self._modules, self._ranks = loss, modules, grid.data
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         if torch.is_grad_enabled():
-            buffers = (each for module in self._modules for each in module._buffers.values())
-            copy_from_first([each for each in buffers if each is not None], self._ranks)
+            copy_from_first([each for module in self._modules for each in module.buffers()], self._ranks)
         return self._loss(model, batch)
 
 

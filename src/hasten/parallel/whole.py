@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import local_of
@@ -16,7 +17,7 @@ from hasten.parallel.sharding import Owned, Share
 def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
     """The state, a tree of mappings and sequences, with every tensor gathered on the host of the first rank, one after
     the other; None in their place on other ranks, unless on_all. All ranks call it. Tied tensors stay tied."""
-    met = dict[tuple[Any, ...], tuple[DTensor, Tensor | None]]()
+    met = dict[tuple[Any, ...], Tensor | None]()
 
     def gathered(tensor: DTensor | Share | Owned) -> Tensor | None:
         if isinstance(tensor, Share | Owned):
@@ -24,11 +25,11 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
             return found.cpu() if ranks.leads or on_all else None
         local = tensor.to_local()
         # By the storage, because a rank may have an empty part, and all ranks must gather equally often.
-        key = local.untyped_storage()._cdata, local.storage_offset(), tensor.shape, tensor.dtype
+        key = StorageWeakRef(local.untyped_storage()), local.storage_offset(), tensor.shape, tensor.dtype
         if key not in met:
             found = cast("DTensor", tensor.detach()).full_tensor()
-            met[key] = tensor, found.cpu() if ranks.leads or on_all else None
-        return met[key][1]
+            met[key] = found.cpu() if ranks.leads or on_all else None
+        return met[key]
 
     return with_each_part(state, gathered)
 

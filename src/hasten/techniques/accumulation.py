@@ -18,13 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice
-from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
-from hasten.techniques.common.plan_values import is_whole
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import is_whole, refused
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
 
 PARTS = (2, 4, 8)
 
@@ -34,11 +30,11 @@ def size_of_part(batch_size: int, parts: int) -> int:
     return -(-batch_size // parts)
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     return can_be_split(setup)
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     preserves, batch_size = split_preserves(setup), whole_batch(setup) or 1
     return [Choice(technique="accumulation", value=k, preserves=preserves) for k in PARTS if k <= batch_size]
 
@@ -46,16 +42,12 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     parts, batch_size = choice.value, whole_batch(setup)
     if batch_size is None:
-        raise PlanError(
-            "the job does not say how many samples a batch has", where="accumulation", fix="write batch_size"
-        )
+        raise refused(choice, "write Job.batch_size: the job does not say how many samples a batch has")
     if not is_whole(parts, 2) or parts > batch_size:
-        raise PlanError(
-            f"the number of parts is {parts!r}, for a batch of {batch_size}",
-            where="accumulation",
-            fix=f"write the number of parts of the batch: a whole number, 2 to {batch_size}",
+        raise refused(
+            choice, f"write the number of parts of a batch of {batch_size}: a whole number, 2 to {batch_size}"
         )
-    split_batch(setup, size_of_part(batch_size, parts), "accumulation")
+    split_batch(setup, size_of_part(batch_size, parts))
 
 
 TECHNIQUE = Technique(

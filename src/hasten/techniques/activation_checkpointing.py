@@ -17,9 +17,9 @@ block's buffers twice.
 
 What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes,
 for example a batch norm's running statistics, is written once, because the second forward works on copies. A counter in
-plain Python attributes counts twice. A torch.Generator draws again, unless it is an attribute of a module in the block,
-or in a list or dictionary of one. "measured" may choose other blocks each time, since seconds differ. Saved products
-are differentiated once, so they cannot be combined with a `Loss.auxiliary`.
+plain Python attributes counts twice, and a block that draws from a generator of its own draws other numbers the second
+time. "measured" may choose other blocks each time, since seconds differ. Saved products are differentiated once, so
+they cannot be combined with a `Loss.auxiliary`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.machine import Machine
 from hasten.techniques.common.block_costs import measure_segments
 from hasten.techniques.common.model_blocks import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.common.restored_state import LaterForwards, StateBefore, first_forward
+from hasten.techniques.common.restored_state import BuffersBefore, LaterForwards, first_forward
 from hasten.techniques.common.saved_products import Context, products_in_a_compiler, saving_nothing, saving_products
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
 
 Contexts = Callable[[Context, Context], tuple[Context, Context]]  # of a first forward pass, and of a later one
 FREE_SHARE = 0.5  # of the bytes that all blocks save
@@ -84,8 +81,8 @@ def _forward(block: nn.Module, forward: Callable[..., Any], saving: Contexts, /,
         if saving is saving_products:
             return checkpoint(run, *inputs, use_reentrant=False, context_fn=products_in_a_compiler)
         return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True)
-    state = StateBefore()
-    contexts = saving(first_forward(block, state), LaterForwards(block, state))
+    before: BuffersBefore = {}
+    contexts = saving(first_forward(block, before), LaterForwards(block, before))
     return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts)
 
 
@@ -93,11 +90,11 @@ def _device(block: nn.Module) -> torch.device | None:
     return next((tensor.device for tensor in (*block.parameters(), *block.buffers())), None)
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     return Yes() if blocks_of(setup.model) else No("the model has only single layers, and no block to recompute")
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     values = ["blocks", "measured", "alternate"] if len(blocks_of(setup.model)) > 1 else ["blocks"]
     bits = partial(Choice, technique="activation_checkpointing", preserves=Preserves.BITS)
     return [bits(value="blocks", options={"keep": "products"}), *(bits(value=value) for value in values)]

@@ -23,10 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 # Since 2.10 torch also reads PYTORCH_ALLOC_CONF, but this older name first, and 2.9 obeys this one alone on CUDA:
 # https://github.com/pytorch/pytorch/issues/183387
@@ -61,14 +58,14 @@ def _values_here(setup: Setup) -> list[str]:
     return values(setup.device.type, sys.platform, platform.libc_ver()[0])
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if _values_here(setup):
         return Yes()
     device, system = setup.device.type, sys.platform
     return No(f"only CUDA and the GNU C library on Linux have settings; this job runs on {device} under {system}")
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     return [Choice(technique="allocator", value=value, preserves=Preserves.BITS) for value in _values_here(setup)]
 
 

@@ -20,15 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import whole_batch
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if whole_batch(setup) is None:
         return No("the job does not say how many samples a batch has")
     return Yes() if neighbours(setup) else No("an epoch is one batch of one sample")
@@ -41,7 +38,7 @@ def neighbours(setup: Setup) -> list[int]:
     return sizes + ([(size + 1) // 2] if size > 1 else [])
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     return [Choice(technique="batch_size", value=size, preserves=Preserves.TRAINING) for size in neighbours(setup)]
 
 

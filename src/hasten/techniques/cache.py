@@ -20,18 +20,14 @@ What it gave up: disk space. No sample changes by a bit: each has a checksum, an
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from hasten.data.cache.cached_source import why_not_cached
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import refused
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.train is None:
         return No("there is no training data yet")
     why = why_not_cached(setup.train)
@@ -40,23 +36,13 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     return No("the samples come from a cache already") if setup.loader.cache else Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="cache", value=True, preserves=Preserves.BITS)]
-
-
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value is True and not choice.options:
-        setup.loader.cache = True
-        return
+    value = choice.value
     # Path.expanduser raises for an unknown user; this function returns the text unchanged, which is then refused.
-    folder = Path(os.path.expanduser(choice.value)) if isinstance(choice.value, str) and not choice.options else None
-    if folder is None or not folder.is_absolute():
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="cache",
-            fix='write true, or a folder by its whole path: "/fast/disk/cache"',
-        )
-    setup.loader.cache = folder
+    place = Path(os.path.expanduser(value)) if isinstance(value, str) else value
+    if choice.options or not (place is True or (isinstance(place, Path) and place.is_absolute())):
+        raise refused(choice, 'write true, or a folder by its whole path: "/fast/disk/cache"')
+    setup.loader.cache = place
 
 
 TECHNIQUE = Technique(
@@ -67,6 +53,6 @@ TECHNIQUE = Technique(
     costs=("disk space for every decoded sample", "the time to decode every sample once, before the first run"),
     source="https://numpy.org/doc/stable/reference/generated/numpy.memmap.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("cache", Preserves.BITS, True),
     apply=apply,
 )

@@ -14,16 +14,11 @@ What it gave up: nothing but rounding. Another kernel adds the same products in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
 def to_channels_last(model: nn.Module) -> nn.Module:
@@ -31,14 +26,10 @@ def to_channels_last(model: nn.Module) -> nn.Module:
     return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in setup.model.modules()):
         return Yes()
     return No("the model has no two-dimensional convolution")
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="channels_last", value=True, preserves=Preserves.ROUNDING)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -55,6 +46,6 @@ TECHNIQUE = Technique(
     costs=("copies the weights once at the start",),
     source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("channels_last", Preserves.ROUNDING, True),
     apply=apply,
 )

@@ -19,23 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.formatting import did_you_mean
-from hasten.facts.machine import Machine
-from hasten.techniques.common.plan_values import is_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import is_number, refused
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
-OPTIONS = ("kind", "norm_type")
 USUAL_NORM = 1.0
+_FIX = 'write a number above 0; as options kind = "norm" or "value", and with "norm" norm_type = a number above 0'
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     """The usual norm, for a job that does not clip."""
     if setup.job.clip_norm is not None or setup.job.clip_value is not None:
         return []
@@ -43,28 +38,15 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    bound = _positive(choice.value, "the bound")
-    if not math.isfinite(bound):
-        raise PlanError("the bound is infinite, which clips nothing", where="clipping", fix="remove the choice")
-    for name in choice.options:
-        if name not in OPTIONS:
-            raise PlanError(f'has no option "{name}"', where="clipping", fix=did_you_mean(name, OPTIONS))
-    kind = choice.options.get("kind", "norm")
-    if kind == "norm":
-        setup.step.clip_norm, setup.step.clip_value = bound, None
-        setup.step.clip_norm_type = _positive(choice.options.get("norm_type", 2.0), "norm_type")
-    elif kind == "value" and "norm_type" not in choice.options:
-        setup.step.clip_norm, setup.step.clip_value = None, bound
-    elif kind == "value":
-        raise PlanError('norm_type has no meaning with kind = "value"', where="clipping", fix="remove norm_type")
-    else:
-        raise PlanError(f"kind is {kind!r}", where="clipping", fix='write "norm" or "value"')
-
-
-def _positive(value: Value, what: str) -> float:
-    if not is_number(value) or not value > 0:
-        raise PlanError(f"{what} is {value!r}", where="clipping", fix="write a number above 0, such as 1.0")
-    return float(value)
+    bound, options = choice.value, dict(choice.options)
+    kind, norm_type = options.pop("kind", "norm"), options.pop("norm_type", None)
+    sensible = kind == "norm" or (kind == "value" and norm_type is None)
+    if options or not sensible or not is_number(bound) or not 0 < bound < math.inf:
+        raise refused(choice, _FIX)
+    if norm_type is not None and not (is_number(norm_type) and norm_type > 0):
+        raise refused(choice, _FIX)
+    setup.step.clip_norm, setup.step.clip_value = (bound, None) if kind == "norm" else (None, bound)
+    setup.step.clip_norm_type = 2.0 if norm_type is None else float(norm_type)
 
 
 TECHNIQUE = Technique(

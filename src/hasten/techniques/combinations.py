@@ -45,6 +45,8 @@ class Conflict:
 
 
 _PARTS = "both say how many samples one forward and backward pass takes"
+_TWICE = "a traced graph writes a block's buffers again when the block is recomputed"
+_FP16 = ("fp16",)
 _TRACED = {
     "pipeline": "a traced model cannot be interrupted in the middle of its forward pass",
     "tensor": "a traced graph does not communicate with other processes",
@@ -54,43 +56,19 @@ TABLE = (
     Illegal("accumulation", "microbatch", _PARTS),
     Illegal("accumulation", "pipeline", _PARTS),
     Illegal("microbatch", "pipeline", _PARTS),
-    Illegal("loader_workers", "prefetch", "batches are read ahead by workers", first_values=(0,)),
-    Illegal("loader_workers", "persistent_workers", "without workers there are none to keep", first_values=(0,)),
+    Illegal("loader_workers", "prefetch", "batches are read ahead by workers", (0,)),
+    Illegal("loader_workers", "persistent_workers", "without workers there are none to keep", (0,)),
     Illegal("communication", "shard", "ranks that hold a model in parts have no replicas"),
     Illegal("communication", "pipeline", "the stages of several pipelines sum their gradients by themselves"),
     Illegal(
-        "communication",
-        "precision",
-        "the error of an approximation has the loss scale of its own step",
-        first_values=("powersgd",),
-        second_values=("fp16",),
+        "communication", "precision", "an approximation's error has the loss scale of its step", ("powersgd",), _FP16
     ),
-    Illegal(
-        "pipeline",
-        "precision",
-        "each process would find another loss scale from the overflows of its own stage",
-        second_values=("fp16",),
-    ),
-    Illegal(
-        "tensor",
-        "precision",
-        "each process would find another loss scale for its own part",
-        second_values=("fp16",),
-    ),
+    Illegal("pipeline", "precision", "each process would find another loss scale for its own stage", (), _FP16),
+    Illegal("tensor", "precision", "each process would find another loss scale for its own part", (), _FP16),
     *(Illegal("compile", second, reason) for second, reason in _TRACED.items()),
-    *(Illegal("fused_operators", second, reason, first_values=("traced",)) for second, reason in _TRACED.items()),
-    Illegal(
-        "fused_operators",
-        "compile",
-        "one calls the traced graph, and the other generates code from it",
-        first_values=("traced",),
-    ),
-    Illegal(
-        "fused_operators",
-        "activation_checkpointing",
-        "a traced graph writes a block's buffers again when the block is recomputed",
-        first_values=("traced",),
-    ),
+    *(Illegal("fused_operators", second, reason, ("traced",)) for second, reason in _TRACED.items()),
+    Illegal("fused_operators", "compile", "one calls the traced graph, the other generates code from it", ("traced",)),
+    Illegal("fused_operators", "activation_checkpointing", _TWICE, ("traced",)),
 )
 
 

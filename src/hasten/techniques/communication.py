@@ -22,25 +22,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.parallel.options import Compression, ReplicaOptions
 from hasten.techniques.common.plan_values import is_number, is_whole, refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 _COMPRESSION: Mapping[str, Compression | None] = {"plain": None, "bf16": "bf16", "powersgd": "powersgd"}
 _VALUES = {"plain": Preserves.ROUNDING, "bf16": Preserves.STATISTICS, "powersgd": Preserves.TRAINING}
 _BUCKETS_MB = (5, 100)  # beside torch's own 25
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process sends no gradients; hasten train --nproc starts several")
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     def plain(**options: Any) -> Choice:
         return Choice(technique="communication", value="plain", options=options, preserves=Preserves.ROUNDING)
 

@@ -26,21 +26,20 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import CompileOptions, Setup
+from hasten.techniques.common.plan_values import refused
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import CompileOptions
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 _TRITON_SINCE = (7, 0)  # compute capability
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.device.type == "cpu":
         return _for_processors()
     if setup.device.type == "cuda":
-        return _for_cuda(machine)
+        return _for_cuda(setup.machine)
     return No(f"compiled training was checked on cuda and cpu only; this job runs on {setup.device.type}")
 
 
@@ -66,25 +65,20 @@ def _version(capability: tuple[int, int] | None) -> str:
     return ".".join(map(str, capability)) if capability else "one that is not known"
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     modes = MODES if setup.device.type == "cuda" else ("default",)
     return [Choice(technique="compile", value=mode, preserves=Preserves.ROUNDING) for mode in modes]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.value not in MODES:
-        raise PlanError(f"compile is {choice.value!r}", fix=f"write one of: {', '.join(MODES)}")
-    if choice.value == "reduce-overhead" and setup.device.type != "cuda":
-        raise PlanError(
-            f"compile = reduce-overhead records CUDA graphs, and this job runs on {setup.device.type}",
-            fix="write default",
-        )
-    answer = applies(setup, setup.machine)
-    if isinstance(answer, No):
-        raise PlanError(f"the plan asks for {choice}, and {answer.reason}", fix="remove compile from the plan")
     dynamic = choice.options.get("dynamic")
-    if choice.options.keys() - {"dynamic"} or not isinstance(dynamic, bool | None):
-        raise PlanError(f"the plan asks for {choice}", fix="the one option is dynamic, true or false")
+    if choice.value not in MODES or choice.options.keys() - {"dynamic"} or not isinstance(dynamic, bool | None):
+        raise refused(choice, f"write one of: {', '.join(MODES)}; the one option is dynamic, true or false")
+    if choice.value == "reduce-overhead" and setup.device.type != "cuda":
+        raise refused(choice, f"write default: it records CUDA graphs, and this job runs on {setup.device.type}")
+    answer = applies(setup)
+    if isinstance(answer, No):
+        raise refused(choice, f"remove compile from the plan: {answer.reason}")
     mode = cast(Literal["default", "reduce-overhead", "max-autotune"], choice.value)
     setup.compile = CompileOptions(mode=mode, dynamic=dynamic)
 

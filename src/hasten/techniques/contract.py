@@ -1,7 +1,8 @@
 """The record that ends every technique file.
 
 A technique is data, not a subclass. `applies` decides, `candidates` proposes, `apply` changes the Setup and nothing
-else. The module docstring of the file is the technique's manual page.
+else. The module docstring of the file is the technique's manual page. A technique file imports from here what its
+functions take and return.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from inspect import cleandoc
 
-from hasten.facts.choice import Choice
-from hasten.facts.machine import Machine
+from hasten.facts.choice import Choice, Preserves, Value
 from hasten.techniques.setup import Setup
 
 
@@ -60,12 +60,17 @@ class No:
     unless_named: bool = False
 
 
+def proposing(technique: str, preserves: Preserves, *values: Value) -> Callable[[Setup], Sequence[Choice]]:
+    """The candidates of a technique that proposes the same values wherever it applies."""
+    return lambda setup: [Choice(technique=technique, value=value, preserves=preserves) for value in values]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Technique:
     """Its name, when it is applied, what a plan writes for it, and three functions.
 
     values: the values and options that a plan can write, in words.
-    applies(setup, machine) -> Yes | No; candidates(setup, machine) -> choices, the most promising first;
+    applies(setup) -> Yes | No; candidates(setup) -> choices, the most promising first;
     apply(setup, choice) -> None, raising PlanError for a value or options that make no sense.
     """
 
@@ -75,8 +80,8 @@ class Technique:
     values: str
     costs: tuple[str, ...]
     source: str
-    applies: Callable[[Setup, Machine], Yes | No]
-    candidates: Callable[[Setup, Machine], Sequence[Choice]]
+    applies: Callable[[Setup], Yes | No]
+    candidates: Callable[[Setup], Sequence[Choice]]
     apply: Callable[[Setup, Choice], None]
 
     @property

@@ -12,26 +12,21 @@ What it gave up: nothing but rounding. The bias had a gradient of rounding noise
 norm, and weight decay changed it without effect.
 
 What it skips: a batch norm that is frozen or in evaluation mode, which subtracts a constant; an output that is read
-elsewhere too (a skip connection, a hook); a convolution or batch norm used twice; parametrized and subclassed layers; a
+elsewhere too (a skip connection); a convolution or batch norm used twice; parametrized and subclassed layers; a
 model that torch.fx cannot trace. Inputs are assumed to be batched.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from hasten.errors import Misconfigured
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.module_graph import Flow, trace
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.common.torch_internals import has_forward_hooks, has_forward_pre_hooks
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 NORM_OF: dict[type[nn.Module], type[nn.Module]] = {
@@ -57,9 +52,7 @@ def find_useless_biases(model: nn.Module) -> list[Pair]:
     return [
         Pair(convolution=names[convolution], batch_norm=names[norm], channels=convolution.out_channels)
         for convolution, norm in flows[0].sole_reader.items()
-        if isinstance(convolution, Convolution)
-        and _cancels(convolution, norm)
-        and _is_unshared(model, convolution, norm)
+        if isinstance(convolution, Convolution) and _cancels(convolution, norm)
         if all(_agrees(flow, convolution, norm) for flow in flows)
     ]
 
@@ -89,32 +82,21 @@ def _cancels(convolution: Convolution, norm: nn.Module) -> bool:
     """Whether the batch norm subtracts in training what the bias adds to a channel."""
     matching = type(convolution) in NORM_OF and type(norm) in (NORM_OF[type(convolution)], nn.SyncBatchNorm)
     frozen = not norm.training or not all(parameter.requires_grad for parameter in norm.parameters())
-    hooked = has_forward_hooks(convolution) or has_forward_pre_hooks(norm) or has_forward_hooks(norm)
-    return convolution.bias is not None and matching and not frozen and not hooked
-
-
-def _is_unshared(model: nn.Module, convolution: Convolution, norm: nn.Module) -> bool:
-    """Whether the bias and the running mean have one name each in the model."""
-    times = Counter(model.state_dict(keep_vars=True).values())
-    return times[convolution.bias] == 1 and times[norm.running_mean] <= 1
+    return convolution.bias is not None and matching and not frozen
 
 
 def _agrees(flow: Flow, convolution: Convolution, norm: nn.Module) -> bool:
-    """Whether a graph contains both or neither of the pair, and does not read the bias by itself."""
+    """Whether a graph contains both or neither of the pair."""
     absent = convolution not in flow.called and norm not in flow.called
-    return (absent or flow.sole_reader.get(convolution) is norm) and convolution.bias not in flow.parameters_read
+    return absent or flow.sole_reader.get(convolution) is norm
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     try:
         pairs = find_useless_biases(setup.model)
     except Misconfigured as error:
         return No(error.what)
     return Yes() if pairs else No("no convolution with a bias feeds one trained batch norm and nothing else")
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="conv_bn_bias", value=True, preserves=Preserves.ROUNDING)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -126,8 +108,6 @@ def apply(setup: Setup, choice: Choice) -> None:
         f"{len(pairs)} convolution biases that a batch norm cancels were removed: the model computes the same; weight "
         "decay changed them without effect, and their gradients were rounding noise in the gradient norm"
     )
-    if setup.job.parameters is not None:
-        setup.notices.append("Job.parameters is called with these biases in place; its groups then lose them")
 
 
 TECHNIQUE = Technique(
@@ -138,6 +118,6 @@ TECHNIQUE = Technique(
     costs=("the optimizer's groups lose parameters", "weights are converted when saved"),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("conv_bn_bias", Preserves.ROUNDING, True),
     apply=apply,
 )

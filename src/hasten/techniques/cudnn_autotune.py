@@ -15,15 +15,10 @@ may choose two algorithms. Some algorithms also need more workspace memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import nn
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 _CONVOLUTIONS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
@@ -31,16 +26,12 @@ _CONVOLUTIONS = (
 )
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cuda":
         return No(f"cuDNN runs on CUDA devices; this job runs on {setup.device.type}")
     if not any(isinstance(module, _CONVOLUTIONS) for module in setup.model.modules()):
         return No("the model has no convolution")
     return Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="cudnn_autotune", value=True, preserves=Preserves.ROUNDING)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -56,6 +47,6 @@ TECHNIQUE = Technique(
     costs=("runs every algorithm once for each new shape, at the start", "may use more workspace memory"),
     source="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("cudnn_autotune", Preserves.ROUNDING, True),
     apply=apply,
 )

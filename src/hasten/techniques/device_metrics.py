@@ -14,25 +14,16 @@ What it gave up: promptness. A bad loss is seen that many steps later, and a kil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 SELDOM = 50  # steps; reads this rare no longer show in the time of a step
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.job.log_every >= SELDOM:
         return No(f"the job logs every {setup.job.log_every} steps, so the device is rarely read already")
     return Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="device_metrics", value=SELDOM, preserves=Preserves.BITS)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -47,6 +38,6 @@ TECHNIQUE = Technique(
     costs=("lines of metrics appear later",),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("device_metrics", Preserves.BITS, SELDOM),
     apply=apply,
 )

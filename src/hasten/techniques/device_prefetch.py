@@ -14,29 +14,20 @@ What it gave up: nothing. The same batches are used in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 MOST = 16  # batches; more would only take device memory
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cuda":
         return No(f"batches are used on {setup.device.type}, which has no copy stream")
     if setup.train is not None and setup.train.on_accelerator:
         return No("the training data is on the device already")
     why = None if setup.train is None else setup.train.why_not_ahead
     return Yes() if why is None else No(why)
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="device_prefetch", value=ahead, preserves=Preserves.BITS) for ahead in (1, 2)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -56,6 +47,6 @@ TECHNIQUE = Technique(
     costs=("device memory for each batch ahead",),
     source="https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("device_prefetch", Preserves.BITS, 1, 2),
     apply=apply,
 )

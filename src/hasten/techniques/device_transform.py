@@ -15,25 +15,16 @@ level of 255.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.train is None or not setup.train.has_device_form:
         return No("the training data is not a hasten.ImageFolder")
     if setup.device.type == "cpu":
         return No("the device is the processor, which resizes images best while they are in its cache")
     return Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="device_transform", value=True, preserves=Preserves.STATISTICS)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -49,6 +40,6 @@ TECHNIQUE = Technique(
     costs=("a larger copy to the device, and device memory for the canvas",),
     source="https://docs.nvidia.com/deeplearning/dali/user-guide/docs/",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("device_transform", Preserves.STATISTICS, True),
     apply=apply,
 )

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import whole_batch
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 _FACTORS = (2, 4, 8)
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.job.valid is None:
         return No("the job has no valid data, so nothing is evaluated")
     if whole_batch(setup) is None:
@@ -34,7 +31,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     size = whole_batch(setup)
     if size is None:
         return []

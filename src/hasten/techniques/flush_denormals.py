@@ -15,28 +15,19 @@ they start, so it must be set before the first large operation of the process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 _CAN_FLUSH = frozenset({"pni", "asimd"})  # as the kernel names SSE3 on x86, and every 64-bit ARM
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cpu":
         return No(f"this job computes on {setup.device.type}, where denormal numbers cost nothing extra")
     # A system that lists no features is tried: torch reports when it cannot set the mode.
-    if machine.processor_features and not machine.processor_features & _CAN_FLUSH:
+    if (found := setup.machine.processor_features) and not found & _CAN_FLUSH:
         return No("this processor has no SSE3 (x86) or Advanced SIMD (ARM), through which torch sets the mode")
     return Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -52,6 +43,6 @@ TECHNIQUE = Technique(
     costs=("holds for the whole process, for other code in it too",),
     source="https://docs.pytorch.org/docs/stable/generated/torch.set_flush_denormal.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("flush_denormals", Preserves.ROUNDING, True),
     apply=apply,
 )

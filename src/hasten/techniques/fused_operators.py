@@ -39,12 +39,10 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.machine import Machine
 from hasten.kernels import graph_rewrite
 from hasten.techniques.common.operator_layers import FUNCTIONS, FUSED_LAYERS, functions_called, reasons_without_form
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import CompileOptions, Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
+from hasten.techniques.setup import CompileOptions
 
 TRACED = "traced"
 
@@ -75,7 +73,7 @@ def _drops(model: nn.Module) -> bool:
     return layers or "dropout" in functions_called(model)
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     names = find(setup.model).keys() | (functions_called(setup.model) & FUNCTIONS.keys())
     if not names:
         kinds = ", ".join(each.kind for each in FUSED_LAYERS.values())
@@ -84,7 +82,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     return Yes() if len(reasons) < len(names) else No(next(iter(reasons.values())))
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     fused = partial(Choice, technique="fused_operators")
     choices = [fused(value=TRACED, preserves=Preserves.ROUNDING)]
     layers = find(setup.model)

@@ -11,7 +11,8 @@ When it loses: for a few large tensors on a CPU, any form is limited by memory. 
 the weights' size. On an accelerator torch already uses foreach by default.
 
 What it gave up: nothing but rounding; operations are contracted and ordered differently. Optimizers for which torch has
-no such kernels (Muon, LBFGS, SparseAdam, most user-written ones) keep their form, and a notice says so.
+no such kernels (Muon, LBFGS, SparseAdam, most user-written ones) keep their form, and a notice says so. Hooks on the
+steps of an optimizer are lost.
 """
 
 from __future__ import annotations
@@ -24,12 +25,8 @@ import torch
 from torch.optim import Optimizer
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
-from hasten.techniques.common.torch_internals import has_step_hooks
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 Implementation = Literal["for_loop", "foreach", "fused"]
 
@@ -48,8 +45,6 @@ def refusal(optimizer: Optimizer, implementation: Implementation, device: torch.
     name = type(optimizer).__name__
     if ("fused" if implementation == "fused" else "foreach") not in inspect.signature(type(optimizer)).parameters:
         return f"{name} has no {implementation} implementation"
-    if "step" in vars(optimizer) or has_step_hooks(optimizer):
-        return f"{name} has hooks on its steps, which a rebuilt optimizer would lose"
     try:
         groups = [{**group, "params": _small_weights(group["params"], device)} for group in optimizer.param_groups]
         _rebuilt(optimizer, groups, implementation).step()
@@ -66,15 +61,15 @@ def refusals(optimizers: Sequence[Optimizer], implementation: Implementation, de
     return reasons
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
-    if candidates(setup, machine):
+def applies(setup: Setup) -> Yes | No:
+    if candidates(setup):
         return Yes()
     optimizers = present_optimizers(setup)
     reasons = (refusal(optimizer, "fused", setup.device) for optimizer in optimizers)
     return No(next((reason for reason in reasons if reason), "the optimizer is already fused"))
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     optimizers = present_optimizers(setup)
     if all(_present(optimizer, setup.device) == "fused" for optimizer in optimizers):
         return []

@@ -14,17 +14,13 @@ be held like this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hasten.data.cache.cached_source import why_not_in_memory
 from hasten.data.sources.columns_in_memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, rank_share, too_large
 from hasten.data.sources.job_data import Source
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.machine import Machine
-from hasten.techniques.common.plan_values import is_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import is_number, refused
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 
 def needed_bytes(setup: Setup, source: Source) -> int | None:
@@ -37,7 +33,7 @@ def needed_bytes(setup: Setup, source: Source) -> int | None:
     return sum(part.nbytes for part in parts) * (source.count or 0) // rows if rows else None
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     source = setup.train
     if source is None:
         return No("there is no training data yet")
@@ -51,51 +47,41 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     needed = needed_bytes(setup, source)
     if needed is None:
         return No("its batches contain other objects than tensors")
-    choices = [*_choices(setup, machine, needed)]
+    choices = [*_choices(setup, needed)]
     if choices:
         return Yes()
-    there, share, whose = _room(setup, machine, "host" if setup.device.type == "cpu" else "device")
+    there, share, whose = _room(setup, "host" if setup.device.type == "cpu" else "device")
     return No(too_large(needed, there, share, whose) or "its samples do not fit")
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     needed = needed_bytes(setup, setup.train) if setup.train is not None else None
-    return [] if needed is None else [*_choices(setup, machine, needed)]
+    return [] if needed is None else [*_choices(setup, needed)]
 
 
-def _choices(setup: Setup, machine: Machine, needed: int) -> Iterator[Choice]:
+def _choices(setup: Setup, needed: int) -> Iterator[Choice]:
     assert setup.train is not None
     for where in ("device", "host"):
         if (where == "device" and setup.device.type == "cpu") or (where == "host" and setup.train.gathers):
             continue
-        if too_large(needed, *_room(setup, machine, where)) is None:
+        if too_large(needed, *_room(setup, where)) is None:
             yield Choice(technique="in_memory", value=where, preserves=Preserves.BITS)
 
 
-def _room(setup: Setup, machine: Machine, where: str) -> tuple[int, float, str]:
+def _room(setup: Setup, where: str) -> tuple[int, float, str]:
     if where == "device":
-        return machine.accelerator_memory_bytes, DEVICE_SHARE, "the device's memory"
-    return rank_share(machine.memory_bytes, machine.ranks, HOST_SHARE, "the host's memory")
+        return setup.machine.accelerator_memory_bytes, DEVICE_SHARE, "the device's memory"
+    return rank_share(setup.machine.memory_bytes, setup.machine.ranks, HOST_SHARE, "the host's memory")
 
 
 def apply(setup: Setup, choice: Choice) -> None:
     if choice.value not in ("host", "device"):
-        raise PlanError(f"the plan asks for {choice}", where="in_memory", fix='write "host" or "device"')
-    setup.loader.in_memory_share = _share(choice.options)
+        raise refused(choice, 'write "host" or "device"')
+    share = choice.options.get("share")
+    if choice.options.keys() - {"share"} or not (share is None or (is_number(share) and 0 < share <= 1)):
+        raise refused(choice, "write share = a number above 0, at most 1: the fraction of memory for samples")
+    setup.loader.in_memory_share = None if share is None else float(share)
     setup.loader.in_memory = choice.value  # pyright: ignore[reportAttributeAccessIssue]: one of the two
-
-
-def _share(options: Mapping[str, Value]) -> float | None:
-    share = options.get("share")
-    unknown = options.keys() - {"share"}
-    fits = share is None or (is_number(share) and 0 < share <= 1)
-    if unknown or not fits:
-        raise PlanError(
-            f"the plan gives in_memory the options {dict(options)}",
-            where="in_memory",
-            fix="write share = a number above 0, at most 1: the fraction of memory that the samples may take",
-        )
-    return None if share is None else float(share)  # pyright: ignore[reportArgumentType]: a number, as was asked
 
 
 TECHNIQUE = Technique(

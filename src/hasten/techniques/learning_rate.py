@@ -22,12 +22,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
-from hasten.techniques.common.plan_values import is_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import is_number, refused
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 NEIGHBOURS = (2.0, 0.5)
 LEAST_TOO_LARGE = 2.0**128  # for float32
@@ -49,12 +46,12 @@ def set_learning_rate(optimizers: Sequence[Optimizer], rate: float) -> None:
         group["lr"] = torch.full_like(group["lr"], scaled) if isinstance(group["lr"], Tensor) else scaled
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     reason = _no_ratio([group for optimizer in present_optimizers(setup) for group in optimizer.param_groups])
     return No(reason) if reason else Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     present = float(present_optimizers(setup)[0].param_groups[0]["lr"])
     values = [present * factor for factor in NEIGHBOURS]
     return [Choice(technique="learning_rate", value=value, preserves=Preserves.TRAINING) for value in values]
@@ -63,11 +60,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     rate = choice.value
     if not is_number(rate) or not 0 < rate < LEAST_TOO_LARGE:
-        raise PlanError(
-            f"the rate is {rate!r}",
-            where="learning_rate",
-            fix="write a number above 0 that float32 can hold, for example 0.1",
-        )
+        raise refused(choice, "write a number above 0 that float32 can hold, for example 0.1")
     setup.optimizer.learning_rate = float(rate)
 
 

@@ -23,61 +23,58 @@ from typing import Literal, cast
 from hasten.data.loading.loader_options import cores_of, most_workers, room_of, worker_counts
 from hasten.data.sources.job_data import why_not_in_threads
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 MOST_A_CORE = 16  # more can only be a mistake
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     why = why_nothing_is_read(setup)
     if why is not None:
         return No(why)
+    machine = setup.machine
     if cores_of(machine) == 1 and machine.ranks > 1:
         return No(f"{machine.ranks} ranks share {machine.cores} cores, and each computes on one already")
     if machine.cores == 1:
         return No("the only core that this job may use computes already")
-    if not candidates(setup, machine):
+    if not candidates(setup):
         return No("memory and /dev/shm are too small for another number of loader workers")
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     return [
         Choice(technique="loader_workers", value=count, preserves=Preserves.BITS, options=options)
         for kind, options in (("threads", {"kind": "threads"}), ("processes", {}))
-        for count in _counts(setup, machine, kind)
+        for count in _counts(setup, kind)
         if (count, kind) != (setup.loader.workers, setup.loader.worker_kind)
     ]
 
 
-def _counts(setup: Setup, machine: Machine, kind: str) -> Iterator[int]:
+def _counts(setup: Setup, kind: str) -> Iterator[int]:
     if setup.train is None:
         return
-    cores = cores_of(machine)
+    cores = cores_of(setup.machine)
     if kind == "threads":
         if why_not_in_threads(setup.train) is None:
             yield from (count for count in worker_counts(cores) if count <= cores)
         return
     counts = [1] if setup.train.iterable else worker_counts(cores)
-    room, ahead = room_of(machine), batches_ahead(setup)
+    room, ahead = room_of(setup.machine), batches_ahead(setup)
     size = batch_bytes(setup, room, workers=max(counts), ahead=ahead)
     most = most_workers(room, ahead=ahead, batch_bytes=size)
     yield from (count for count in counts if count <= most)
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    count = choice.value
-    if not is_whole(count, 0) or set(choice.options) - {"kind"}:
-        raise refused(choice, "write a whole number of 0 or more; the one option is kind")
+    count, kind = choice.value, choice.options.get("kind", "processes")
+    if not is_whole(count, 0) or set(choice.options) - {"kind"} or kind not in ("processes", "threads"):
+        raise refused(choice, 'write a whole number of 0 or more; the one option is kind, "processes" or "threads"')
     if count > MOST_A_CORE * setup.machine.cores:
-        what = f"{count} loader workers are more than {MOST_A_CORE} for each of the {setup.machine.cores} cores here"
-        raise _refused(what, "write a number near that of the cores")
-    source, kind = setup.train, _kind(choice)
+        raise refused(choice, f"write a number near that of the cores here, {setup.machine.cores}")
+    source, kind = setup.train, cast("Literal['processes', 'threads']", kind)
     if kind == "threads" and count and source is not None and (why := why_not_in_threads(source)) is not None:
         raise _refused(f"Job.{source.field} cannot be read in threads: {why}", 'write kind = "processes"')
     if count > 1 and source is not None and source.iterable:
@@ -86,13 +83,6 @@ def apply(setup: Setup, choice: Choice) -> None:
     setup.loader.workers, setup.loader.worker_kind = count, kind
     if count == 0:  # settings of the job's own DataLoader for its workers
         setup.loader.prefetch_factor, setup.loader.persistent_workers = None, False
-
-
-def _kind(choice: Choice) -> Literal["processes", "threads"]:
-    kind = choice.options.get("kind", "processes")
-    if kind not in ("processes", "threads"):
-        raise _refused(f"kind is {kind!r}", 'write kind = "processes" or kind = "threads"')
-    return cast('Literal["processes", "threads"]', kind)
 
 
 def _refused(what: str, fix: str) -> PlanError:

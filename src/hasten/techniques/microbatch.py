@@ -17,13 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice
-from hasten.facts.machine import Machine
 from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
-from hasten.techniques.common.plan_values import is_whole
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import is_whole, refused
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
 
 
 def halves(batch_size: int) -> list[int]:
@@ -35,11 +31,11 @@ def halves(batch_size: int) -> list[int]:
     return sizes
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     return can_be_split(setup)
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     preserves = split_preserves(setup)
     return [Choice(technique="microbatch", value=size, preserves=preserves) for size in halves(whole_batch(setup) or 1)]
 
@@ -47,13 +43,9 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     size, batch_size = choice.value, whole_batch(setup)
     if not is_whole(size) or (batch_size and size >= batch_size):
-        most = f"{batch_size - 1}" if batch_size else "one less than the batch"
-        raise PlanError(
-            f"the microbatch is {size!r}, for a batch of {batch_size or 'unknown size'}",
-            where="microbatch",
-            fix=f"write how many samples go through the model at once: from 1 to {most}",
-        )
-    split_batch(setup, size, "microbatch")
+        most = f"{batch_size - 1}, for a batch of {batch_size}" if batch_size else "one less than the batch"
+        raise refused(choice, f"write how many samples go through the model at once: from 1 to {most}")
+    split_batch(setup, size)
 
 
 TECHNIQUE = Technique(

@@ -13,27 +13,18 @@ What it gave up: nothing else. The same batches come in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.common.reading_ahead import why_no_process_reads
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     why = why_no_process_reads(setup)
     if why is not None:
         return No(why)
     if setup.loader.persistent_workers:
         return No("the loader's workers persist already")
     return No("the run has one epoch") if setup.job.epochs == 1 else Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="persistent_workers", value=True, preserves=Preserves.BITS)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -49,6 +40,6 @@ TECHNIQUE = Technique(
     costs=("the workers' memory also between epochs",),
     source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("persistent_workers", Preserves.BITS, True),
     apply=apply,
 )

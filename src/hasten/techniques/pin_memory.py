@@ -14,25 +14,16 @@ What it gave up: nothing. The same bytes arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.device.type == "cpu":
         return No("batches are used on the processor, and copied to no device")
     if setup.train is not None and setup.train.on_accelerator:
         return No("the training data is on the device already")
     return No("batches are in page-locked memory already") if setup.loader.pin_memory else Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="pin_memory", value=True, preserves=Preserves.BITS)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -48,6 +39,6 @@ TECHNIQUE = Technique(
     costs=("page-locked memory for every batch on its way",),
     source="https://docs.pytorch.org/docs/stable/data.html#memory-pinning",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("pin_memory", Preserves.BITS, True),
     apply=apply,
 )

@@ -25,14 +25,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice
-from hasten.facts.machine import Machine
 from hasten.parallel.options import PipelineOptions, Schedule
+from hasten.parallel.repeated_blocks import repeated_blocks
 from hasten.techniques.common.batch_split import split_preserves
-from hasten.techniques.common.model_blocks import repeated_blocks
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
 
 _SCHEDULES = ("1f1b", "gpipe", "interleaved")
 _FIX = (
@@ -41,14 +38,14 @@ _FIX = (
 )
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process cannot divide a model; hasten train --nproc starts several")
     blocks = len(repeated_blocks(setup.model))
     return Yes() if blocks > 1 else No("the model repeats no blocks between which it could be divided")
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     size, blocks = setup.ranks.size, len(repeated_blocks(setup.model))
     sizes = [each for each in range(2, min(size, blocks) + 1) if size % each == 0]
     return [Choice(technique="pipeline", value=each, preserves=split_preserves(setup)) for each in sizes]

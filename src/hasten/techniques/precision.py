@@ -23,10 +23,9 @@ from collections.abc import Sequence
 import torch
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import refused
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 LOWER = ("bf16", "fp16", "tf32")  # the most promising first
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -65,28 +64,24 @@ def _on_processor(value: str, features: frozenset[str]) -> Yes | No:
     return Yes()
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
-    verdicts = [supported(value, setup.device.type, machine) for value in LOWER]
+def applies(setup: Setup) -> Yes | No:
+    verdicts = [supported(value, setup.device.type, setup.machine) for value in LOWER]
     refusals = [verdict.reason for verdict in verdicts if isinstance(verdict, No)]
     return Yes() if len(refusals) < len(verdicts) else No("; ".join(refusals))
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     return [
         Choice(technique="precision", value=value, preserves=Preserves.STATISTICS)
         for value in LOWER
-        if isinstance(supported(value, setup.device.type, machine), Yes)
+        if isinstance(supported(value, setup.device.type, setup.machine), Yes)
     ]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
     value = choice.value
     if not isinstance(value, str) or value not in ("fp32", *LOWER) or choice.options:
-        raise PlanError(
-            f"the plan asks for {choice}",
-            where="precision",
-            fix='write "bf16", "fp16", "tf32" or "fp32", without options',
-        )
+        raise refused(choice, 'write "bf16", "fp16", "tf32" or "fp32", without options')
     verdict = supported(value, setup.device.type, setup.machine)
     if isinstance(verdict, No):
         _refuse_or_notice(setup, value, verdict.reason)

@@ -16,30 +16,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hasten.data.loading.loader_options import MOST_AHEAD, most_ahead, room_of
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 TRIED = (4, 8, 1, 2)
 MOST = 64  # batches of one worker; more can only be a mistake
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     why = why_nothing_is_read(setup)
     if why is not None:
         return No(why)
     if setup.loader.workers == 0:
         return No("there are no loader workers that could read ahead")
-    if not candidates(setup, machine):
+    if not candidates(setup):
         return No("memory and /dev/shm are too small for another number of batches")
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    workers, room = setup.loader.workers, room_of(machine)
+def candidates(setup: Setup) -> Sequence[Choice]:
+    workers, room = setup.loader.workers, room_of(setup.machine)
     if workers == 0:
         return []
     size = batch_bytes(setup, room, workers=workers, ahead=MOST_AHEAD)

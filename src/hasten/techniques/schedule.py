@@ -25,13 +25,11 @@ from typing import Any
 from torch.optim import lr_scheduler
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import UNITS, Job
-from hasten.facts.machine import Machine
 from hasten.techniques.common.job_optimizers import present_optimizers
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import ScheduleOptions, Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
+from hasten.techniques.setup import ScheduleOptions
 
 DERIVED = ("total_steps", "T_max", "total_iters")
 _NOT_IN_A_PLAN = {
@@ -73,24 +71,21 @@ def schedule_options(name: Value, options: Mapping[str, Value]) -> ScheduleOptio
 
 def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
     known = arguments_of(name)
-    for key, value in given.items():
+    for key in given:
         if key not in known:
             what = f'{name} has no argument "{key}" that a plan can give'
             raise PlanError(what, where="schedule", fix=did_you_mean(key, known))
-        taken = str(known[key].annotation)  # torch checks few of them before the step that needs them
-        if isinstance(value, str) and "Literal" not in taken and "str" not in taken:
-            raise PlanError(f"{key} of {name} is {value!r}", where="schedule", fix=f"it takes: {taken}")
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in given and key not in DERIVED:
             raise PlanError(f"{name} needs {key}", where="schedule", fix=f"write {key} among the choice's options")
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     groups = [group for optimizer in present_optimizers(setup) for group in optimizer.param_groups]
     return Yes() if all("lr" in group for group in groups) else No("a parameter group has no learning rate")
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     """One cycle up to the optimizer's rates. Nothing for a job with a schedule of its own, or with several optimizers
     of different rates, which one list of arguments cannot describe."""
     optimizers = present_optimizers(setup)

@@ -40,7 +40,7 @@ class OptimizerOptions:
     implementation: Literal["for_loop", "foreach", "fused"] | None = None
     learning_rate: float | None = None  # replaces every group's rate, keeping the ratios between groups
     removed: dict[str, nn.Parameter] = field(default_factory=dict[str, nn.Parameter])
-    """Parameters of the job's own model that were removed from this one, by name. Job.parameters still sees them."""
+    """Parameters of the job's own model that were removed from this one, by name."""
 
 
 @dataclass(kw_only=True, slots=True)

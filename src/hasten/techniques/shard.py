@@ -19,30 +19,21 @@ and norms in those layers have 8 bits of precision; with `gradients`, each sum o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.parallel.options import ShardOptions
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
 
 META = "meta"
 _VALUES = ("zero3", "zero2")  # the one that saves the most memory first
 _FIX = 'write "zero2" or "zero3"; as options parameters = "bf16", gradients = "bf16" and meta = true'
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process cannot shard a model; hasten train --nproc starts several")
     return Yes()
-
-
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="shard", value=value, preserves=Preserves.ROUNDING) for value in _VALUES]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -66,6 +57,6 @@ TECHNIQUE = Technique(
     costs=("gathers parameters in every step", "gathers the whole weights, part by part, at the end"),
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     applies=applies,
-    candidates=candidates,
+    candidates=proposing("shard", Preserves.ROUNDING, *_VALUES),
     apply=apply,
 )

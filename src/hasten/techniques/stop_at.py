@@ -21,23 +21,21 @@ import math
 from collections.abc import Sequence
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job
-from hasten.facts.machine import Machine
-from hasten.techniques.common.plan_values import is_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup, Target
+from hasten.techniques.common.plan_values import is_number, refused
+from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Target
 
 NO_VALID = "the job has no valid data, so no result can be reached"
 OPTIONS = {"at_most": False, "at_least": True}  # -> whether higher is better
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     return No(NO_VALID) if setup.job.valid is None else Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     return []
 
 
@@ -47,18 +45,14 @@ def apply(setup: Setup, choice: Choice) -> None:
 
 def target_of(choice: Choice, job: Job) -> Target:
     """The result that a choice requests. Raises PlanError for one that no evaluation of the job can reach."""
-    known = ["loss", *job.metrics] if job.valid is not None else []
-    if not known:
+    if job.valid is None:
         raise _wrong(NO_VALID, "write Job.valid, or remove the choice")
-    metric = choice.value
+    metric, known = choice.value, ["loss", *job.metrics]
     if not isinstance(metric, str) or metric not in known:
         raise _wrong(f"{metric!r} is not a result of an evaluation", did_you_mean(str(metric), known))
-    if len(choice.options) != 1 or not choice.options.keys() <= OPTIONS.keys():
-        given = ", ".join(choice.options) or "nothing"
-        raise _wrong(f"has the options {given}", "write one of at_most = … and at_least = …, and no other")
-    [(option, value)] = choice.options.items()
-    if not is_number(value) or not math.isfinite(value):
-        raise _wrong(f"{option} is {value!r}", f"write a finite number, for example {option} = 0.9")
+    option, value = next(iter(choice.options.items()), ("", None))
+    if len(choice.options) != 1 or option not in OPTIONS or not is_number(value) or not math.isfinite(value):
+        raise refused(choice, "write one of at_most = … and at_least = …, a finite number, and no other option")
     rises, higher = OPTIONS[option], _higher_is_better(metric, job)
     if higher is not None and rises is not higher:
         better, right = ("higher", "at_least") if higher else ("lower", "at_most")

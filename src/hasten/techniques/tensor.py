@@ -27,16 +27,13 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
 from hasten.parallel.options import TensorOptions
+from hasten.parallel.repeated_blocks import repeated_blocks
 from hasten.parallel.tensor.layer_divisions import Division
 from hasten.parallel.tensor.layer_patterns import divisible
-from hasten.techniques.common.model_blocks import repeated_blocks
 from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 _SEQUENCE = "sequence"
 _FIX = (
@@ -45,7 +42,7 @@ _FIX = (
 )
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process cannot divide a model; hasten train --nproc starts several")
     if not divisible(setup.model):
@@ -54,7 +51,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     size = setup.ranks.size
     sizes = [each for each in range(2, size + 1) if size % each == 0]
     return [Choice(technique="tensor", value=each, preserves=Preserves.ROUNDING) for each in sizes]

@@ -18,12 +18,8 @@ from collections.abc import Sequence
 import torch
 
 from hasten.data.loading.loader_options import cores_of
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.machine import Machine
-from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.common.plan_values import refused, whole_number
+from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 MOST_A_CORE = 16  # more can only be a mistake; some thousands crash the process
 
@@ -34,19 +30,19 @@ def thread_counts(cores: int, workers: int) -> list[int]:
     return [free >> halvings for halvings in range(free.bit_length())]
 
 
-def applies(setup: Setup, machine: Machine) -> Yes | No:
+def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cpu":
         return No(f"this job computes on {setup.device.type}, not on threads of the processor")
-    if not candidates(setup, machine):
+    if not candidates(setup):
         return No("this process may use one core, and has one thread already")
     return Yes()
 
 
-def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+def candidates(setup: Setup) -> Sequence[Choice]:
     present = setup.process.threads or torch.get_num_threads()
     return [
         Choice(technique="threads", value=count, preserves=Preserves.ROUNDING)
-        for count in thread_counts(cores_of(machine), setup.loader.workers)
+        for count in thread_counts(cores_of(setup.machine), setup.loader.workers)
         if count != present
     ]
 
@@ -54,11 +50,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     count = whole_number(choice, "the number of compute threads")
     if count > MOST_A_CORE * setup.machine.cores:
-        raise PlanError(
-            f"{count} compute threads are more than {MOST_A_CORE} for each of the {setup.machine.cores} cores here",
-            where="threads",
-            fix=f"write {setup.machine.cores}, or remove the choice",
-        )
+        raise refused(choice, f"write {setup.machine.cores}, the number of cores here, or remove the choice")
     if count > setup.machine.cores:
         setup.notices.append(f"{count} compute threads take turns on {setup.machine.cores} cores; fewer may be faster")
     setup.process.threads = count

@@ -223,9 +223,7 @@ class Built:
             valid, setup.loader, job.seed, self.placement, self.grid.data, equally_many=self.sharding.in_parts
         )
         size = setup.evaluation.batch_size or valid.batch_size or self.batch_size
-        # Between two epochs the training's workers hold nothing.
-        beside = self.batches.loader if job.evaluate_every is not None else None
-        self.notices += [each for each in data.check_before_start(size, beside) if each not in self.notices]
+        self.notices += [each for each in data.check_before_start(size) if each not in self.notices]
         self.evaluator = Evaluator(
             self.model,
             job.eval_loss or self.loss,

@@ -50,6 +50,7 @@ def test_a_process_has_one_folder_which_nobody_else_can_read(place):
     assert process_folder.process_folder() == folder
 
 
+@pytest.mark.proof
 def test_it_is_gone_with_its_process_and_so_is_what_lies_in_it(place):
     code, folder = ended("(folder / 'much').mkdir(); (folder / 'much' / 'more').write_text('x')")
     assert (code, folder.parent) == (0, place)
@@ -63,6 +64,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
     assert [*place.iterdir()] == [mine]
 
 
+@pytest.mark.proof
 def test_what_cannot_be_removed_now_is_tried_again(place, monkeypatch):
     _, folder = ended("import os; [(folder / name).touch() for name in 'abcdefgh']; os.kill(os.getpid(), 9)")
     with monkeypatch.context() as failing:
@@ -74,6 +76,7 @@ def test_what_cannot_be_removed_now_is_tried_again(place, monkeypatch):
     assert not [*place.iterdir()]
 
 
+@pytest.mark.proof
 def test_it_is_nobodys_when_only_workers_are_left_of_its_process(place):
     program = (
         "import os, signal; lives, says = os.pipe(); child = os.fork()\n"

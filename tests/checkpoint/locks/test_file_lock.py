@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import signal
-from pathlib import Path
-
 import pytest
 
 from hasten.checkpoint.locks.file_lock import locked
@@ -42,25 +37,6 @@ def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_
         assert file_faults.ended(child)
 
 
-def test_a_lock_is_free_when_its_holder_was_killed_though_what_that_had_forked_lives_on(tmp_path):
-    with file_faults.listening() as (let_end, waits), file_faults.listening() as (tell, heard):
-
-        def hold() -> bool:
-            with locked(tmp_path / "lock", None):
-                tell(str(file_faults.started(lambda: waits() == "end")))
-                signal.pause()
-            return False
-
-        holder = file_faults.started(hold)
-        worker = int(heard())
-        os.kill(holder, signal.SIGKILL)
-        assert not file_faults.ended(holder, but=-signal.SIGKILL)
-        os.kill(worker, 0)  # it lives
-        with locked(tmp_path / "lock", None) as held:
-            let_end("end")
-            assert held
-
-
 def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
     lock = locked(tmp_path / "lock", None)
     assert lock.__enter__()
@@ -75,39 +51,3 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     with pytest.raises(StorageFailed, match="could not be locked"), locked(tmp_path / "lock", None):
         pass
     assert not (tmp_path / "elsewhere").exists()
-
-
-# What another user has left
-
-
-@pytest.fixture
-def not_mine(monkeypatch):
-    """Let what this user makes be another one's, which cannot be opened."""
-
-    def refuse(*given: object) -> int:
-        raise PermissionError(13, os.strerror(13))
-
-    def become_another() -> None:
-        mine = os.geteuid()
-        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-        monkeypatch.setattr(os, "open", refuse)
-
-    return become_another
-
-
-def refusal(path: Path) -> StorageFailed:
-    with pytest.raises(StorageFailed) as caught, locked(path, None):
-        raise AssertionError("it is held")
-    assert caught.value.where == str(path)
-    return caught.value
-
-
-def test_a_lock_that_another_user_left_is_told_as_theirs_with_what_to_do(tmp_path, not_mine):
-    path = tmp_path / "a lock"
-    path.touch()
-    not_mine()
-    error = refusal(path)
-    name = pwd.getpwuid(path.stat().st_uid).pw_name
-    assert error.what == f"is a lock file of the user {name}, and nobody else may open it"
-    assert error.fix.startswith("if nothing of theirs runs there any more, remove it")
-    assert error.fix.endswith(f"rm '{path}'")

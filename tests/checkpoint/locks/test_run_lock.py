@@ -106,27 +106,6 @@ def test_the_lock_of_an_owner_that_was_killed_is_taken_over_at_once(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_lock_of_an_owner_that_was_killed_is_free_though_what_it_had_forked_lives_on(tmp_path):
-    """As workers for data that outlive their trainer."""
-    with file_faults.listening() as (let_end, waits), file_faults.listening() as (tell, heard):
-
-        def fork() -> None:
-            worker = file_faults.started(lambda: waits() == "end")
-            tell(str(worker))
-
-        with holder(tmp_path, fork) as (child, _):
-            worker = int(heard())
-            os.kill(child, signal.SIGKILL)
-            assert not file_faults.ended(child, but=-signal.SIGKILL)
-            os.kill(worker, 0)  # it lives
-            with run_lock(tmp_path):
-                assert said(tmp_path) == me()
-                let_end("end")
-                assert file_faults.ended(
-                    file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what)
-                )
-
-
 @pytest.mark.fault("stale lock")
 def test_a_lock_that_something_else_holds_after_its_owner_ended_is_refused(tmp_path, monkeypatch):
     """As a process that a killed run was just starting can do for a moment."""
@@ -137,19 +116,6 @@ def test_a_lock_that_something_else_holds_after_its_owner_ended_is_refused(tmp_p
         assert "has ended, but another process still holds the lock" in refusal(tmp_path).what
     with run_lock(tmp_path):
         assert said(tmp_path) == me()
-
-
-def test_a_job_that_changes_the_working_directory_is_told_where_the_folder_is_relative(tmp_path, monkeypatch):
-    for name in ("near", "whole"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path)
-    with run_lock(Path("near")) as near, run_lock(tmp_path / "whole") as whole:
-        monkeypatch.chdir("/")
-        with pytest.raises(StorageFailed, match="has changed the working directory"):
-            near.check()
-        whole.check()
-        monkeypatch.chdir(tmp_path)
-        near.check()
 
 
 # A folder that is another one by now
@@ -175,20 +141,7 @@ def test_a_lock_is_lost_with_its_folder_and_that_of_the_next_one_stays(tmp_path)
     assert (folder / NAME).read_text() == "the next one's"
 
 
-def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp_path):
-    with pytest.raises(StorageFailed, match="make the folder first") as caught, run_lock(tmp_path / "missing"):
-        pass
-    assert caught.value.where == str(tmp_path / "missing" / NAME)
-    (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageFailed, match="could not be locked"), run_lock(tmp_path):
-        pass
-    assert not (tmp_path / "elsewhere").exists()
-    (tmp_path / NAME).unlink()
-    with run_lock(tmp_path):
-        assert said(tmp_path) == me()
-
-
-@pytest.mark.parametrize(("number", "name"), [(2, "open"), (3, "open"), (4, "ftruncate"), (5, "pwrite")])
+@pytest.mark.parametrize(("number", "name"), [(2, "open"), (5, "pwrite")])
 def test_a_disk_that_refuses_the_file_is_told_and_nothing_is_left(tmp_path, number, name):
     failing = file_faults.failing(range(number, number + 1), errno.ENOSPC)
     with failing as refused, pytest.raises(StorageFailed) as caught, run_lock(tmp_path):
@@ -215,7 +168,7 @@ def test_killed_inside_any_operation_the_next_one_gets_the_lock(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 900, b'{"pid": "\\u001b[2J", "host": 7}'])
+@pytest.mark.parametrize("content", [b"[" * 900, b'{"pid": "\\u001b[2J", "host": 7}'])
 def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_path, content):
     with holder(tmp_path) as (child, let_end):
         (tmp_path / NAME).write_bytes(content)
@@ -227,16 +180,12 @@ def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_pa
 # Where the system has no locks, the file decides
 
 
-def refuse_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+@pytest.fixture
+def no_locks(monkeypatch):
     def refuse(*given: object) -> None:
-        raise OSError(code, os.strerror(code))
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-
-
-@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS], ids=errno.errorcode.__getitem__)
-def no_locks(request, monkeypatch):
-    refuse_locks(monkeypatch, request.param)
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -267,9 +216,6 @@ STARTED = psutil.Process().create_time()
         ({"pid": os.getpid(), "started": STARTED - 1, "host": HERE}, False),  # its number was given anew
         ({"pid": 1, "started": STARTED, "host": "another"}, True),  # nobody can know
         ({"pid": 10**40, "started": STARTED, "host": HERE}, False),
-        ({"pid": float("nan"), "started": STARTED, "host": HERE}, False),
-        ({"pid": [], "started": STARTED, "host": HERE}, False),
-        ({}, False),
         ([], False),
     ],
     ids=lambda value: "",  # a start time in a name would be another in every process
@@ -282,10 +228,3 @@ def test_without_locks_what_the_file_says_is_looked_at_before_it_is_believed(tmp
     else:
         with run_lock(tmp_path):
             assert said(tmp_path) == me()
-
-
-def test_another_failure_of_locking_is_told(tmp_path, monkeypatch):
-    refuse_locks(monkeypatch, errno.EIO)
-    with pytest.raises(StorageFailed, match="could not be locked") as caught, run_lock(tmp_path):
-        pass
-    assert caught.value.where == str(tmp_path / NAME)

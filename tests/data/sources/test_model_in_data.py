@@ -20,9 +20,6 @@ from hasten.techniques import device_prefetch, in_memory, loader_workers, persis
 from hasten.techniques.contract import No
 from support import small_job
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 policy: Any = None
 holder = SimpleNamespace(current=None)
 registry: dict[str, Any] = {}
@@ -272,7 +269,7 @@ def test_a_search_offers_nothing_that_would_read_such_data_ahead():
         setup = run.setup
         setup.device = torch.device("cuda")
         for technique in (loader_workers, prefetch, persistent_workers, device_prefetch, in_memory):
-            answer = technique.TECHNIQUE.applies(setup, setup.machine)
+            answer = technique.TECHNIQUE.applies(setup)
             assert isinstance(answer, No)
             assert "uses the model that is being trained (train.held)" in answer.reason
         with pytest.raises(PlanError, match="copied ahead would use older weights"):

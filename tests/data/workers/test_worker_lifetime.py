@@ -20,9 +20,6 @@ from hasten.data.workers.hang_limit import Patience
 from support.data.broken_workers import feed_of, nothing_left_behind, read, requests
 from support.data.loaders import TWO_WORKERS, Drawing, epoch_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 LONG = Patience(seconds=120)  # longer than a test may take
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hasten.doctor.profiling.timed_steps import growth
 from hasten.doctor.registry import found_in_run
-from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
+from hasten.facts.finding import Finding, Price, Severity, ranked, without_repeats
 from hasten.facts.profiles import CompilerNote, DeviceUse, LargerBatch, Line, RetainedMemory, RunProfile, Seconds
 from support.doctor.run_profiles import HEALTHY, LINE, TURNS, exactly, four_times
 
@@ -254,5 +254,5 @@ def test_findings_are_ranked_by_seconds_and_then_by_what_is_at_stake():
 
 def test_what_the_model_shows_is_not_reported_again_of_its_source():
     both = [finding("H417"), finding("H601")]
-    assert [each.code for each in told_once(both, ["job.py"])] == ["H601"]
-    assert [each.code for each in told_once(both, ["other.py"])] == ["H417", "H601"]
+    assert [each.code for each in without_repeats(both, ["job.py"])] == ["H601"]
+    assert [each.code for each in without_repeats(both, ["other.py"])] == ["H417", "H601"]

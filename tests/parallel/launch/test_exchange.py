@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hasten.parallel.launch.process_group import _is_too_long_a_wait
 from support.parallel.exchange_jobs import TEXTS, said, waited_in_vain
 from support.ranks.process_group import on_ranks
 
@@ -19,8 +18,3 @@ def test_a_rank_that_does_not_come_is_waited_for_in_limited_time(tmp_path):
     (seconds, failed), _ = on_ranks(2, tmp_path, waited_in_vain)
     assert failed == 1
     assert 0.5 < seconds < 30
-
-
-def test_a_wait_that_was_too_long_is_known_also_where_a_backward_pass_met_it():
-    assert _is_too_long_a_wait(RuntimeError("Application timeout caused pair closure"))
-    assert not _is_too_long_a_wait(RuntimeError("timed out waiting for a user's own server"))

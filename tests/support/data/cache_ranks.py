@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stderr
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
-import hasten
-from hasten.facts.plan import make_plan
 from hasten.training.reporting.logs import Collected
-from support import small_job
 
 COUNT = 20
 
@@ -50,13 +44,3 @@ class Waits(Collected):
 
 def unchanged(sample: Any) -> Any:
     return sample
-
-
-def second_builds(folder: str, shown: bool) -> dict[str, Any]:
-    """What this rank wrote on its error stream, and what its receivers were told."""
-    leads, received = dist.get_rank() == 0, Waits()
-
-    job = small_job(model=lambda: nn.Linear(6, 3), train=hasten.Augmented(Meeting(), unchanged), max_steps=1)
-    with redirect_stderr(io.StringIO()) as written:
-        hasten.train(job, make_plan(cache=folder), receivers=[received] if shown or leads else [])
-    return {"written": written.getvalue(), "told": [getattr(event, "text", "") for event in received.events]}

@@ -33,6 +33,7 @@ class Case:
     overload: torch._ops.OpOverload
     as_given: Callable[[Tensor], Tensor] = lambda tensor: tensor  # to the overload
     options: tuple[object, ...] = ()  # of the overload, behind the tensors
+    checked_as: torch.dtype = torch.float32  # by torch's own checks
     roundings: int = 1
     nan_stays: bool = True  # in torch's own, which has 0 in its place where this is False
 
@@ -102,19 +103,19 @@ GELU = [
 ]
 NORMS = [
     Case(
+        name="add_layer_norm",
+        ours=_sum_and_normed,
+        theirs=_added_and_normed,
+        made=rows_and_columns(2, 2),
+        overload=torch.ops.hasten.layer_norm.default,
+        options=(1e-5,),
+    ),
+    Case(
         name="layer_norm",
         ours=layer_norm,
         theirs=lambda x, weight, bias: functional.layer_norm(x, weight.shape, weight, bias),
         made=rows_and_columns(1, 2),
         overload=torch.ops.hasten.layer_norm.default,
-        options=(1e-5,),
-    ),
-    Case(
-        name="add_layer_norm",
-        ours=_sum_and_normed,
-        theirs=_added_and_normed,
-        made=rows_and_columns(2, 2),
-        overload=torch.ops.hasten.add_layer_norm.default,
         options=(1e-5,),
     ),
 ]
@@ -158,6 +159,7 @@ ATTENTION = [
         overload=torch.ops.hasten.attention.default,
         as_given=lambda tensor: tensor[None, None],
         options=(causal, 0.5),
+        checked_as=torch.bfloat16,
         roundings=4,
         nan_stays=False,
     )

@@ -43,13 +43,6 @@ def raises_in_the_function() -> hasten.Job:
     return small_job()
 
 
-def raises_in_the_model() -> hasten.Job:
-    def model() -> nn.Module:
-        return raises_in_the_function().model()
-
-    return small_job(model=model)
-
-
 def with_workers_that_stay() -> hasten.Job:
     loader = DataLoader(TensorDataset(*small_job().train), batch_size=4, num_workers=1, persistent_workers=True)
     return small_job(train=loader, batch_size=None)

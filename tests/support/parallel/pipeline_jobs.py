@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,3 +155,7 @@ def refused(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", 
             return ""
     except HastenError as error:
         return str(error)
+
+
+def all_refused(cases: Sequence[tuple[Mapping[str, Any], str, str]]) -> list[str]:
+    return [refused(*case) for case in cases]

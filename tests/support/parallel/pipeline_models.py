@@ -84,13 +84,6 @@ class Remembering(GPT):
         return self.head(stream + middle)
 
 
-class Judging(Remembering):
-    """What it does wrong shows in evaluations alone."""
-
-    def forward(self, words: Tensor) -> Tensor:
-        return GPT.forward(self, words) if self.training else super().forward(words)
-
-
 class Tied(GPT):
     def __init__(self) -> None:
         super().__init__()
@@ -234,5 +227,5 @@ class Annealed(Untied):
 
 
 _ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin)
-_OTHERS = (Twice, Remembering, Judging, Tied, Halves, Resting, Sparse, Annealed)
+_OTHERS = (Twice, Remembering, Tied, Halves, Resting, Sparse, Annealed)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in (*_ROWS, *_OTHERS)}

@@ -17,6 +17,7 @@ import hasten
 from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.events import Noticed
+from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
 from hasten.training.reporting.logs import Collected
@@ -60,17 +61,8 @@ class Language(nn.Module):
         return self.head(self.scale * rows)
 
 
-class Nested(Language):
-    """Whose blocks hold a row of layers, two of them of one kind."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for block in self.blocks:
-            block.narrow = nn.Sequential(nn.Linear(3 * WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-
-
 def gathered_layers() -> list[str]:
-    with prepare(language_job(model=lambda: Nested().double()), make_plan(shard="zero3")) as run:
+    with prepare(language_job(), make_plan(shard="zero3")) as run:
         return [name for name, each in run.model.named_modules() if isinstance(each, FSDPModule)]
 
 
@@ -104,22 +96,29 @@ def trained_with_average(choices: dict[str, Any]) -> dict[str, Any]:
     return trained(choices, average=hasten.ExponentialAverage(0.9))
 
 
-def refusal(**changes: Any) -> str:
-    """What a first step in parts is refused with."""
+def refusals() -> list[str]:
+    """What a first step in parts is refused with, of one job or plan after the other."""
+
+    def with_auxiliary(model: nn.Module, batch: Any) -> Loss:
+        return replace(loss(model, batch), auxiliary=model(batch[0]).square().mean())
+
+    meta = {"shard": ("zero3", {"meta": True})}
+    return [
+        _refusal(loss=with_auxiliary),
+        _refusal(model=lambda: Language().bfloat16()),
+        _refusal({"shard": ("zero3", {"parameters": "bf16"})}),
+        _refusal(meta, model=lambda: Own(on_host=True).double()),
+        _refusal(meta, model=lambda: nn.Linear(2, int(torch.ones(1).item()))),
+    ]
+
+
+def _refusal(choices: dict[str, Any] | None = None, **changes: Any) -> str:
     try:
-        with prepare(language_job(**changes), make_plan(shard="zero3")) as run:
+        with prepare(language_job(**changes), make_plan(**(choices or {"shard": "zero3"}))) as run:
             run.step(next(run.batches()))
     except HastenError as error:
         return str(error)
     return ""
-
-
-def refused_auxiliary() -> str:
-    return refusal(loss=lambda model, batch: replace(loss(model, batch), auxiliary=model(batch[0]).square().mean()))
-
-
-def refused_short_weights() -> str:
-    return refusal(model=lambda: Language().bfloat16())
 
 
 def cut_and_gone_on(before: dict[str, Any], after: dict[str, Any], **changes: Any) -> dict[str, Tensor]:
@@ -167,19 +166,6 @@ def made_once(choices: dict[str, Any]) -> dict[str, Any]:
     return trained(choices, model=model) | {"without memory": without}
 
 
-def refused_meta(model: str) -> str:
-    """What begins is refused with, of a model that cannot be made without memory."""
-    makes = {
-        "a tensor": lambda: Own(on_host=True).double(),
-        "a number": lambda: nn.Linear(2, int(torch.ones(1).item())),
-    }
-    try:
-        with prepare(language_job(model=makes[model]), make_plan(shard=("zero3", {"meta": True}))):
-            return ""
-    except HastenError as error:
-        return str(error)
-
-
 def trained_in_short(choices: dict[str, Any]) -> dict[str, Any]:
     """A run in float32 and bf16, and in what format the weights of its blocks and its head were while they computed."""
     formats = dict[str, str]()
@@ -193,11 +179,3 @@ def trained_in_short(choices: dict[str, Any]) -> dict[str, Any]:
         return model
 
     return trained(choices, model=spied) | {"formats": formats}
-
-
-def refused_without_precision() -> str:
-    try:
-        with prepare(language_job(), make_plan(shard=("zero3", {"parameters": "bf16"}))):
-            return ""
-    except HastenError as error:
-        return str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -144,17 +144,6 @@ def refused_optimizer() -> str:
         return str(error)
 
 
-def two_at_once() -> list[float]:
-    """The losses of a run with words in shares, beside which another one is opened and closed."""
-    plan = make_plan(tensor=(2, {"vocabulary": ["words", "head"]}))
-    with prepare(word_job(), plan) as run:
-        with prepare(word_job(), plan):
-            pass
-        for batch in run.epoch_batches():
-            run.step(batch)
-        return [window.mean for window in run.losses.drain()]
-
-
 def noticed(choices: Mapping[str, Any]) -> list[str]:
     with prepare(word_job("unknown"), make_plan(**choices)) as run:
         return run.notices
@@ -170,6 +159,10 @@ def refused(choices: Mapping[str, Any], changes: Mapping[str, str] | None = None
             return ""
     except HastenError as error:
         return str(error)
+
+
+def all_refused(cases: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> list[str]:
+    return [refused(*case) for case in cases]
 
 
 def put_together(dim: int, parts: int) -> list[Tensor]:

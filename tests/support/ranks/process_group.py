@@ -3,43 +3,97 @@
 from __future__ import annotations
 
 import faulthandler
+import io
+import multiprocessing
 import os
 import sys
+import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 
 
-def on_ranks(size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """function(*arguments) on `size` ranks of one process group; what each returned, by rank.
+class RankGroup:
+    """Ranks of one process group that run one function after the other.
 
     They are copies of the forkserver, which has loaded torch for all of them (conftest.py).
     """
-    given = (size, str(folder), dict(os.environ), function, arguments)
-    multiprocessing.start_processes(_on_one_rank, given, nprocs=size, start_method="forkserver")
-    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+
+    def __init__(self, size: int, folder: Path) -> None:
+        context = multiprocessing.get_context("forkserver")
+        pipes = [context.Pipe() for _ in range(size)]
+        self._ends = [ours for ours, _ in pipes]
+        given = size, str(folder / "store"), dict(os.environ)
+        self._processes = [
+            context.Process(target=_serve, args=(rank, *given, theirs)) for rank, (_, theirs) in enumerate(pipes)
+        ]
+        for process, (_, theirs) in zip(self._processes, pipes, strict=True):
+            process.start()
+            theirs.close()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """function(*arguments) on all ranks; what each returned, by rank. An error on one of them ends all."""
+        for end in self._ends:
+            end.send((function, arguments))
+        found: dict[Connection, Any] = {}
+        while len(found) < len(self._ends):
+            for end in wait([each for each in self._ends if each not in found]):
+                content = _received(end)
+                if isinstance(content, str):
+                    self.kill()
+                    raise AssertionError(content)
+                found[end] = torch.load(io.BytesIO(content), weights_only=True)
+        return [found[end] for end in self._ends]
+
+    def close(self) -> None:
+        for end in self._ends:
+            try:
+                end.send(None)
+            except OSError:  # killed before
+                break
+        for process in self._processes:
+            process.join()
+
+    def kill(self) -> None:
+        for process in self._processes:
+            process.kill()
 
 
-def _on_one_rank(
-    rank: int,
-    size: int,
-    folder: str,
-    environment: dict[str, str],
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> None:
+def on_ranks(size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """function(*arguments) on `size` ranks of their own; what each returned, by rank."""
+    group = RankGroup(size, folder)
+    try:
+        return group.run(function, *arguments)
+    finally:
+        group.close()
+
+
+def _received(end: Any) -> bytes | str:
+    try:
+        return end.recv()
+    except EOFError:
+        return "a rank ended without a word"
+
+
+def _serve(rank: int, size: int, store: str, environment: dict[str, str], end: Connection) -> None:
     faulthandler.enable()  # else a rank that crashes says nothing of where
     os.environ.clear()  # of the forkserver: as it was when that began
     os.environ.update(environment)
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    torch.save(function(*arguments), f"{folder}/rank-{rank}.pt")
-    # No rank may leave while another still talks to it: gloo's threads abort on a closed connection.
-    dist.barrier()
+    dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size)
+    while (task := end.recv()) is not None:
+        function, arguments = task
+        try:
+            content = io.BytesIO()
+            torch.save(function(*arguments), content)
+            dist.barrier()  # no rank may leave while another still talks to it
+            end.send(content.getvalue())
+        except BaseException:
+            end.send(f"rank {rank}: {traceback.format_exc()}")
+            break
     sys.stdout.flush()
     os._exit(0)

@@ -15,7 +15,7 @@ from hasten.techniques.accumulation import size_of_part
 from hasten.techniques.common.batch_split import few_samples, normalizes_by_batch
 from hasten.techniques.contract import No
 from hasten.techniques.microbatch import halves
-from support import laptop, setup_of
+from support import setup_of
 
 BOTH = pytest.mark.parametrize("technique", [accumulation.TECHNIQUE, microbatch.TECHNIQUE], ids=lambda each: each.name)
 
@@ -60,7 +60,7 @@ def test_the_microbatch_is_set_and_the_batch_stays():
 @BOTH
 def test_with_batch_norm_the_parts_preserve_only_statistics_and_a_notice_says_so(technique):
     target = setup(with_batch_norm())
-    choice = technique.candidates(target, laptop())[0]
+    choice = technique.candidates(target)[0]
     assert choice.preserves is Preserves.STATISTICS
     technique.apply(target, choice)
     assert len(target.notices) == 1
@@ -73,7 +73,7 @@ def test_a_frozen_batch_norm_preserves_rounding(technique):
     model = with_batch_norm()
     model[1].eval()
     target = setup(model)
-    choice = technique.candidates(target, laptop())[0]
+    choice = technique.candidates(target)[0]
     assert choice.preserves is Preserves.ROUNDING
     technique.apply(target, choice)
     assert target.notices == []
@@ -90,21 +90,14 @@ def test_every_batch_norm_is_found_and_no_norm_of_single_samples(norm):
 @BOTH
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "2", 33])
 def test_values_that_split_nothing_are_refused(technique, value):
-    with pytest.raises(PlanError, match=r"for a batch of 32\n.* to 3"):
+    with pytest.raises(PlanError, match=r"batch of 32"):
         applied(technique, value, setup())
-
-
-def test_a_batch_is_split_once():
-    target = setup()
-    applied(accumulation.TECHNIQUE, 2, target)
-    with pytest.raises(PlanError, match="already split into parts of 16"):
-        applied(microbatch.TECHNIQUE, 8, target)
 
 
 @BOTH
 def test_it_does_not_apply_without_a_batch_to_split(technique):
-    assert technique.applies(setup(batch_size=1), laptop()) == No("a batch of one sample cannot be split")
-    assert isinstance(technique.applies(setup(train=lambda: None, batch_size=None), laptop()), No)
+    assert technique.applies(setup(batch_size=1)) == No("a batch of one sample cannot be split")
+    assert isinstance(technique.applies(setup(train=lambda: None, batch_size=None)), No)
 
 
 ROWS = torch.arange(12).reshape(4, 3)

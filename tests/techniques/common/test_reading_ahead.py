@@ -32,12 +32,12 @@ def setup_with(train, *, workers=0, machine=None, **changes):
 
 
 def answer(technique, setup):
-    return technique.TECHNIQUE.applies(setup, setup.machine)
+    return technique.TECHNIQUE.applies(setup)
 
 
 def offered(technique, setup):
     assert isinstance(answer(technique, setup), Yes)
-    choices = technique.TECHNIQUE.candidates(setup, setup.machine)
+    choices = technique.TECHNIQUE.candidates(setup)
     assert all(choice.preserves is Preserves.BITS for choice in choices)
     return [(choice.value, choice.options.get("kind")) for choice in choices]
 
@@ -109,11 +109,11 @@ def test_zero_workers_reset_the_settings_of_the_jobs_own_loader():
     ("train", "value", "options", "said"),
     [
         (Drawing(16), 2, {"kind": "threads"}, "which threads share"),
-        (Drawing(16), 2, {"kind": "fibres"}, "'fibres'"),
+        (Drawing(16), 2, {"kind": "fibres"}, "the plan asks for"),
         (Drawing(16), 2, {"sort": "threads"}, "the plan asks for"),
         (Drawing(16), -1, {}, "the plan asks for"),
         (Drawing(16), True, {}, "the plan asks for"),
-        (Drawing(16), 65, {}, "more than 16 for each of the 4 cores"),
+        (Drawing(16), 65, {}, "near that of the cores here, 4"),
     ],
 )
 def test_workers_that_make_no_sense_are_refused(train, value, options, said):

@@ -12,9 +12,8 @@ import pytest
 
 import hasten
 from hasten.errors import Damaged, StorageFailed
-from hasten.training.run_folder.folder_names import ASKED, BEGAN_WITH
+from hasten.training.run_folder.folder_names import ASKED
 from hasten.training.run_folder.run_request import RunRequest, asked_in
-from hasten.training.weights import initial_weights
 from support.checkpoint.forger import with_seal
 from support.training.saved_runs import every, job, notices, resumed, trained
 
@@ -108,7 +107,3 @@ def test_what_the_command_line_replaced_stays_remembered_where_the_job_has_it_to
     asked = asked_in(tmp_path / "run")
     assert asked is not None
     assert (asked.changes, asked.name, asked.tensorboard) == ({"max_steps": 6}, ODD.name, True)
-
-
-def test_the_names_in_a_run_folder_are_those_that_are_written():
-    assert BEGAN_WITH == initial_weights.NAME

@@ -18,6 +18,7 @@ from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Resumed
 from support.checkpoint import stores
+from support.checkpoint.forger import as_of_version
 from support.training import killed_jobs
 from support.training.saved_runs import STEPS, check_same, every, job, notices, resumed, saved_in, saves, trained
 
@@ -34,12 +35,6 @@ def whole(tmp_path) -> Path:
 def test_a_run_saves_after_its_first_step_and_at_its_end_where_nobody_says_more(tmp_path):
     events = trained(tmp_path / "run")
     assert saves(events) == [(1, "as planned"), (STEPS, "the end of the run")]
-
-
-def test_a_run_saves_after_every_so_many_steps_and_keeps_the_newest(tmp_path):
-    events = trained(tmp_path / "run", saving=every(4))
-    assert [step for step, _ in saves(events)] == [4, 8, STEPS]
-    assert saved_in(tmp_path / "run") == [STEPS, 8]
 
 
 def test_the_best_so_far_is_saved_and_stays(tmp_path):
@@ -151,10 +146,9 @@ def test_a_damaged_checkpoint_is_named_passed_over_and_removed_when_a_whole_one_
 
 
 @pytest.mark.fault("corrupt or truncated checkpoint")
-@pytest.mark.parametrize("inside", ["", "."], ids=["named in full", "named from here"])
-def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path, monkeypatch, inside):
+def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = (Path(inside) if inside else tmp_path) / "run"
+    run = Path("run")
     trained(run, saving=every(3))
     damaged(Store(run / "checkpoints").found()[0])
     resumed(run, saving=every(3))
@@ -170,6 +164,20 @@ def test_where_every_checkpoint_is_damaged_nothing_is_begun_anew_over_them(tmp_p
     before = stores.files_below(tmp_path / "run")
     with pytest.raises(StorageFailed, match=r"no checkpoint is whole: .*step-10 is damaged.*; nor are 1 older ones"):
         resumed(tmp_path / "run")
+    assert stores.files_below(tmp_path / "run") == before
+
+
+def test_a_run_of_an_earlier_version_is_refused_with_what_to_do_and_nothing_of_it_is_changed(tmp_path):
+    trained(tmp_path / "run", saving=every(3))
+    for each in Store(tmp_path / "run" / "checkpoints").found():
+        as_of_version(each.path, 1, None)
+    before = stores.files_below(tmp_path / "run")
+    with pytest.raises(StorageFailed) as caught:
+        resumed(tmp_path / "run")
+    assert str(caught.value) == (
+        f"{tmp_path / 'run' / 'checkpoints' / 'step-10'}: the checkpoint was saved by hasten 0.1.0, and this version "
+        f"cannot read it\n  → finish this run with hasten 0.1.0, or begin a new run in another folder"
+    )
     assert stores.files_below(tmp_path / "run") == before
 
 

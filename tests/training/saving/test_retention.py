@@ -6,9 +6,13 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hasten import Saving
 from hasten.checkpoint import manifest as manifests
@@ -18,9 +22,36 @@ from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
 from hasten.training.run_folder.run_directory import RunFolder
-from hasten.training.saving.retention import remove_old
+from hasten.training.saving.retention import remove_old, retained
 from hasten.training.saving.saver import Saver, State
 from support.checkpoint import file_faults, stores
+from support.checkpoint.forger import as_of_version
+
+
+@st.composite
+def folders(draw: st.DrawFn) -> dict[Checkpoint, Any]:
+    """What is found, the newest first; a step may have been saved again."""
+    steps = sorted(draw(st.lists(st.integers(0, 30), max_size=12)), reverse=True)
+    about = [SimpleNamespace(best=draw(st.booleans())) for _ in steps]
+    found = [Checkpoint(Path(f"{step}.{number}"), step, number) for number, step in enumerate(steps)]
+    return dict(zip(found, about, strict=True))
+
+
+savings = st.builds(
+    Saving,
+    keep_last=st.integers(2, 5),
+    keep_best=st.booleans(),
+    keep_every=st.none() | st.integers(1, 10),
+)
+
+
+@given(folders(), savings)
+def test_what_stays_are_the_newest_the_newest_best_and_those_at_multiples_and_no_other(found, saving):
+    stay = retained(found, saving)
+    best = [each for each, about in found.items() if about.best][:1]
+    for number, each in enumerate(found):
+        due = saving.keep_every is not None and each.step % saving.keep_every == 0
+        assert (each in stay) == (number < saving.keep_last or due or (saving.keep_best and each in best))
 
 
 @pytest.fixture
@@ -65,12 +96,9 @@ def test_one_that_cannot_be_read_stays_and_is_told(store, code):
     assert steps(store) == [7, 5, 3]
 
 
-def test_one_of_a_newer_hasten_stays_and_is_told(store, monkeypatch):
-    with monkeypatch.context() as later:
-        for name in ("SCHEMA", "SCHEMA_IN_PIECES"):
-            later.setattr(manifests, name, 3)
-        store.save(stores.contents(2))
-    with pytest.raises(StorageFailed, match="newer hasten"):
+def test_one_of_another_version_of_hasten_stays_and_is_reported(store):
+    as_of_version(store.save(stores.contents(2)).path, 4, "9.0")
+    with pytest.raises(StorageFailed, match=r"saved by hasten 9\.0"):
         made(store)
     assert steps(store) == [7, 5, 2]
 

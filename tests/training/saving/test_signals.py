@@ -77,7 +77,14 @@ def newest(folder: Path) -> int:
 TAKEN = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1
 
 
-@pytest.mark.parametrize("number", TAKEN)
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        *(pytest.param(number, marks=pytest.mark.proof) for number in TAKEN[2:]),
+    ],
+)
 @pytest.mark.fault("SIGTERM, preemption notice")
 @pytest.mark.fault("SIGINT once / twice")
 def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number):
@@ -255,6 +262,7 @@ def test_a_process_that_hangs_goes_by_itself_before_its_time_of_grace_is_over(tm
     assert error.splitlines()[-1] == f"ended by SIGTERM; {LEFT}"
 
 
+@pytest.mark.proof
 @pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_process_that_hangs_goes_in_time_also_where_nobody_can_hear_it(tmp_path):
     process = begun(tmp_path, "stuck", "--grace", "1.5")
@@ -266,7 +274,10 @@ def test_a_process_that_hangs_goes_in_time_also_where_nobody_can_hear_it(tmp_pat
     assert process.returncode == TERMINATED
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.proof) for each in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
     """As Ctrl-C is by what a shell starts in the background, and SIGHUP by what nohup starts."""
     before = signal.signal(number, signal.SIG_IGN)
@@ -277,15 +288,8 @@ def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
     assert newest(tmp_path / "run") == 20
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.proof),
-        pytest.param(signal.SIGHUP, marks=pytest.mark.proof),
-        pytest.param(signal.SIGUSR1, marks=pytest.mark.proof),
-    ],
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_workers(tmp_path, number):
     process = begun(tmp_path, "working")
     until_it_says(process, "it works")
@@ -302,6 +306,7 @@ def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_worker
     assert not [each for each in family if each.is_running()]
 
 
+@pytest.mark.proof
 def test_a_terminal_that_is_closed_lets_the_run_save_and_end(tmp_path):
     """As when a connection to another machine is lost: what is written to the terminal fails from then on."""
     ours, theirs = os.openpty()

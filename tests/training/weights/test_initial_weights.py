@@ -13,7 +13,8 @@ from torch import nn
 
 import hasten
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.training.weights.initial_weights import NAME, put
+from hasten.training.run_folder.folder_names import BEGAN_WITH as NAME
+from hasten.training.weights.initial_weights import put
 from support import small_job
 
 STILL = {"optimizer": lambda params: torch.optim.SGD(params, lr=0.0), "max_steps": 2}
@@ -78,15 +79,6 @@ class Tied(nn.Module):
         self.last.weight = self.first.weight
 
 
-class Renamed(nn.Linear):
-    """Knows the name that its weight had before."""
-
-    def _load_from_state_dict(self, state_dict, prefix, *rest):
-        if f"{prefix}kernel" in state_dict:
-            state_dict[f"{prefix}weight"] = state_dict.pop(f"{prefix}kernel")
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
 def test_names_that_fit_as_they_are_keep_what_looks_like_a_prefix(tmp_path: Path):
     model = Wrapped()
     put(written(tmp_path / "a.safetensors", {f"module.{name}": each for name, each in linear().items()}), model)
@@ -98,17 +90,8 @@ def test_a_tensor_of_several_names_needs_to_be_given_by_one(tmp_path: Path):
     model = Tied()
     put(written(tmp_path / "a.safetensors", given), model)
     assert torch.equal(model.last.weight, given["first.weight"])
-    with pytest.raises(Misconfigured, match=r"2 are missing: first\.weight, last\.weight"):
+    with pytest.raises(Misconfigured, match=r'Missing key.*"first\.weight", "last\.weight"'):
         put(written(tmp_path / "b.safetensors", {n: e for n, e in given.items() if "weight" not in n}), Tied())
-
-
-def test_two_tensors_for_names_of_one_are_refused(tmp_path: Path):
-    given, model = Tied().state_dict(), Tied()
-    given["last.weight"] = given["last.weight"] + 1
-    before = model.first.weight.clone()
-    with pytest.raises(Misconfigured, match=r"have one tensor in the model, .* different ones: first\.weight and last"):
-        put(written(tmp_path / "a.safetensors", given), model)
-    assert torch.equal(model.first.weight, before)
 
 
 def test_a_model_whose_sizes_are_not_known_yet_is_told_what_it_needs(tmp_path: Path):
@@ -126,39 +109,12 @@ def test_a_model_whose_sizes_are_not_known_yet_is_told_what_it_needs(tmp_path: P
     assert same(hasten.train(small_job(model=model, **STILL), weights=path, receivers=[]).weights, linear())
 
 
-def test_a_module_may_know_older_names_of_its_own(tmp_path: Path):
-    model, given = Renamed(6, 3), linear()
-    put(written(tmp_path / "a.safetensors", {"kernel": given["weight"], "bias": given["bias"]}), model)
-    assert torch.equal(model.weight, given["weight"])
-
-
-class Counting(nn.Linear):
-    """Keeps more than tensors."""
-
-    def get_extra_state(self) -> Any:
-        return {"calls": 3}
-
-    def set_extra_state(self, state: Any) -> None:
-        raise AssertionError("no file of weights has it")
-
-
-def test_what_a_module_keeps_beside_tensors_stays_as_it_was_made(tmp_path: Path):
-    model = Counting(6, 3)
-    told = put(written(tmp_path / "a.safetensors"), model)
-    assert told == "2 tensors, 84 B, _extra_state as the model made it"
-    assert torch.equal(model.weight, linear()["weight"])
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda given: given.pop("bias"), "1 is missing: bias"),
-        (lambda given: given.update(head=torch.zeros(1)), "1 is unknown to the model: head"),
-        (lambda given: given.update(weight=torch.zeros(6, 3)), r"weight \(6×3 of float32 there, 3×6 of float32 in the"),
-        (
-            lambda given: given.update({f"k{number}": torch.zeros(1) for number in range(9)}),
-            "9 are unknown to the model: k0, k1, k2 and 6 more",
-        ),
+        (lambda given: given.pop("bias"), 'Missing key.*"bias"'),
+        (lambda given: given.update(head=torch.zeros(1)), 'Unexpected key.*"head"'),
+        (lambda given: given.update(weight=torch.zeros(6, 3)), "size mismatch for weight"),
     ],
 )
 def test_weights_of_another_model_are_refused_by_their_names(tmp_path: Path, change: Any, says: str):

@@ -10,7 +10,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor, nn
 
@@ -94,21 +93,6 @@ def not_finite_with_seed_one_when_planned() -> hasten.Job:
     def loss(model: nn.Module, batch: Any) -> hasten.Loss:
         wrong = is_planned(model, batch) and SEED[0] == 1
         return _scaled(summed(model, batch), torch.nan if wrong else 1.0)
-
-    return job(loss=loss)
-
-
-def full_beside_another() -> hasten.Job:
-    """Each run leaves its process's number in the journal; a planned one has no room while another of them lives."""
-
-    def loss(model: nn.Module, batch: Any) -> hasten.Loss:
-        with _journal().open("a+") as journal:
-            journal.seek(0)
-            others = {int(word) for word in journal.read().split()} - {os.getpid()}
-            journal.write(f"{os.getpid()} ")
-        if is_planned(model, batch) and any(map(psutil.pid_exists, others)):
-            raise MemoryError("no room beside another")
-        return summed(model, batch)
 
     return job(loss=loss)
 

@@ -19,7 +19,6 @@ from torch import nn
 import hasten
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
-KEPT: list[Any] = []  # what a job holds on to
 CALLS: list[None] = []
 
 
@@ -78,43 +77,10 @@ def hangs_with_the_interpreter_locked() -> None:
     re.match("(a|a)*$", "a" * 60 + "b")
 
 
-# What takes too much.
-
-
-def leaks() -> None:
-    if len(KEPT) < 40:
-        KEPT.append(torch.ones(1 << 23))  # 32 MiB
-
-
-def leaks_in_another_process() -> None:
-    if not CALLS[1:] and os.fork() == 0:
-        note(os.getpid())
-        KEPT.append(torch.ones(1 << 28))
-        stay()
-
-
-def shares_what_it_holds() -> None:
-    """Six processes that hold the same pages."""
-    if not CALLS[1:]:
-        KEPT.append(torch.ones(1 << 26))  # 256 MiB
-        for _ in range(5):
-            if os.fork() == 0:
-                stay()
-
-
-def fills_its_folder() -> None:
-    with Path(os.environ["TMPDIR"], str(len(CALLS) % 64)).open("wb") as file:
-        file.write(bytes(1 << 20))
-
-
-def prints_a_gigabyte(parts: int = 1100) -> None:
-    if not CALLS[1:]:
-        for _ in range(parts):
-            os.write(1, b"all work and no play " * 50_000)
-
-
 def prints_much() -> None:
-    prints_a_gigabyte(50)
+    if not CALLS[1:]:
+        for _ in range(50):
+            os.write(1, b"all work and no play " * 50_000)
 
 
 # What would stay behind.

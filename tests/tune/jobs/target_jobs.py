@@ -50,10 +50,6 @@ def too_fast_at_twice_the_rate() -> hasten.Job:
     return job(rate=1.2)
 
 
-def there_at_once() -> hasten.Job:
-    return job(rate=1.0)
-
-
 def infinite_at_twice_the_rate() -> hasten.Job:
     return job(rate=1.9, epochs=20)
 

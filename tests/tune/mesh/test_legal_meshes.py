@@ -76,7 +76,8 @@ any_needs = st.builds(
 
 
 def cost(mesh: Mesh, needs: ModelNeeds = NEEDS, microbatch_size: int = 2) -> MeshCost:
-    return cost_of(mesh, needs, microbatch_size=microbatch_size, memory_bytes=1e9, bytes_per_second=1e3)
+    cluster = Cluster(devices=mesh.devices, memory_bytes=1e9, bytes_per_second=1e3)
+    return cost_of(mesh, needs, cluster, microbatch_size)
 
 
 @given(st.integers(1, 200))

@@ -128,6 +128,7 @@ def test_activations_are_measured_by_the_sample_and_by_what_is_divided():
     assert needs.border_bytes == positions * width
 
 
+@pytest.mark.proof
 def test_with_bf16_activations_take_less_and_weights_the_same():
     plain, short = needs_of(mesh_job()), needs_of(mesh_job(), make_plan(precision="bf16"))
     assert short.around.weights == plain.around.weights
@@ -135,6 +136,7 @@ def test_with_bf16_activations_take_less_and_weights_the_same():
     assert short.blocks[0].fixed.divided > 0  # weights in 16 bits
 
 
+@pytest.mark.proof
 def test_a_block_that_computes_again_keeps_its_input_and_has_the_rest_for_a_while():
     plain, again = needs_of(mesh_job()), needs_of(mesh_job(), make_plan(activation_checkpointing="blocks"))
     for before, after in zip(plain.blocks, again.blocks, strict=True):

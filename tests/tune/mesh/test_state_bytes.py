@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hasten.techniques.setup import OptimizerOptions
-from hasten.tune.mesh.state_bytes import state_bytes
+from hasten.tune.mesh.mesh_needs import state_bytes
 from support.tune.mesh_jobs import mesh_job
 
 FLOAT = 4  # bytes

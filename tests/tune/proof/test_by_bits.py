@@ -12,7 +12,7 @@ from torch import nn
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Proven
-from hasten.tune.proof.by_bits import ByBits
+from hasten.tune.proof.claim_proofs import ByBits
 from hasten.tune.trials.trial import Trial
 from tune.jobs import loss_jobs
 from tune.proof.test_prove_choices import FLUSH, SPLIT, THREADS, arms, claiming, texts
@@ -24,6 +24,7 @@ def by_bits(*choices: Choice, function: str = "job") -> list[Proven]:
     return ByBits(arms(function), lambda doing: None).prove(choices)
 
 
+@pytest.mark.proof
 def test_what_leaves_every_bit_passes_together_and_what_claims_less_is_not_asked(plant):
     plant()
     found = by_bits(SPLIT, *EXACT)
@@ -47,22 +48,24 @@ def test_two_choices_that_change_a_bit_only_together_are_not_both_kept(plant):
     plant("threads + flush_denormals")
     found = by_bits(*EXACT)
     assert {str(each.choice): each.passes for each in found} == {"threads = 1": True, "flush_denormals = True": False}
-    assert found[-1].reason.startswith("claims to be bit-exact, but the loss of step 2 is ")
-    assert found[-1].reason.endswith("(together with threads = 1)")
+    beside = "fails together with threads = 1, and the rest passes without it"
+    assert found[-1].reason.startswith(f"{beside}: claims to be bit-exact, but the loss of step 2 is ")
 
 
+@pytest.mark.proof
 @pytest.mark.trap(41)
 def test_what_changes_a_bit_in_the_second_epoch_alone_does_not_pass(plant):
     plant("threads + second epoch")
     found = {str(each.choice): each for each in by_bits(*EXACT, function="counting_epochs")}
     assert found["flush_denormals = True"].passes
     assert not found["threads = 1"].passes
-    assert found["threads = 1"].reason.startswith("claims to be bit-exact, but the loss of step 6 is ")
+    assert "claims to be bit-exact, but the loss of step 6 is " in found["threads = 1"].reason
 
 
+@pytest.mark.proof
 def test_an_arm_that_fails_is_no_answer(plant):
     plant(failing="threads")
     threads = next(each for each in by_bits(*EXACT) if str(each.choice) == "threads = 1")
     assert not threads.passes
     assert threads.unanswered
-    assert threads.reason == "its losses could not be compared: crashed: ZeroDivisionError: as planted"
+    assert threads.reason.endswith("its losses could not be compared: crashed: ZeroDivisionError: as planted")

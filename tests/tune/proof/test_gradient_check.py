@@ -62,8 +62,13 @@ def judged(
         trial.close()
 
 
+def marked(name: str, *values: str) -> Any:
+    """The examples take seconds."""
+    return pytest.param(name, *values, marks=() if name == "tokens" else pytest.mark.proof)
+
+
 @pytest.mark.trap(50)
-@pytest.mark.parametrize(("name", "plan"), [(name, plan) for name, plans in PLANS.items() for plan in plans])
+@pytest.mark.parametrize(("name", "plan"), [marked(name, plan) for name, plans in PLANS.items() for plan in plans])
 def test_an_honest_plan_passes(kept, name, plan):
     found = judged(getattr(jobs, name)(), kept(name), make_plan(**PLANS[name][plan]))
     assert found["passes"], found["reason"]
@@ -71,7 +76,7 @@ def test_an_honest_plan_passes(kept, name, plan):
 
 
 @pytest.mark.trap(50)
-@pytest.mark.parametrize(("name", "harm"), [(name, harm) for name, harms in HARMS.items() for harm in harms])
+@pytest.mark.parametrize(("name", "harm"), [marked(name, harm) for name, harms in HARMS.items() for harm in harms])
 def test_a_planted_harm_is_caught(kept, monkeypatch, name, harm):
     folder_and_answer = kept(name)
     HARMS[name][harm](monkeypatch.setattr)
@@ -80,6 +85,7 @@ def test_a_planted_harm_is_caught(kept, monkeypatch, name, harm):
     assert not found["passes"], found["reason"]
 
 
+@pytest.mark.proof
 def test_a_wrong_scale_that_clipping_hides_is_seen_in_the_norm(kept, monkeypatch):
     folder_and_answer = kept("text")
     assert all(norm > 1 for norm in folder_and_answer[1]["norms"]), "every step must be clipped"
@@ -134,6 +140,7 @@ def test_layers_behind_one_that_begins_with_zeros_are_judged_too(tmp_path, monke
     assert not found["passes"]
 
 
+@pytest.mark.proof
 def test_a_parameter_that_a_plan_takes_away_must_have_been_of_no_use(kept):
     def take_the_last_bias(trial: Trial) -> None:
         trial.run.setup.optimizer.removed["6.bias"] = trial.run.model[6].bias

@@ -9,7 +9,7 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Proven, line_of, records_of
-from hasten.tune.proof.by_gradients import GradientProver
+from hasten.tune.proof.claim_proofs import GradientProver
 from hasten.tune.proof.dropping import Answer
 from hasten.tune.trials.arms import Arms
 
@@ -20,6 +20,7 @@ def prover(function: str, folder: Path) -> GradientProver:
     return GradientProver(Arms(f"{JOBS}:{function}"), folder, steps=4)
 
 
+@pytest.mark.proof
 def test_plans_are_proven_beside_one_set_of_references(tmp_path):
     prove = prover("tokens", tmp_path)
     first = prove.prove(make_plan(microbatch=5))
@@ -34,25 +35,6 @@ def test_plans_are_proven_beside_one_set_of_references(tmp_path):
         choice=choice, passes=True, reason=first.reason, gradient_error=first.gradient_error, bound=first.bound
     )
     assert records_of([line_of(record) + "\n"]) == [record]
-
-
-def test_what_leaves_all_gradients_as_they_are_needs_no_reference(tmp_path):
-    found = prover("tokens", tmp_path).prove(make_plan(fused_optimizer="fused"))
-    assert found.passes
-    assert found.reason.startswith("the gradients of 3 steps are equal to the last bit, and the update's error is ")
-    assert found.gradient_error is not None
-    assert 0 <= found.gradient_error <= 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"same-{step}.safetensors" for step in range(3)]
-
-
-@pytest.mark.trap(50)
-def test_where_a_gradient_differs_in_a_bit_references_judge_it(tmp_path, monkeypatch):
-    prove, plan = prover("tokens", tmp_path), make_plan(fused_optimizer="fused")
-    assert prove.prove(plan).passes
-    monkeypatch.setenv("HASTEN_TEST_HARM", "wrong in three steps")
-    found = prove.prove(plan)
-    assert "equal to the last bit" not in found.reason
-    assert any(path.name.startswith("step-") for path in tmp_path.iterdir())
 
 
 @pytest.mark.trap(50)
@@ -78,6 +60,7 @@ def test_a_plan_that_is_right_on_other_batches_passes(tmp_path, monkeypatch):
     assert len([*tmp_path.iterdir()]) == 8
 
 
+@pytest.mark.proof
 def test_an_arm_that_fails_while_proving_is_no_proof(tmp_path, monkeypatch):
     prove = prover("tokens", tmp_path)
     assert prove.prove(make_plan(precision="fp17")).reason.startswith("refused: ")
@@ -85,6 +68,7 @@ def test_an_arm_that_fails_while_proving_is_no_proof(tmp_path, monkeypatch):
     assert prove.prove(Plan()) == Answer(passes=False, reason="crashed: it was killed by SIGKILL")
 
 
+@pytest.mark.proof
 def test_a_job_that_cannot_be_judged_says_so_of_every_plan(tmp_path):
     found = prover("drawing", tmp_path).prove(Plan())
     assert found == Answer(passes=False, reason=found.reason, unjudged=found.unjudged)
@@ -93,6 +77,7 @@ def test_a_job_that_cannot_be_judged_says_so_of_every_plan(tmp_path):
     assert found.unjudged.startswith("its loss draws random numbers")
 
 
+@pytest.mark.proof
 def test_a_baseline_that_fails_says_so_of_every_plan(tmp_path, monkeypatch):
     monkeypatch.setenv("HASTEN_TEST_HARM", "killed")
     prove = prover("tokens", tmp_path)

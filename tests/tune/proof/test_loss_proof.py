@@ -10,13 +10,12 @@ from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
 from hasten.measure.loss_equivalence import Criterion
 from hasten.tune.proof.loss_proof import EARLY, TRAINING, criterion_of, judged, paired_curves, prove_loss, value_of
-from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained
+from hasten.tune.proof.paired_runs import Pair, PlannedRun, Trained
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 from tune.jobs.loss_jobs import PLAN
 
 JOBS = Path(__file__).parents[1] / "jobs" / "loss_jobs.py"
-LIMIT = 60.0
 
 
 def arms(function: str = "job") -> Arms:
@@ -122,6 +121,7 @@ def test_the_same_plan_in_both_arms_gives_the_same_bits_and_is_equivalent():
     assert len({pair.plain.losses for pair in proof.pairs if isinstance(pair.plain, Trained)}) == 3
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_a_planned_arm_that_trains_something_else_is_called_so():
     proof = prove_loss(arms("another_rate_when_planned"), PLAN, pairs=3, margin=0.01, first_seed=5)
@@ -129,12 +129,14 @@ def test_a_planned_arm_that_trains_something_else_is_called_so():
     assert proof.verdict == "harmed"
 
 
+@pytest.mark.proof
 def test_seeds_that_change_nothing_are_no_sample():
     proof = prove_loss(arms("deaf_to_seeds"), Plan(), pairs=3)
     assert (proof.verdict, proof.judgement) == ("inconclusive", None)
     assert "seeds 0 and 1 gave the same losses to the last bit" in proof.sentence
 
 
+@pytest.mark.proof
 def test_the_arm_that_runs_first_changes_from_pair_to_pair(tmp_path, monkeypatch):
     journal = tmp_path / "journal"
     monkeypatch.setenv("HASTEN_TEST_JOURNAL", str(journal))
@@ -146,25 +148,14 @@ def test_the_arm_that_runs_first_changes_from_pair_to_pair(tmp_path, monkeypatch
     assert seen == sorted(seen)
 
 
+@pytest.mark.proof
 @pytest.mark.trap(51)
-def test_a_run_that_fails_ends_the_proof_and_its_arm_is_there_again_for_who_asks_for_more():
+def test_a_run_that_fails_ends_the_proof():
     proof = prove_loss(arms("not_finite_with_seed_one_when_planned"), PLAN, pairs=3)
     assert (proof.verdict, len(proof.pairs)) == ("harmed", 2)
-    with Pairing(arms("not_finite_with_seed_one_when_planned"), PLAN, LIMIT) as pairing:
-        found = list(pairing.pairs([1, 2], None, "loss", lambda done, whole: None))
-    assert [pair.failed for pair in found] == [True, False]
 
 
 @pytest.mark.proof
-def test_where_memory_does_not_hold_both_arms_they_live_one_after_the_other(tmp_path, monkeypatch):
-    journal = tmp_path / "journal"
-    monkeypatch.setenv("HASTEN_TEST_JOURNAL", str(journal))
-    with Pairing(arms("full_beside_another"), PLAN, LIMIT) as pairing:
-        found = list(pairing.pairs([0, 1, 2], None, "loss", lambda done, whole: None))
-    assert not any(pair.failed for pair in found)
-    assert len(set(journal.read_text().split())) == 7  # one that had no room, and one for each run
-
-
 @pytest.mark.parametrize(("finished", "verdict"), [(2, "inconclusive"), (4, "equivalent")])
 def test_an_interruption_keeps_what_the_finished_pairs_say(finished, verdict):
     def interrupt(done: int, whole: int) -> None:
@@ -182,6 +173,3 @@ def test_fewer_than_three_pairs_are_refused_before_anything_runs(count):
         prove_loss(arms("not_there"), Plan(), pairs=count)
     with pytest.raises(Misconfigured, match="too few"):
         paired_curves(arms("not_there"), Plan(), range(count), 5)
-
-
-# ── short runs ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -173,9 +173,9 @@ def metric_of(**changes: Any) -> dict[str, Any]:
 
 
 def test_its_target_metric_is_what_the_jobs_early_stopping_watches_and_else_the_loss():
-    assert metric_of() == {"metric": "loss", "higher_is_better": False, "refused": None, "stops": False}
+    assert metric_of() == {"metric": "loss", "higher_is_better": False, "refused": None}
     found = metric_of(stop=EarlyStopping("right"))
-    assert (found["metric"], found["higher_is_better"], found["stops"]) == ("right", True, True)
+    assert (found["metric"], found["higher_is_better"]) == ("right", True)
     assert metric_of(stop=EarlyStopping("right", mode="min"))["higher_is_better"] is False
     assert "without valid data" in metric_of(valid=None, metrics={})["refused"]
     with pytest.raises(JobError, match="does not say whether higher is better"):

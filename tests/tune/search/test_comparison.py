@@ -65,8 +65,10 @@ def test_a_planted_gain_is_measured_as_it_is_and_a_planted_slow_down_leaves_at_t
     assert early_speedup(outcome.early["bf16"]).ratio == pytest.approx(2, rel=0.05)
     assert early_speedup(outcome.early["one thread"]).ratio == pytest.approx(2 / 3, rel=0.05)
     assert len(outcome.base.windows) == len(outcome.measured["bf16"].windows) == 3
+    assert len(outcome.base.turns) == len(outcome.measured["bf16"].turns) == 1  # which no window met
 
 
+@pytest.mark.proof
 def test_a_control_stays_to_the_end_whatever_it_looks_like():
     outcome = compare(
         Entry(name="control", plan=make_plan(threads=1), stays=True), settings=ComparisonSettings(steps=2, checks=())
@@ -80,6 +82,7 @@ def test_a_comparison_is_over_when_only_a_control_is_left():
     assert len(outcome.base.windows) == len(outcome.early["control"]) == 3
 
 
+@pytest.mark.proof
 def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
     a_little = Entry(name="a little", plan=make_plan(microbatch=2))
     broken, whole = compare(ONE_THREAD, a_little), compare(a_little, settings=ComparisonSettings(steps=2, checks=()))
@@ -111,6 +114,7 @@ def test_what_has_the_steps_of_the_base_is_compared_by_its_evaluations_alone():
     assert outcome.measured["bf16"].evaluations == ()
 
 
+@pytest.mark.proof
 def test_all_go_at_a_look_where_one_says_that_the_comparison_is_over():
     control = Entry(name="control", plan=Plan(), stays=True)
     settings = ComparisonSettings(steps=2, is_known=lambda ratios: False, ends_all=lambda ratios: ratios[0] > 1.5)
@@ -120,6 +124,7 @@ def test_all_go_at_a_look_where_one_says_that_the_comparison_is_over():
     )
 
 
+@pytest.mark.proof
 def test_an_arm_lives_in_as_many_processes_one_after_the_other_as_it_was_given_starts():
     alive = list[int]()
     outcome = compare(BF16, settings=ComparisonSettings(steps=2, checks=(), starts=4), started=alive.append)
@@ -129,6 +134,7 @@ def test_an_arm_lives_in_as_many_processes_one_after_the_other_as_it_was_given_s
     assert speedup(outcome.base, outcome.measured["bf16"], LENGTH).ratio == pytest.approx(2, rel=0.05)
 
 
+@pytest.mark.proof
 def test_the_first_evaluation_of_every_process_is_paid_once():
     settings = ComparisonSettings(steps=2, evaluations=12, checks=(), starts=4)
     outcome = compare(BF16, function="slow_first_evaluation", settings=settings)
@@ -136,6 +142,7 @@ def test_the_first_evaluation_of_every_process_is_paid_once():
     assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
 
 
+@pytest.mark.proof
 def test_an_arm_that_fails_in_the_middle_leaves_the_comparison_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = compare(BF16, control, function="failing_in_bf16", settings=ComparisonSettings(steps=4, checks=()))
@@ -143,6 +150,7 @@ def test_an_arm_that_fails_in_the_middle_leaves_the_comparison_alone():
     assert len(outcome.measured["control"].windows) == 12
 
 
+@pytest.mark.proof
 def test_an_arm_that_fails_in_its_own_turn_leaves_the_comparison_alone():
     halves = Entry(name="halves", plan=make_plan(microbatch=4))
     outcome = compare(halves, ONE_THREAD, function="failing_in_the_turn_of_microbatches")
@@ -155,11 +163,6 @@ def test_an_arm_that_fails_in_its_own_turn_leaves_the_comparison_alone():
 def test_when_the_base_fails_the_comparison_fails():
     with pytest.raises(ArmFailed, match="in every arm"):
         compare(BF16, function="failing_always")
-
-
-def test_the_wait_for_a_new_epoch_is_measured_also_where_no_window_met_one():
-    outcome = compare(BF16, settings=ComparisonSettings(steps=1))
-    assert len(outcome.base.turns) == len(outcome.measured["bf16"].turns) == 1
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room
     assert told[-1] == final.confirmed
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("job", "pairs"), [("job", 8), ("halved_by_either", 12)])
 def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_than_equal_arms_ever_are(
     job: str, pairs: int
@@ -129,6 +130,7 @@ def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_tha
     assert final.confirmed.noise.ratio == pytest.approx(1)
 
 
+@pytest.mark.proof
 def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_plan_without_it_was_measured():
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     flush = Choice(technique="flush_denormals", value=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -67,12 +66,6 @@ def test_of_an_arm_that_was_seen_twice_the_spread_has_both_times_and_all_else_is
     assert both.between == Between(low=now.total, high=then.total)
     assert replace(both, between=now.between) == now
     assert spread_over(now, None) == now
-
-
-@pytest.mark.parametrize("ends", [(0, math.inf), (-1, 2), (5, 3), (0, 1e300), (math.nan, 2)])
-def test_a_spread_that_a_file_states_and_that_cannot_be_is_left_out(ends: tuple[float, float]):
-    now = costs(seen(1.0), RUN)
-    assert spread_over(now, replace(now, between=Between(low=ends[0], high=ends[1]))) == now
 
 
 def test_a_choice_that_makes_steps_faster_and_starts_slowly_loses_in_a_short_run():

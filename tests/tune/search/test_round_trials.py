@@ -59,6 +59,7 @@ def test_what_had_to_leave_for_want_of_time_says_so_and_what_was_known_does_not(
     assert told.speedup.pairs < 12
 
 
+@pytest.mark.proof
 def test_the_most_promising_choice_of_the_first_comparison_is_asked_to_its_end_whatever_the_time(
     profile: PlanProfile, tmp_path, monkeypatch
 ):
@@ -70,14 +71,13 @@ def test_the_most_promising_choice_of_the_first_comparison_is_asked_to_its_end_w
     assert told[str(ALLOCATOR)].cut_short
 
 
-def test_what_the_plain_job_takes_is_kept_with_the_spread_of_all_its_comparisons(profile: PlanProfile):
+def test_the_plain_job_is_kept_with_its_spread_and_its_noise_and_so_is_no_plan_that_others_are_tried_on(
+    profile: PlanProfile,
+):
     before = Costs(one_off=0, step=1, turn=0, evaluation=0, total=1, peak_bytes=0, between=Between(low=0, high=9e9))
-    [now] = [each.costs for each in tried(replace(profile, costs=before), FLUSH) if isinstance(each, Plain)]
+    kept = tried(replace(profile, costs=before), FLUSH)
+    [now] = [each.costs for each in kept if isinstance(each, Plain)]
     assert now.between == before.between
     assert now.total not in (0, before.total)
-    assert not [each for each in tried(profile, FLUSH, on=(SLOWER,)) if isinstance(each, Plain)]
-
-
-def test_the_noise_floor_is_of_the_plain_job_and_of_no_plan_that_others_are_tried_on(profile: PlanProfile):
-    assert [each for each in tried(profile, FLUSH) if isinstance(each, Noise)]
-    assert not [each for each in tried(profile, FLUSH, on=(SLOWER,)) if isinstance(each, Noise)]
+    assert [each for each in kept if isinstance(each, Noise)]
+    assert not [each for each in tried(profile, FLUSH, on=(SLOWER,)) if isinstance(each, Plain | Noise)]

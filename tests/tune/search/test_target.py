@@ -44,8 +44,6 @@ class Judged:
         )
         with suppress(ArmFailed):
             trials.add_choices(base, choices, self.won.append)
-            if not choices:
-                trials.end_early(base, self.won.append)
 
     def tried(self) -> dict[str, tuple[str, str]]:
         tried = [record for record in self.records if isinstance(record, Tried)]
@@ -55,6 +53,7 @@ class Judged:
         return [record for record in self.records if isinstance(record, Reached)]
 
 
+@pytest.mark.proof
 def test_a_rate_that_was_too_low_is_found_and_the_run_ends_where_the_job_would_have_ended():
     judged = Judged("job", rate(0.1), rate(0.025))
     assert judged.tried()["learning_rate = 0.025"][0] == "slower"
@@ -77,6 +76,13 @@ def test_a_choice_that_never_comes_there_has_lost_however_fast_its_steps_are():
     assert "never reached loss" in judged.reached()[0].sentence
     assert judged.reached()[0].seconds_with == (None,)
     assert not judged.won
+    assert {doing.what for doing in judged.doing} == {
+        "time to the target, seed 0: the plan without them",
+        "time to the target, seed 0: learning_rate = 2.4",
+    }
+    assert (judged.doing[0].whole, judged.doing[0].seconds_left) == (20, pytest.approx(25 * (12 - 1 / 20)))
+    left = [doing.seconds_left for doing in judged.doing if doing.seconds_left is not None]
+    assert left == sorted(left, reverse=True)
 
 
 @pytest.mark.trap(51)
@@ -88,6 +94,7 @@ def test_a_run_that_becomes_infinite_has_failed_and_ends_nothing_else():
     assert not judged.won
 
 
+@pytest.mark.proof
 def test_one_seed_from_which_it_never_comes_there_is_one_too_many():
     judged = Judged("steeper_from_odd_seeds", rate(0.1))
     assert judged.reached()[0].seconds_with[0] is not None
@@ -96,6 +103,7 @@ def test_one_seed_from_which_it_never_comes_there_is_one_too_many():
     assert not judged.won
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_a_gain_that_is_noise_is_not_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("HASTEN_TEST_SEED", "8")  # five pairs of which come to 1.07 times as soon
@@ -109,17 +117,6 @@ def test_a_gain_that_is_noise_is_not_kept(monkeypatch, tmp_path):
     assert not judged.won
 
 
-def test_while_it_trains_it_tells_how_far_it_is_and_how_long_it_will_be():
-    told = Judged("too_fast_at_twice_the_rate", rate(2.4)).doing
-    assert {doing.what for doing in told} == {
-        "time to the target, seed 0: the plan without them",
-        "time to the target, seed 0: learning_rate = 2.4",
-    }
-    assert (told[0].whole, told[0].seconds_left) == (20, pytest.approx(25 * (12 - 1 / 20)))
-    left = [doing.seconds_left for doing in told if doing.seconds_left is not None]
-    assert left == sorted(left, reverse=True)
-
-
 @pytest.mark.proof
 def test_the_next_best_is_tried_on_top_of_the_winner():
     judged = Judged("job", rate(0.1), changing("batch_size", 4))
@@ -128,15 +125,6 @@ def test_the_next_best_is_tried_on_top_of_the_winner():
     assert sorted(joined) == ["batch_size", "learning_rate"]
     assert judged.won[-1].reached[1].on == judged.won[0].choices[:1]
     assert judged.won[-1].choices[-1] == judged.won[0].choices[-1]
-
-
-def test_a_job_that_comes_to_its_end_s_result_before_its_end_may_end_there():
-    judged = Judged("there_at_once")
-    [gained] = judged.won
-    assert [str(choice) for choice in gained.choices] == ["stop_at = loss (at_most=0.0)"]
-    [record] = judged.reached()
-    assert record.speedup is not None
-    assert (record.seeds, record.speedup.ratio) == (tuple(range(1, 1 + PAIRS)), pytest.approx(5))
 
 
 class Searched:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.tune.search.plan_profile import PlanProfile, profile_plan
+from hasten.facts.choice import Choice
 from hasten.tune.search.time_needed import (
     LONG_WINDOW_SECONDS,
     MOST_STARTS,
@@ -19,48 +17,36 @@ from hasten.tune.search.time_needed import (
     confirmation_settings,
     warning_of,
 )
-from hasten.tune.trials.arms import Arms
+from tune.search.test_rounds import profile
 
-JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
 BF16, CHANNELS = Choice(technique="precision", value="bf16"), Choice(technique="channels_last", value=True)
 MORE = Choice(technique="conv_bn_bias", value=True)
+PLAIN = profile()
 
 
-@pytest.fixture(scope="module")
-def plain() -> PlanProfile:
-    arms = Arms(JOB)
-    profile = profile_plan(arms, JOB, Preserves.STATISTICS)
-    length = replace(profile.length, steps=1000)
-    return replace(profile, step_seconds=0.05, start_seconds=0.5, length=length, room=10)
-
-
-@pytest.mark.proof
 @given(seconds=st.floats(0, 500), faster=st.floats(0.5, 5), many=st.integers(0, 3))
-def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(
-    plain: PlanProfile, seconds: float, faster: float, many: int
-):
-    profile, choices = replace(plain, step_seconds=plain.step_seconds / faster), [BF16, CHANNELS, MORE][: max(many, 1)]
-    settings = confirmation_settings(plain, profile, choices, [], 0.0, seconds)
-    least = confirmation_seconds(plain, profile, choices, [])
-    taken = confirmation_seconds(plain, profile, choices, [], steps=settings.steps, starts=settings.starts)
+def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(seconds: float, faster: float, many: int):
+    planned = replace(PLAIN, step_seconds=PLAIN.step_seconds / faster)
+    choices = [BF16, CHANNELS, MORE][: max(many, 1)]
+    settings = confirmation_settings(PLAIN, planned, choices, [], 0.0, seconds)
+    least = confirmation_seconds(PLAIN, planned, choices, [])
+    taken = confirmation_seconds(PLAIN, planned, choices, [], steps=settings.steps, starts=settings.starts)
     assert taken <= max(seconds, least)
 
 
-def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_and_what_is_left_to_longer_windows(
-    plain: PlanProfile,
-):
-    all_settings = [confirmation_settings(plain, plain, [BF16], [], 0.0, float(seconds)) for seconds in range(200)]
+def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_and_what_is_left_to_longer_windows():
+    all_settings = [confirmation_settings(PLAIN, PLAIN, [BF16], [], 0.0, float(seconds)) for seconds in range(200)]
     starts = [settings.starts for settings in all_settings]
     assert starts == sorted(starts)
     assert {*starts} == {*range(1, MOST_STARTS + 1)}
     assert all(settings.steps >= SETTLED_STEPS for settings in all_settings if settings.starts > 1)
     assert all_settings[0].steps == 4
-    assert all_settings[-1].steps == LONG_WINDOW_SECONDS / plain.step_seconds
+    assert all_settings[-1].steps == LONG_WINDOW_SECONDS / PLAIN.step_seconds
 
 
-def test_compiling_is_paid_by_every_process_that_has_the_plan(plain: PlanProfile):
-    once = confirmation_seconds(plain, plain, [BF16], [], once=20.0, starts=2)
-    assert once - confirmation_seconds(plain, plain, [BF16], [], starts=2) == pytest.approx(2 * 20.0)
+def test_compiling_is_paid_by_every_process_that_has_the_plan():
+    once = confirmation_seconds(PLAIN, PLAIN, [BF16], [], once=20.0, starts=2)
+    assert once - confirmation_seconds(PLAIN, PLAIN, [BF16], [], starts=2) == pytest.approx(2 * 20.0)
 
 
 def test_a_search_that_cannot_be_as_short_as_it_was_asked_to_be_says_so():

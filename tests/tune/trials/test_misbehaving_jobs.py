@@ -23,12 +23,10 @@ import torch
 from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
 from hasten.facts.plan import Plan
 from hasten.tune.trials.arms import Arms, Limits
-from hasten.tune.trials.messages import KEPT_OUTPUT
 from hasten.tune.trials.process_tree import descendants
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 JOBS = Path(__file__).parents[1] / "jobs" / "misbehaving_jobs.py"
-MEBIBYTE = 1 << 20
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what holds all processes together is Linux's own")
 
@@ -103,43 +101,24 @@ def test_an_arm_that_has_failed_says_the_same_again_and_is_gone():
 )
 @pytest.mark.fault("trial crashes, hangs, leaks")
 def test_the_line_is_named_in_which_an_arm_hangs(function, limit, line, place):
-    found = failure(function, **{limit: 2})
+    found = failure(function, **{limit: 1})
     assert found.outcome is Outcome.HUNG
     assert f"{JOBS.name}:{line_of(line)}, in {place}" in found.what
 
 
-def test_memory_that_grows_beyond_its_limit_ends_the_arm_before_the_machine_is_full():
-    found = failure("job_leaks", windows=1000, steps=40, memory_bytes=700 * MEBIBYTE)
-    assert (found.outcome, found.what.endswith("of memory, and 700 MiB are its limit")) == (Outcome.OUT_OF_MEMORY, True)
-
-
-def test_memory_of_what_an_arm_has_started_is_its_own():
-    found = failure("job_leaks_in_another_process", windows=400, memory_bytes=700 * MEBIBYTE)
-    assert found.outcome is Outcome.OUT_OF_MEMORY
-
-
-def test_memory_that_processes_of_an_arm_share_is_counted_once():
-    with arms("job_shares_what_it_holds", memory_bytes=1200 * MEBIBYTE).start("tried", Plan()) as arm:
-        assert arm.window(2).steps == 2
-        assert arm.held_bytes > 6 * 256 * MEBIBYTE
-
-
-def test_an_arm_that_fills_its_folder_is_told_to():
-    found = failure("job_fills_its_folder", steps=20, windows=1000, disk_bytes=8 * MEBIBYTE)
-    assert (found.outcome, found.what.endswith("into its folder, and 8.00 MiB are its limit")) == (
-        Outcome.DISK_FULL,
+def test_an_arm_ends_before_the_memory_of_the_machine_is_full(monkeypatch):
+    free = iter([100 << 30, *[19 << 30] * 1000])
+    monkeypatch.setattr("hasten.tune.trials.trial_limits.free_memory", lambda: next(free))
+    found = failure("job")
+    assert (found.outcome, found.what.startswith("the machine has 19.0 GiB of memory left")) == (
+        Outcome.OUT_OF_MEMORY,
         True,
     )
 
 
-@pytest.mark.parametrize(
-    "function", ["job_prints_much", pytest.param("job_prints_a_gigabyte", marks=pytest.mark.proof)]
-)
-def test_an_arm_that_prints_without_end_is_measured_and_the_end_is_kept(function):
-    with arms(function).start("tried", Plan()) as arm:
+def test_an_arm_that_prints_much_is_measured():
+    with arms("job_prints_much").start("tried", Plan()) as arm:
         assert arm.window(2).steps == 2
-        assert len(arm.printed) == KEPT_OUTPUT
-        assert arm.printed.endswith("all work and no play ")
 
 
 @pytest.mark.trap(47)
@@ -217,6 +196,7 @@ def test_the_machine_chooses_an_arm_and_not_its_caller_where_memory_is_full(jour
 
 
 SEARCH = f"""
+import signal
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.facts.plan import Plan
 from hasten.tune.trials.arms import Arms
@@ -224,7 +204,7 @@ try:
     with Arms({str(JOBS)!r} + ":job_twins").start("tried", Plan()) as arm:
         arm.window(2)
         print(process_folder(), flush=True)
-        arm.ask("window", steps=100_000_000)
+        signal.pause()  # the arm is stopped meanwhile
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """

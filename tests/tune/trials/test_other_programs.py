@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,14 +16,19 @@ from hasten.facts.choice import Preserves, Speedup
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Confirmed, Doing, Record, Surveyed, Tried
 from hasten.measure.processor_load import Load, LoadClock
+from hasten.tune.search import plan_search
 from hasten.tune.search.compared_arm import Entry
 from hasten.tune.search.comparison import ComparisonSettings, compare_arms
-from hasten.tune.search.confirmation import Confirmation, confirm
+from hasten.tune.search.confirmation import Confirmation
 from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_search import Search
+from hasten.tune.search.rounds import Joined, SearchRounds
 from hasten.tune.search.search_log import Options
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.other_programs import OtherPrograms
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
+from support.report.samples import sample_records
+from tune.search.test_rounds import profile
 
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
 QUIET = Load(seconds=1.0, cores=2, others=0.0, idle=0.0)
@@ -133,41 +138,6 @@ def test_the_time_that_other_programs_cost_is_not_taken_from_the_search():
     assert found.proven is not None
 
 
-APART, EQUAL = Speedup(ratio=1.1, low=1.05, high=1.15, pairs=12), Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)
-
-
-@pytest.fixture
-def confirmations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Speedup]]:
-    """How many times as fast the job is in its second process, in each confirmation."""
-    noises = list[Speedup]()
-
-    def planted(arms: Any, choices: Any, pace: Any, length: Any, watch: Any, proven: Any, **named: Any) -> Confirmation:
-        noise = noises.pop(0)
-        told = partial(replace, noise=noise)
-        final = confirm(arms, choices, pace, length, watch, lambda found: proven(told(found)), **named)
-        return replace(final, confirmed=told(final.confirmed))
-
-    monkeypatch.setattr("hasten.tune.search.plan_search.confirm", planted)
-    yield noises
-    assert noises == []
-
-
-@pytest.mark.proof
-def test_a_job_that_differs_from_itself_in_a_second_process_is_confirmed_once_more(confirmations: list[Speedup]):
-    confirmations[:] = [APART, EQUAL]
-    found = searched(Machine([QUIET]).others(60.0), [])()
-    assert found.proven is not None
-    assert found.proven.noise == EQUAL
-
-
-@pytest.mark.proof
-def test_processes_of_the_same_code_differ_by_a_few_per_cent_and_a_plan_that_gains_more_is_proven(
-    confirmations: list[Speedup],
-):
-    confirmations[:] = [Speedup(ratio=1.02, low=1.01, high=1.04, pairs=12)]
-    assert searched(Machine([QUIET]).others(60.0), [])().proven is not None
-
-
 def test_a_search_does_not_use_trials_that_were_measured_on_a_busy_machine():
     keys = set[str]()
 
@@ -185,11 +155,47 @@ def test_a_search_does_not_use_trials_that_were_measured_on_a_busy_machine():
     assert len(keys) == 2
 
 
-def test_a_job_that_differs_from_itself_twice_is_not_measurable_however_fast_the_plan_looks(
-    confirmations: list[Speedup],
-):
-    confirmations[:] = [APART, APART]
-    records = list[Record]()
+APART, EQUAL = Speedup(ratio=1.1, low=1.05, high=1.15, pairs=12), Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)
+SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
+CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+
+
+def no_arm(*given: Any) -> None:
+    raise ArmFailed("rates", Outcome.CRASHED, "as planted")
+
+
+def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup) -> Confirmed | None:
+    """What a search proves whose trials are planted. noises: how many times as fast the job is in its second process,
+    in each confirmation."""
+    left = [*noises]
+
+    def planted(*given: Any, **named: Any) -> Confirmation:
+        final = replace(CONFIRMED, noise=left.pop(0))
+        given[5](final)
+        return Confirmation(confirmed=final, comparison=cast("Any", SimpleNamespace(memory={})))
+
+    made = profile(surveyed=SURVEYED)
+    patch.setattr(plan_search, "profile_plan", lambda *given: made)
+    patch.setattr(SearchRounds, "run", lambda self: Joined(sure=CONFIRMED.choices))
+    patch.setattr(plan_search, "prove", lambda arms, choices, log, runs: choices)
+    patch.setattr(plan_search, "confirm", planted)
+    patch.setattr(Arms, "start", no_arm)
+    try:
+        return searched(Machine([QUIET]).others(60.0), [])().proven
+    finally:
+        assert left == []
+
+
+def test_a_job_that_differs_from_itself_in_a_second_process_is_confirmed_once_more(monkeypatch):
+    proven = confirmed(monkeypatch, APART, EQUAL)
+    assert proven is not None
+    assert proven.noise == EQUAL
+
+
+def test_processes_of_the_same_code_differ_by_a_few_per_cent_and_a_plan_that_gains_more_is_proven(monkeypatch):
+    assert confirmed(monkeypatch, Speedup(ratio=1.02, low=1.01, high=1.04, pairs=12)) is not None
+
+
+def test_a_job_that_differs_from_itself_twice_is_not_measurable_however_fast_the_plan_looks(monkeypatch):
     with pytest.raises(NotMeasurable, match=r"two processes of the same job differ in speed, 1\.10"):
-        searched(Machine([QUIET]).others(60.0), records)()
-    assert not any(isinstance(record, Confirmed) for record in records)
+        confirmed(monkeypatch, APART, APART)

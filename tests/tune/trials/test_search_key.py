@@ -18,7 +18,6 @@ from hasten.tune.trials.search_key import COUNTED, digest_of_sources, key_of
 ANSWER = dict.fromkeys(COUNTED, "as it was") | {"proposed": [], "refused": {}}
 ENVIRONMENT = {"hasten": "1", "python": "3", "torch": "2"}
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
-JOB = "digits.py:job"
 
 
 @pytest.mark.parametrize("part", ["fingerprint", "proven_on", "total_steps", "evaluations", "sources"])
@@ -47,41 +46,41 @@ def loaded(name: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType
 
 
 def test_a_change_in_a_module_of_the_users_changes_the_digest_and_touching_it_does_not(own: ModuleType):
-    before, file = digest_of_sources(JOB), Path(str(own.__file__))
+    before, file = digest_of_sources(), Path(str(own.__file__))
     os.utime(file, (1, 1))
-    assert digest_of_sources(JOB) == before
+    assert digest_of_sources() == before
     file.write_text("SIZE = 65\n")
-    assert digest_of_sources(JOB) != before
+    assert digest_of_sources() != before
     file.unlink()
-    assert digest_of_sources(JOB) == digest_of_sources(JOB)
+    assert digest_of_sources() == digest_of_sources()
 
 
 def test_a_project_that_is_moved_stays_what_it_was(own: ModuleType, tmp_path: Path):
-    before = digest_of_sources(JOB)
+    before = digest_of_sources()
     (tmp_path / "elsewhere").mkdir()
     own.__file__ = shutil.move(str(own.__file__), tmp_path / "elsewhere")
-    assert digest_of_sources(JOB) == before
+    assert digest_of_sources() == before
 
 
-def test_a_library_counts_only_where_it_holds_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_library_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "site-packages" / "library.py"
     file.parent.mkdir()
     file.write_text("")
     loaded("library", file, monkeypatch)
-    before, inside = digest_of_sources(JOB), digest_of_sources("library.jobs:job")
+    before = digest_of_sources()
     file.write_text("changed = True\n")
-    assert digest_of_sources(JOB) == before
-    assert digest_of_sources("library.jobs:job") != inside
+    assert digest_of_sources() == before
 
 
 def test_a_change_in_hasten_itself_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "step.py").write_text("")
     monkeypatch.setattr(search_key, "HASTEN", tmp_path)
-    before = digest_of_sources(JOB)
+    before = digest_of_sources()
     (tmp_path / "step.py").write_text("changed = True\n")
-    assert digest_of_sources(JOB) != before
+    assert digest_of_sources() != before
 
 
+@pytest.mark.proof
 def test_two_arms_of_the_same_code_have_the_same_digest_and_what_the_job_imports_counts(tmp_path: Path):
     shutil.copy(JOBS, tmp_path)
     (tmp_path / "jobs.py").write_text("import helper\nfrom clocked_jobs import job\n")

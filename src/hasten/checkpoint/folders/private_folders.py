@@ -20,8 +20,7 @@ def user_caches() -> Path:
     """
     if os.path.isabs(own := os.environ.get("HASTEN_CACHE", "")):
         return Path(own)
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(chosen):
+    if os.path.isabs(chosen := os.environ.get("XDG_CACHE_HOME", "")):
         return Path(chosen) / "hasten"
     try:
         return Path.home() / ".cache" / "hasten"
@@ -54,6 +53,5 @@ def check_own(path: Path, instead: str) -> None:
     if about.st_uid != os.getuid():
         raise StorageFailed(f"the folder belongs to another user (number {about.st_uid})", where=str(path), fix=instead)
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise StorageFailed(
-            "other users can write into the folder", where=str(path), fix=f"chmod 700 {path}, or {instead}"
-        )
+        what = "other users can write into the folder"
+        raise StorageFailed(what, where=str(path), fix=f"chmod 700 {path}, or {instead}")

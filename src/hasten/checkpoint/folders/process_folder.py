@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hasten.checkpoint.files import names_in, remove_folder
 from hasten.checkpoint.folders.shared_segments import remove_segments_noted_in
 from hasten.checkpoint.locks.file_lock import file_lock, locked, taken
-from hasten.checkpoint.storage_errors import failure
+from hasten.checkpoint.storage_errors import failing
 from hasten.errors import StorageFailed
 from hasten.stop_signals import clean_before_end
 
@@ -35,7 +35,11 @@ def process_folder() -> Path:
     global _mine
     if _mine is None or not _mine[0].is_dir():
         remove_what_the_dead_left()
-        _mine = _made()
+        with failing("no temporary folder could be made", Path(tempfile.tempdir or os.curdir)):
+            folder = Path(tempfile.mkdtemp(prefix="hasten-"))
+        lock = file_lock(folder / _LOCK)
+        taken(lock)
+        _mine = folder, lock
     return _mine[0]
 
 
@@ -46,23 +50,6 @@ def remove_what_the_dead_left() -> None:
         for name in names_in(place):
             if _NAME.fullmatch(name):
                 _remove_if_free(place / name)
-
-
-def _made() -> tuple[Path, BaseFileLock]:
-    while True:
-        try:
-            folder = Path(tempfile.mkdtemp(prefix="hasten-"))
-        except OSError as error:  # also where there is no place for temporary files
-            where = Path(tempfile.tempdir or os.curdir)
-            raise failure("no temporary folder could be made", where, error) from error
-        lock = file_lock(folder / _LOCK)
-        try:
-            if taken(lock):
-                return folder, lock
-        except StorageFailed:
-            if folder.exists():
-                raise
-        # Else another process took the folder for one of a dead process, before it was locked.
 
 
 def _remove_if_free(folder: Path) -> None:

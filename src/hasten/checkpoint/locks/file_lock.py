@@ -9,14 +9,12 @@ Source: https://py-filelock.readthedocs.io
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasten.checkpoint.storage_errors import failure
+from hasten.checkpoint.storage_errors import failing
 from hasten.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -58,27 +56,9 @@ def taken(lock: BaseFileLock, seconds: float = 0.0) -> bool:
     path = Path(lock.lock_file)
     if not path.parent.is_dir():  # filelock would make it
         raise StorageFailed("could not be locked: its folder is missing", where=str(path), fix="make the folder first")
-    try:
-        lock.acquire(timeout=seconds)
-    except Timeout:
-        return False
-    except OSError as error:
-        owner = _another_owner(path) if isinstance(error, PermissionError) else None
-        if owner is None:
-            raise failure("could not be locked", path, error) from error
-        what = f"is a lock file of the user {owner}, and nobody else may open it"
-        fix = f"if nothing of theirs runs there any more, remove it: rm {shlex.quote(str(path))}"
-        raise StorageFailed(what, where=str(path), fix=fix) from error
+    with failing("could not be locked", path):
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            return False
     return True
-
-
-def _another_owner(path: Path) -> str | None:
-    """The user whose file this is; None where it is one's own, or cannot be found out."""
-    with suppress(OSError):
-        number = path.lstat().st_uid
-        if number != os.geteuid():
-            try:
-                return path.owner()
-            except KeyError:  # a user of another machine, or of a container
-                return str(number)
-    return None

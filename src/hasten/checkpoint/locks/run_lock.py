@@ -5,7 +5,7 @@ never blocks. On a network file system without locks, the recorded owner decides
 is alive, or on another host, is refused.
 
 A folder can be moved or removed while a run trains into it, and another run can begin under its name. So before a run
-writes there, check() compares the lock file in the folder with the one that was taken.
+saves or removes anything there, check() compares the lock file in the folder with the one that was taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psutil
 
 from hasten.checkpoint.files import fill_lock_file, remove_file
 from hasten.checkpoint.locks.file_lock import file_lock, taken
-from hasten.checkpoint.storage_errors import failure
+from hasten.checkpoint.storage_errors import failing
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.formatting import printable
 
@@ -38,45 +38,28 @@ _LONGEST = 1000  # bytes of a record that is believed
 
 
 class RunLock:
-    """The lock of a run's folder, held."""
+    """The lock of a run's folder, held. path: of the lock file, absolute, as the job may change the directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path = folder.absolute() / NAME  # not resolved: a link on the way may be changed
-        self._found = os.lstat(self._path.parent.resolve() / NAME)
-        self._began_in = None if folder.is_absolute() else os.getcwd()
+    def __init__(self, path: Path) -> None:
+        self._path, self._found = path, os.lstat(path)
 
     def check(self) -> None:
         """Raises StorageFailed when the folder of this name is no longer the run's own. Any thread may call it."""
-        if self._began_in is not None and self._began_in != _working_directory():
-            raise StorageFailed(
-                "the job has changed the working directory, so this relative path names another folder now",
-                where=str(self._folder),
-                fix=f"give the absolute path, --run-dir {shlex.quote(str(self._path.parent))}",
-            )
-        if not self.is_in(self._path):
+        if not self.is_in_place():
             raise StorageFailed(
                 "the folder, or its lock file, was moved or removed while this run trained into it; nothing more is "
                 "written there",
-                where=str(self._folder),
+                where=str(self._path.parent),
                 fix="if it was moved, resume the run in its new place: --resume and --run-dir",
             )
 
-    def is_in(self, path: Path) -> bool:
+    def is_in_place(self) -> bool:
         """Whether the file of this name is the lock file that was taken. Raises StorageFailed."""
-        try:
-            return os.path.samestat(os.lstat(path), self._found)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise failure("could not be examined", path, error) from error
-
-
-def _working_directory() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed
-        return None
+        with failing("could not be examined", self._path):
+            try:
+                return os.path.samestat(os.lstat(self._path), self._found)
+            except FileNotFoundError:
+                return False
 
 
 @contextmanager
@@ -85,21 +68,18 @@ def run_lock(folder: Path) -> Iterator[RunLock]:
 
     Raises Misconfigured, naming the owner, when another run holds it; StorageFailed when there can be no lock file.
     """
-    path, process = folder.resolve() / NAME, psutil.Process()
+    path, process, own = folder.absolute() / NAME, psutil.Process(), None
     lock = _taken(path, folder)
     try:
         record = {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}
-        own = None
-        try:
-            fill_lock_file(path, json.dumps(record).encode())
-            own = RunLock(folder)
-            yield own
-        finally:
-            if os.getpid() == process.pid:  # else this process was forked meanwhile
-                with suppress(StorageFailed):  # a lock file that stays blocks nobody
-                    if own is None or own.is_in(path):
-                        remove_file(path)
+        fill_lock_file(path, json.dumps(record).encode())
+        own = RunLock(path)
+        yield own
     finally:
+        if os.getpid() == process.pid:  # else this process was forked meanwhile
+            with suppress(StorageFailed):  # a lock file that stays blocks nobody
+                if own is None or own.is_in_place():
+                    remove_file(path)
         lock.release()
 
 
@@ -147,15 +127,12 @@ def _recorded(path: Path) -> dict[str, Any]:
 
 
 def _named(owner: dict[str, Any]) -> str:
-    pid, host = owner.get("pid"), owner.get("host")
-    return (
-        f"process {pid} on {printable(host)}" if isinstance(pid, int) and isinstance(host, str) else "another process"
-    )
+    match owner:
+        case {"pid": int(pid), "host": str(host)}:
+            return f"process {pid} on {printable(host)}"
+    return "another process"
 
 
 def _held_by(folder: Path, owner: dict[str, Any], otherwise: str = "") -> Misconfigured:
-    return Misconfigured(
-        f"{_named(owner)} trains into this folder",
-        where=str(folder),
-        fix=f"wait for it, end it, or name another folder with --run-dir{otherwise}",
-    )
+    fix = f"wait for it, end it, or name another folder with --run-dir{otherwise}"
+    return Misconfigured(f"{_named(owner)} trains into this folder", where=str(folder), fix=fix)

@@ -97,11 +97,11 @@ def follow(exchange: Exchange, rank: int, step: int, held: Holding, threads: int
         if wanted != step:  # never a checkpoint of two steps
             raise StorageFailed(f"it holds step {step:,}, not {wanted:,}", where=folder)
         part = write_part(Path(folder), rank, held, threads)
-    except StorageFailed as error:
-        exchange.to_leader(json.dumps({"what": error.what, "where": error.where, "fix": error.fix}))
     except BaseException as error:
-        exchange.to_leader(json.dumps({"what": f"{type(error).__name__}: {error}", "where": folder, "fix": ""}))
-        raise
+        known = error if isinstance(error, StorageFailed) else StorageFailed(f"{type(error).__name__}: {error}")
+        exchange.to_leader(json.dumps({"what": known.what, "where": known.where or folder, "fix": known.fix}))
+        if known is not error:
+            raise
     else:
         files = {name: [digest.bytes, digest.sha256] for name, digest in part.files.items()}
         exchange.to_leader(json.dumps({"files": files, "tensors": to_json(part.tensors)}))
@@ -112,5 +112,5 @@ def _part(text: str, rank: int) -> Part:
     sent: dict[str, Any] = json.loads(text)
     if "what" in sent:
         raise StorageFailed(f"rank {rank}: {sent['what']}", where=sent["where"], fix=sent["fix"])
-    files = {name: Digest(size, sha256) for name, (size, sha256) in sent["files"].items()}
+    files = {name: Digest(*each) for name, each in sent["files"].items()}
     return Part(files, from_json(sent["tensors"].encode()))

@@ -1,11 +1,10 @@
 """pieces.json: where the pieces of each tensor lie, in a checkpoint that several ranks saved in parts.
 
     {"run/model/weight": {"shape": [4, 8], "dtype": "F32", "pieces": [
-        ["parts-0000.safetensors", "run/model/weight [0:2, 0:8]", [0, 0], [2, 8]],
-        ["parts-0001.safetensors", "run/model/weight [2:4, 0:8]", [2, 0], [2, 8]]]}}
+        {"file": "parts-0000.safetensors", "key": "run/model/weight [0:2, 0:8]", "offsets": [0, 0], "shape": [2, 8]},
+        {"file": "parts-0001.safetensors", "key": "run/model/weight [2:4, 0:8]", "offsets": [2, 0], "shape": [2, 8]}]}}
 
-A piece is a file, its key there, its offsets in the whole tensor, and its shape. That the pieces fill the tensor, each
-element once, is checked when the table is written and when it is read.
+That the pieces fill the tensor, each element once, is checked when the table is written and when it is read.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from dataclasses import asdict, dataclass
 
 from hasten.checkpoint.manifest import PIECES
 from hasten.checkpoint.sealed_json import json_object
 from hasten.errors import Damaged
+from hasten.facts.record_reading import WrongValue, read_record
 
-_MOST_DIMENSIONS = 64
-_LARGEST = 1 << 62
+_LARGEST = 1 << 62  # of a size: sums of two fit into 64 bits
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """key: its name in the file. offsets: where it begins in the whole. shape: its own."""
 
     file: str
@@ -58,20 +57,26 @@ def put_together(parts: Iterable[Mapping[str, InPieces]]) -> dict[str, InPieces]
 
 
 def to_json(tensors: Mapping[str, InPieces]) -> str:
-    fields = {name: {"shape": each.shape, "dtype": each.dtype, "pieces": each.pieces} for name, each in tensors.items()}
-    return json.dumps(fields, separators=(",", ":"))
+    return json.dumps({name: asdict(each) for name, each in tensors.items()}, separators=(",", ":"))
 
 
 def from_json(content: bytes) -> dict[str, InPieces]:
     """Raises Damaged for anything that to_json never wrote; check_whole checks whether the pieces fill the tensors."""
-    return {name: _tensor(name, fields) for name, fields in json_object(content, PIECES).items()}
+    try:
+        return {name: read_record(InPieces, fields) for name, fields in json_object(content, PIECES).items()}
+    except WrongValue as error:
+        raise Damaged(f"{PIECES}: {error.what}") from error
 
 
 def check_whole(name: str, tensor: InPieces) -> None:
     """Raises Damaged unless every element is in exactly one piece: as many elements as the whole, and no overlap."""
     import numpy as np  # not needed to list checkpoints
 
-    table = len(tensor.pieces), len(tensor.shape)
+    dimensions = len(tensor.shape)
+    sizes = [tensor.shape, *(numbers for each in tensor.pieces for numbers in (each.offsets, each.shape))]
+    if any(len(each) != dimensions or not all(0 <= size < _LARGEST for size in each) for each in sizes):
+        raise Damaged(f"{PIECES}: a size of {name[:200]} makes no sense")
+    table = len(tensor.pieces), dimensions
     starts = np.array([each.offsets for each in tensor.pieces], dtype=np.int64).reshape(table)
     ends = starts + np.array([each.shape for each in tensor.pieces], dtype=np.int64).reshape(table)
     if (ends > np.array(tensor.shape, dtype=np.int64)).any():
@@ -82,25 +87,3 @@ def check_whole(name: str, tensor: InPieces) -> None:
         before = (starts[:number] < ends[number]) & (starts[number] < ends[:number])
         if before.all(axis=1).any():
             raise Damaged(f"{name}: two of its pieces overlap")
-
-
-def _tensor(name: str, fields: Any) -> InPieces:
-    match fields:
-        case {"shape": list(shape), "dtype": str(dtype), "pieces": list(pieces)} if len(fields) == 3:
-            whole = _sizes(name, shape)
-            return InPieces(whole, dtype, tuple(_piece(name, each, len(whole)) for each in cast("list[Any]", pieces)))
-    raise Damaged(f"{PIECES}: the entry of {name[:200]} makes no sense")
-
-
-def _piece(name: str, fields: Any, dimensions: int) -> Piece:
-    match fields:
-        case [str(file), str(key), list(offsets), list(shape)] if len(offsets) == len(shape) == dimensions:
-            return Piece(file, key, _sizes(name, offsets), _sizes(name, shape))
-    raise Damaged(f"{PIECES}: a piece of {name[:200]} makes no sense")
-
-
-def _sizes(name: str, numbers: list[Any]) -> tuple[int, ...]:
-    """Whole numbers whose sums in pairs fit into 64 bits."""
-    if all(type(each) is int and 0 <= each < _LARGEST for each in numbers) and len(numbers) <= _MOST_DIMENSIONS:
-        return (*numbers,)
-    raise Damaged(f"{PIECES}: a size of {name[:200]} makes no sense")

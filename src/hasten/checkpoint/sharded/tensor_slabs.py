@@ -1,4 +1,4 @@
-"""Tensors of which this rank holds parts, as they stand in a state that all ranks save together."""
+"""Tensors of which this rank holds parts, as they are in a state that all ranks save together."""
 
 from __future__ import annotations
 
@@ -52,19 +52,14 @@ def holding(tensors: Mapping[str, InParts]) -> Holding:
         for slab in tensor.slabs:
             own = slab.tensor
             memory = own.device, own.dtype, own.data_ptr(), own.shape, own.stride()
-            if memory not in met:
-                met[memory] = _key(name, slab, slabs)
-                slabs[met[memory]] = own
-            found.append(met[memory])
+            key = met.setdefault(memory, _key(name, slab))
+            slabs[key] = own
+            found.append(key)
         keys[name] = (*found,)
     return Holding(tensors=tensors, slabs=slabs, keys=keys)
 
 
-def _key(name: str, slab: Slab, taken: Mapping[str, Tensor]) -> str:
+def _key(name: str, slab: Slab) -> str:
     """Readable by people: `weight [0:2, 0:8]`."""
     ranges = (f"{start}:{start + size}" for start, size in zip(slab.offsets, slab.tensor.shape, strict=True))
-    key = first = f"{name} [{', '.join(ranges)}]"
-    number = 1
-    while key in taken:
-        key, number = f"{first}#{number}", number + 1
-    return key
+    return f"{name} [{', '.join(ranges)}]"

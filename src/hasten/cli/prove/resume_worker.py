@@ -16,7 +16,7 @@ from hasten.facts.saving import Saving
 
 if TYPE_CHECKING:
     from hasten.tune.resume.run_process import Errand
-    from hasten.tune.trials.messages import Messages
+    from hasten.tune.trials.child_process import Messages
 
 GRACE_SECONDS = 3600.0  # the last checkpoint is compared, so it must be complete
 

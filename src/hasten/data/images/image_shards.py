@@ -1,7 +1,7 @@
 """Images and labels out of WebDataset tar shards, for hasten.ImageFolder.
 
 A sample is whichever image member it has, and its class number in the member .cls, as `hasten pack` writes a folder
-of class folders and as most published shards have them. The order is the shards' own: shuffled within a buffer.
+of class folders and as most published shards have them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hasten.data.images.crops import View
 from hasten.data.images.image_decoder import DECODING, MOST_PIXELS, Encoded
 from hasten.data.images.image_files import EXTENSIONS, Levels, class_folders, levels_of
 from hasten.data.shards.shard_dataset import Shards
-from hasten.data.shards.shard_index import MANIFEST, read_manifest
+from hasten.data.shards.shard_index import read_manifest
 from hasten.data.shards.shard_order import ShardOrder
 from hasten.errors import DataFailed
 
@@ -54,27 +54,11 @@ class ImageShards:
 
 
 def holds_shards(folder: Path) -> bool:
-    """Whether a folder is read as shards: it has an index of them, or no class folders.
-
-    Raises DataFailed for tar files beside class folders without an index that says that they are shards.
-    """
+    """Whether a folder is read as shards: it has an index of them, or tar files and no class folders."""
     if not folder.is_dir():
         return False
-    archive = min((path.name for path in folder.glob("*.tar") if path.is_file()), default=None)
-    classes = class_folders(folder)
-    if not classes:
-        return archive is not None or (folder / MANIFEST).exists()
-    if _has_index(folder):
-        return True
-    if archive is None:
-        return False
-    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may hold its images"
-    raise DataFailed(what, where=str(folder), fix="move one of the two to another folder")
-
-
-def _has_index(folder: Path) -> bool:
     try:
         read_manifest(folder)
     except DataFailed:  # none, or another program's: many write a file of this name
-        return False
+        return not class_folders(folder) and any(folder.glob("*.tar"))
     return True

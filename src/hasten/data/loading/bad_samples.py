@@ -1,13 +1,10 @@
 """Samples that cannot be read, and their replacement when the job asks for one.
 
 By default a run stops at the first one and names it. With `on_bad_sample="replace"` another sample takes its place, the
-same one in every run, for every number of workers and ranks, so that every batch has its size. Each is reported, and
-the run stops when they are more than one in a thousand of the data set.
+same one in every run, for every number of workers and ranks. Each is reported, and the run stops when they are more
+than one in a thousand of the data set. Evaluations replace nothing: a metric counts every sample once.
 
-Each rank has a ledger of those that it met, and adds the others' where ranks exchange values anyway
-(training/loop.py). The ledger is part of a run's state, so a resume neither counts from 0 nor reports anything twice.
-
-Evaluations replace nothing: a metric counts every sample once.
+Each rank has a ledger of those that it met, and adds the others' (training/loop.py). It is part of a run's state.
 """
 
 from __future__ import annotations

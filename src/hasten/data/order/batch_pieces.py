@@ -1,8 +1,7 @@
 """How a global batch is divided: over the ranks first, then into microbatches.
 
-Which samples make up a global batch never depends on the number of ranks or on the microbatch size; only who reads
-which part of it does. Every rank gets the same number of pieces: a rank that ran fewer forward passes would leave the
-others waiting in a collective. Where there are too few samples for that, a piece is empty.
+Which samples make up a global batch never depends on either. Every rank gets the same number of pieces: a rank that ran
+fewer forward passes would leave the others waiting in a collective. Where there are too few samples, a piece is empty.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def _profile(run: Run) -> ModelProfile:
     samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.grid.data.size
     flops = profile_flops(step, run.model, samples)
     memory = profile_memory(step, run.model, run.optimizers)
-    shares = {each.module: each.flops_per_sample / max(flops.flops_per_sample, 1) for each in flops.by_module}
-    kept = {each.module: each.bytes for each in memory.by_module}
+    shares = {name: each / max(flops.flops_per_sample, 1) for name, each in flops.by_module.items()}
+    kept = dict(memory.by_module)
     return ModelProfile(
         device=str(run.device),
         precision=str(run.setup.step.autocast or next(run.model.parameters()).dtype).removeprefix("torch."),

@@ -38,11 +38,12 @@ from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
 from hasten.facts.profiles import CheckpointCost, DeviceUse, Line, NotMeasured, RetainedMemory, RunProfile
-from hasten.measure.process_memory import Fault, fault_cost, held_bytes, peak_resident_bytes, resident_bytes
+from hasten.measure.process_memory import Fault, fault_cost, held_bytes, resident_bytes
 from hasten.measure.processor_load import LoadClock
 from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
 from hasten.training.probes.brief_run import brief_run, observing
+from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
 
 ROUNDS = 6
@@ -184,7 +185,7 @@ class _Profiler:
 
     def _step_bytes(self) -> int:
         """Upper bound of the host's memory that steps have taken so far."""
-        return peak_resident_bytes() - self._resident
+        return peak_memory(torch.device("cpu"))() - self._resident
 
     def _free_bytes(self) -> int:
         device = self._run.device

@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from hasten.kernels.activation.gelu import VARIANTS
 from hasten.kernels.activation.philox import drawn
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
+from hasten.kernels.operators import Compiled, dense_like, differentiable, operator, why_plain_on
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
 _PARTS = 64  # of the rows, as in the C++ file
@@ -118,7 +118,7 @@ def _float32_bias(x: Tensor, bias: Tensor | None) -> Tensor:
 def _on_cpu(x: Tensor, bias: Tensor | None, seed: Tensor, p: float, approximate: str) -> Tensor:
     if not CPP.takes(x):
         return _plain(x, bias, seed, p, approximate)
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    y = dense_like(x)
     CPP(VARIANTS[approximate], x.contiguous(), _float32_bias(x, bias), y, *_as_rows(x), int(seed), *_dropping(p))
     return y
 
@@ -128,7 +128,7 @@ def _backward_on_cpu(
 ) -> tuple[Tensor, Tensor]:
     if not CPP.takes(x, gradient):
         return _plain_backward(gradient, x, bias, seed, p, approximate)
-    to = torch.empty_like(x, memory_format=torch.contiguous_format)
+    to = dense_like(x)
     sums = x.new_zeros(_PARTS, x.shape[-1], dtype=torch.float32)
     name = f"{VARIANTS[approximate]}_backward"
     given = gradient.contiguous(), x.contiguous(), _float32_bias(x, bias)
@@ -148,15 +148,11 @@ def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, N
     return to, None if bias is None else summed, None, None, None
 
 
-def _dense(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 _bias_gelu_dropout = operator(
     "bias_gelu_dropout(Tensor x, Tensor? bias, Tensor seed, float p, str approximate) -> Tensor",
     plain=_plain,
     on_cpu=_on_cpu,
-    fake=lambda x, bias, seed, p, approximate: _dense(x),
+    fake=lambda x, bias, seed, p, approximate: dense_like(x),
 )
 _bias_gelu_dropout_backward = operator(
     "bias_gelu_dropout_backward(Tensor gradient, Tensor x, Tensor? bias, Tensor seed, float p, str approximate)"
@@ -164,9 +160,8 @@ _bias_gelu_dropout_backward = operator(
     plain=_plain_backward,
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, x, bias, seed, p, approximate: (
-        _dense(x),
+        dense_like(x),
         (x if bias is None else bias).new_empty(x.shape[-1]),
     ),
 )
-torch.library.register_autograd("hasten::bias_gelu_dropout", _differentiate, setup_context=_save, lib=LIBRARY)
-differentiable_once("bias_gelu_dropout")
+differentiable("bias_gelu_dropout", _differentiate, _save)

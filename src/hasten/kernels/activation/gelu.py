@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, laid_out_as, operator, why_plain_on
+from hasten.kernels.operators import Compiled, differentiable, laid_out_as, operator, why_plain_on
 from hasten.kernels.triton_form import TritonForm
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
@@ -96,14 +96,13 @@ _gelu = operator(
     plain=_plain,
     on_cpu=_on_cpu,
     fake=lambda x, approximate: torch.empty_like(x),
+    on_cuda=_on_cuda,
 )
 _gelu_backward = operator(
     "gelu_backward(Tensor gradient, Tensor x, str approximate) -> Tensor",
     plain=_plain_backward,
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, x, approximate: torch.empty_like(x),
+    on_cuda=_backward_on_cuda,
 )
-LIBRARY.impl("gelu", _on_cuda, "CUDA")
-LIBRARY.impl("gelu_backward", _backward_on_cuda, "CUDA")
-torch.library.register_autograd("hasten::gelu", _differentiate, setup_context=_save, lib=LIBRARY)
-differentiable_once("gelu")
+differentiable("gelu", _differentiate, _save)

@@ -8,7 +8,8 @@ matrix for each product. Here one thread takes a head. It multiplies matrices th
 instruction that multiplies pairs of bfloat16 numbers and sums them in float32. For each query two numbers are saved for
 backward instead of the scores: the maximum score, and the factor that makes its weights sum to 1.
 
-torch's own is used on an accelerator, for other dtypes, and on processors with AMX or without that instruction.
+torch's own is used on an accelerator, for other dtypes, and on processors with AMX or without that instruction. So the
+operator has no plain form.
 
 Record: records/kernels-attention-bfloat16-22/2-cores-amd-epyc (2.4 times torch's own).
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
+from hasten.kernels.operators import Compiled, differentiable, operator, why_plain_on
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"), lacking="AVX512-BF16 instructions, or has the faster AMX")
 DIMENSIONS = 4  # batches, heads, rows, columns
@@ -71,58 +72,17 @@ def _fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return alike and width % 2 == 0 and query.numel() > 0 and key.numel() > 0
 
 
-def _wide(*tensors: Tensor) -> list[Tensor]:
-    return [each if each.dtype == torch.float64 else each.float() for each in tensors]
-
-
-def _weights(query: Tensor, key: Tensor, causal: bool, scale: float) -> Tensor:
-    """The weight of each key for each query."""
-    scores = query @ key.mT * scale
-    if causal:
-        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(unseen, -torch.inf)
-    return scores.softmax(-1)
-
-
-def _plain(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    """Its second result is zeros, since _plain_backward recomputes the weights by itself."""
-    wide_query, wide_key, wide_value = _wide(query, key, value)
-    y, sums = _empty(query, key, value, causal, scale)
-    return y.copy_(_weights(wide_query, wide_key, causal, scale) @ wide_value), sums.zero_()
-
-
-def _plain_backward(
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, sums: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, ...]:
-    of_y, wide_query, wide_key, wide_value, wide_y = _wide(gradient, query, key, value, y)
-    weights = _weights(wide_query, wide_key, causal, scale)
-    of_weights = of_y @ wide_value.mT
-    of_scores = weights * (of_weights - (of_y * wide_y).sum(-1, keepdim=True)) * scale
-    found = of_scores @ wide_key, of_scores.mT @ wide_query, weights.mT @ of_y
-    to = _empty_gradients(gradient, query, key, value)
-    return tuple(each.copy_(made) for each, made in zip(to, found, strict=True))
-
-
-def _takes(*tensors: Tensor) -> bool:
-    return _fits(*tensors[:3]) and CPP.takes(*tensors)
-
-
-def _on_cpu(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    if not _takes(query, key, value):
-        return _plain(query, key, value, causal, scale)
+def _forward(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     y, sums = _empty(query, key, value, causal, scale)
     _call("forward", [query, key, value, y], sums, causal, scale)
     return y, sums
 
 
-def _backward_on_cpu(
+def _backward(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, sums: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, ...]:
-    given = query, key, value, y
-    if not _takes(*given, gradient):
-        return _plain_backward(gradient, *given, sums, causal, scale)
-    to = _empty_gradients(gradient, *given)
-    _call("backward", [*given, gradient, *to], sums, causal, scale)
+    to = _empty_gradients(gradient, query, key, value)
+    _call("backward", [query, key, value, y, gradient, *to], sums, causal, scale)
     return to
 
 
@@ -167,16 +127,13 @@ def _differentiate(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None
 # (query, key, value, causal, scale) -> y, and for each query its maximum score and the factor of its weights.
 _attention = operator(
     "attention(Tensor query, Tensor key, Tensor value, bool causal, float scale) -> (Tensor y, Tensor sums)",
-    plain=_plain,
-    on_cpu=_on_cpu,
+    on_cpu=_forward,
     fake=_empty,
 )
 _attention_backward = operator(
     "attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor y, Tensor sums,"
     " bool causal, float scale) -> (Tensor of_query, Tensor of_key, Tensor of_value)",
-    plain=_plain_backward,
-    on_cpu=_backward_on_cpu,
+    on_cpu=_backward,
     fake=_empty_gradients,
 )
-torch.library.register_autograd("hasten::attention", _differentiate, setup_context=_save, lib=LIBRARY)
-differentiable_once("attention")
+differentiable("attention", _differentiate, _save)

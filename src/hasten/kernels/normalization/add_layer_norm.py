@@ -27,9 +27,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
+from hasten.kernels.operators import Compiled, dense_like, differentiable, operator, why_plain_on
 
 Maybe = Tensor | None
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
 why_plain = partial(why_plain_on, cpp=CPP)
 
@@ -45,7 +46,7 @@ def add_layer_norm(
     if x.shape != residual.shape:
         raise ValueError(f"x has the shape {tuple(x.shape)}, and residual {tuple(residual.shape)}; they must be equal")
     _check_columns(x, weight=weight, bias=bias)
-    total, normed, _, _ = _add_layer_norm(x, residual, weight, bias, eps)
+    total, normed, _, _ = _layer_norm(x, residual, weight, bias, eps)
     return total, normed
 
 
@@ -56,7 +57,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     Differentiable once. Raises ValueError for other shapes.
     """
     _check_columns(x, weight=weight, bias=bias)
-    normed, _, _ = _layer_norm(x, weight, bias, eps)
+    _, normed, _, _ = _layer_norm(x, None, weight, bias, eps)
     return normed
 
 
@@ -65,11 +66,6 @@ def _check_columns(x: Tensor, **parameters: Tensor | None) -> None:
     for name, given in parameters.items():
         if given is not None and given.shape != x.shape[-1:]:
             raise ValueError(f"{name} has the shape {tuple(given.shape)}; for this x it needs {tuple(x.shape[-1:])}")
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    """The dtype of mean and 1/√(variance + eps)."""
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
@@ -83,49 +79,35 @@ def _with_weight(weight: Maybe, bias: Maybe) -> Maybe:
     return torch.ones_like(bias) if weight is None and bias is not None else weight
 
 
-def _plain(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    weight = _with_weight(weight, bias)
-    normed, mean, inverse = torch.native_layer_norm(x.contiguous(), x.shape[-1:], weight, bias, eps)
-    return normed, mean.to(_wide(x)), inverse.to(_wide(x))
+def _empty(x: Tensor, residual: Maybe) -> Outputs:
+    """Empty tensors for the sum (without elements where there is none), the normalized rows, mean and 1/√(variance +
+    eps)."""
+    dtype = x.dtype if residual is None else torch.promote_types(x.dtype, residual.dtype)
+    total = x.new_empty(0 if residual is None else x.shape, dtype=dtype)
+    mean = x.new_empty((*x.shape[:-1], 1), dtype=torch.promote_types(dtype, torch.float32))
+    return total, x.new_empty(x.shape, dtype=dtype), mean, torch.empty_like(mean)
 
 
-def _on_cpu(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    if not _takes(x, weight, bias):
-        return _plain(x, weight, bias, eps)
-    return _forward(x, None, weight, bias, None, eps)
+def _plain(x: Tensor, residual: Maybe, weight: Maybe, bias: Maybe, eps: float) -> Outputs:
+    rows = (x if residual is None else x + residual).contiguous()
+    given = rows, x.shape[-1:], _with_weight(weight, bias), bias, eps
+    normed, *moments = torch.native_layer_norm(*given)
+    mean, inverse = (each.to(torch.promote_types(rows.dtype, torch.float32)) for each in moments)
+    return x.new_empty(0) if residual is None else rows, normed, mean, inverse
 
 
-def _add_plain(x: Tensor, residual: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, ...]:
-    total = (x + residual).contiguous()
-    return total, *_plain(total, weight, bias, eps)
-
-
-def _add_on_cpu(x: Tensor, residual: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, ...]:
-    if x.dtype != residual.dtype:  # as under autocast, where a linear layer returns bfloat16
+def _on_cpu(x: Tensor, residual: Maybe, weight: Maybe, bias: Maybe, eps: float) -> Outputs:
+    if residual is not None and x.dtype != residual.dtype:  # as under autocast, where a linear layer returns bfloat16
         total = (x + residual).contiguous()
-        return total, *_on_cpu(total, weight, bias, eps)
+        _, normed, mean, inverse = _on_cpu(total, None, weight, bias, eps)
+        return total, normed, mean, inverse
     if not _takes(x, weight, bias):
-        return _add_plain(x, residual, weight, bias, eps)
-    total = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return total, *_forward(x, residual, weight, bias, total, eps)
-
-
-def _forward(
-    x: Tensor, residual: Maybe, weight: Maybe, bias: Maybe, total: Maybe, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """By C++. total: where the sum is written."""
-    normed, mean, inverse = _empty(x)
-    added = None if residual is None else residual.contiguous()
-    given = x.contiguous(), added, _float32_parameter(weight, 1.0, x), _float32_parameter(bias, 0.0, x)
-    CPP("forward", *given, total, normed, mean, inverse, mean.numel(), x.shape[-1], eps)
-    return normed, mean, inverse
-
-
-def _empty(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors for the normalized rows, mean and 1/√(variance + eps)."""
-    normed = torch.empty_like(x, memory_format=torch.contiguous_format)
-    mean = x.new_empty((*x.shape[:-1], 1), dtype=_wide(x))
-    return normed, mean, torch.empty_like(mean)
+        return _plain(x, residual, weight, bias, eps)
+    total, normed, mean, inverse = _empty(x, residual)
+    sums = (None, None) if residual is None else (residual.contiguous(), total)
+    parameters = _float32_parameter(weight, 1.0, x), _float32_parameter(bias, 0.0, x)
+    CPP("forward", x.contiguous(), sums[0], *parameters, sums[1], normed, mean, inverse, mean.numel(), x.shape[-1], eps)
+    return total, normed, mean, inverse
 
 
 def _plain_backward(
@@ -176,71 +158,41 @@ def _fake_backward(
     gradient: Tensor, onto: Maybe, x: Tensor, mean: Tensor, inverse: Tensor, weight: Maybe, bias: Maybe
 ) -> tuple[Tensor, Tensor, Tensor]:
     of_weight, of_bias = (x.new_empty(0) if each is None else torch.empty_like(each) for each in (weight, bias))
-    return torch.empty_like(x, memory_format=torch.contiguous_format), of_weight, of_bias
+    return dense_like(x), of_weight, of_bias
 
 
-def _fake_sum(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    total = x.new_empty(x.shape, dtype=torch.promote_types(x.dtype, residual.dtype))
-    return total, *_empty(total)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    x, weight, bias, _ = inputs
-    _, mean, inverse = output
-    _save_rows(ctx, x, mean, inverse, weight, bias)
-
-
-def _save_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
     x, residual, weight, bias, _ = inputs
     total, _, mean, inverse = output
-    ctx.formats = x.dtype, residual.dtype
-    _save_rows(ctx, total, mean, inverse, weight, bias)
-
-
-def _save_rows(ctx: Any, x: Tensor, mean: Tensor, inverse: Tensor, weight: Maybe, bias: Maybe) -> None:
-    ctx.save_for_backward(x, mean, inverse, weight, bias)
+    ctx.dtypes = x.dtype, None if residual is None else residual.dtype
+    ctx.save_for_backward(x if residual is None else total, mean, inverse, weight, bias)
     ctx.mark_non_differentiable(mean, inverse)
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    return *_gradients(ctx, gradient, None), None
-
-
-def _differentiate_sum(ctx: Any, onto: Tensor | None, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    of_sum, of_weight, of_bias = _gradients(ctx, gradient, onto)
-    of_both = [None if of_sum is None else of_sum.to(each) for each in ctx.formats]
-    return *of_both, of_weight, of_bias, None
-
-
-def _gradients(ctx: Any, gradient: Tensor | None, onto: Tensor | None) -> tuple[Tensor | None, ...]:
-    if gradient is None:  # the normalized rows were not used
-        return onto, None, None
+def _differentiate(ctx: Any, onto: Maybe, gradient: Maybe, *_: None) -> tuple[Maybe, ...]:
     *rows, weight, bias = ctx.saved_tensors
-    to, of_weight, of_bias = _backward(gradient, onto, *rows, weight, bias)
-    return to, None if weight is None else of_weight, None if bias is None else of_bias
+    if gradient is None:  # the normalized rows were not used
+        of_sum, of_weight, of_bias = onto, None, None
+    else:
+        of_sum, of_weight, of_bias = _layer_norm_backward(gradient, onto, *rows, weight, bias)
+    of_both = [None if of_sum is None or dtype is None else of_sum.to(dtype) for dtype in ctx.dtypes]
+    return *of_both, None if weight is None else of_weight, None if bias is None else of_bias, None
 
 
+# (x, residual, weight, bias, eps) -> the sum, the normalized rows, and mean and 1/√(variance + eps) of each.
 _layer_norm = operator(
-    "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
+    "layer_norm(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, float eps)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
     plain=_plain,
     on_cpu=_on_cpu,
-    fake=lambda x, weight, bias, eps: _empty(x),
+    fake=lambda x, residual, weight, bias, eps: _empty(x, residual),
 )
-_add_layer_norm = operator(
-    "add_layer_norm(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    plain=_add_plain,
-    on_cpu=_add_on_cpu,
-    fake=lambda x, residual, weight, bias, eps: _fake_sum(x, residual),
-)
-_backward = operator(
+_layer_norm_backward = operator(
     "layer_norm_backward(Tensor gradient, Tensor? onto, Tensor x, Tensor mean, Tensor inverse, Tensor? weight,"
     " Tensor? bias) -> (Tensor, Tensor, Tensor)",
     plain=_plain_backward,
     on_cpu=_backward_on_cpu,
     fake=_fake_backward,
 )
-torch.library.register_autograd("hasten::layer_norm", _differentiate, setup_context=_save, lib=LIBRARY)
-torch.library.register_autograd("hasten::add_layer_norm", _differentiate_sum, setup_context=_save_sum, lib=LIBRARY)
-differentiable_once("layer_norm")
+differentiable("layer_norm", _differentiate, _save)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator, why_plain_on
+from hasten.kernels.operators import Compiled, differentiable, operator, why_plain_on
 from hasten.kernels.triton_form import TritonForm
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
@@ -90,14 +90,13 @@ _softmax = operator(
     plain=_plain,
     on_cpu=_on_cpu,
     fake=lambda x: x.new_empty(x.shape),
+    on_cuda=_on_cuda,
 )
 _softmax_backward = operator(
     "softmax_backward(Tensor gradient, Tensor y) -> Tensor",
     plain=_plain_backward,
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, y: y.new_empty(y.shape),
+    on_cuda=_backward_on_cuda,
 )
-LIBRARY.impl("softmax", _on_cuda, "CUDA")
-LIBRARY.impl("softmax_backward", _backward_on_cuda, "CUDA")
-torch.library.register_autograd("hasten::softmax", _differentiate, setup_context=_save, lib=LIBRARY)
-differentiable_once("softmax")
+differentiable("softmax", _differentiate, _save)

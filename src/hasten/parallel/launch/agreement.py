@@ -1,7 +1,7 @@
-"""Requests of any rank, such as a checkpoint or the end, known to all ranks at the same step.
+"""Requests of any rank, for example for a checkpoint or the end, that all ranks see at the same step.
 
 Each rank gives its requests as numbers, and the largest of all ranks' is used. The exchange runs beside the next
-optimizer step and is read after it, so that no rank waits; a request is obeyed one step later.
+optimizer step and is read after it, so no rank waits; a request is obeyed one step later.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from hasten.facts.ranks import wait_seconds
 
 
 class Agreement:
-    """All ranks make it together, and call each method equally often and in the same order."""
+    """All ranks create it together, and call each method equally often and in the same order."""
 
     def __init__(self) -> None:
-        patience = timedelta(seconds=wait_seconds())
-        # Beside the gradients, and on the host whatever the device.
-        self._group = dist.new_group(backend="gloo", timeout=patience)
-        self._under_way: tuple[Tensor, dist.Work] | None = None
+        # On the host whatever the device, so that it does not wait for gradients.
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=wait_seconds()))
+        self._pending: tuple[Tensor, dist.Work] | None = None
 
     def of_last_step(self, *requests: int) -> tuple[int, ...]:
         """Give this rank's requests, numbers from 0 on. Returns the largest of each over ranks, of the call before this
         one; zeros at the first."""
-        before, self._under_way = self._under_way, self._ask(requests)
+        before, self._pending = self._pending, self._exchanged(requests)
         return _largest(*before) if before is not None else (0,) * len(requests)
 
     def at_once(self, *requests: int) -> tuple[int, ...]:
         """The largest of each request over ranks, now. Waits for all of them."""
-        return _largest(*self._ask(requests))
+        return _largest(*self._exchanged(requests))
 
-    def _ask(self, requests: tuple[int, ...]) -> tuple[Tensor, dist.Work]:
-        said = torch.tensor(requests)
-        work = dist.all_reduce(said, dist.ReduceOp.MAX, group=self._group, async_op=True)
+    def _exchanged(self, requests: tuple[int, ...]) -> tuple[Tensor, dist.Work]:
+        largest = torch.tensor(requests)
+        work = dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group, async_op=True)
         assert work is not None  # of a group that this rank belongs to
-        return said, work
+        return largest, work
 
 
-def _largest(said: Tensor, work: dist.Work) -> tuple[int, ...]:
+def _largest(largest: Tensor, work: dist.Work) -> tuple[int, ...]:
     work.wait()
-    return tuple(said.tolist())
+    return tuple(largest.tolist())

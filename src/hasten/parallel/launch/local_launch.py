@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
-_SIGNALS = ("SIGQUIT",)  # by which the agent ends its ranks; others it leaves to us
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
     """The rank that ended a run, after it reported why, and its exit code."""
@@ -54,7 +51,7 @@ class Stopped:
 
 def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped | None:
     """Run the command as so many ranks, and wait until all have ended. None where all succeeded."""
-    # Here, as they ask for signals that not every system has.
+    # Imported here: they use signals that not every system has.
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -68,32 +65,31 @@ def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped 
         rdzv_endpoint=ADDRESS,
         local_addr=ADDRESS,
         max_restarts=0,
-        signals_to_handle=",".join(
-            each for each in _SIGNALS if signal.getsignal(signal.Signals[each]) != signal.SIG_IGN
-        ),
+        # By SIGQUIT the agent ends its ranks; the other signals are handled here.
+        signals_to_handle="SIGQUIT" if signal.getsignal(signal.SIGQUIT) != signal.SIG_IGN else "",
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
-    os.environ.update(_surroundings(processes, os.environ))
-    _say_nothing_twice()
-    with signals_passed_on() as asked:
+    os.environ.update(_rank_environment(processes, os.environ))
+    _silence_agent()
+    with signals_passed_on() as forwarded:
         try:
             elastic_launch(config, command[0])(*command[1:])
         except ChildFailedError as error:
-            return _culprit(error.failures) if asked.number is None else Stopped(number=asked.number)
+            return _culprit(error.failures) if forwarded.number is None else Stopped(number=forwarded.number)
         except SignalException as stopped:
             return Stopped(number=stopped.sigval)
     return None
 
 
-def _surroundings(processes: int, present: Mapping[str, str]) -> dict[str, str]:
-    """The ranks' environment. Each uses its share of the cores; by default torch would use all of them in each."""
+def _rank_environment(processes: int, present: Mapping[str, str]) -> dict[str, str]:
+    """Each rank uses its share of the cores; by default torch would use all of them in each."""
     threads = present.get("OMP_NUM_THREADS") or str(max(1, usable_cores() // processes))
     loopback = {"GLOO_SOCKET_IFNAME": INTERFACE, "NCCL_SOCKET_IFNAME": INTERFACE}
     return {"OMP_NUM_THREADS": threads, **loopback, LAUNCHER: str(os.getpid())}
 
 
-def _say_nothing_twice() -> None:
-    """The agent would log what the ranks print themselves."""
+def _silence_agent() -> None:
+    """It would log what the ranks print themselves."""
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)

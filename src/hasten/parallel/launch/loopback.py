@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from torch._C._distributed_c10d import PrefixStore, TCPStore  # where torch.distributed has them from
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,

@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store  # where torch.distributed has them from
+from torch.distributed import PrefixStore, Store  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.rendezvous import rendezvous
 
 from hasten.errors import Hang, HastenError
 from hasten.facts.ranks import WAIT, as_torchrun, launched, wait_seconds
 from hasten.parallel.collectives import present_ranks
-from hasten.parallel.launch.failure_store import Cause, LastWords, last_words, named
-from hasten.parallel.launch.rendezvous_round import round_of
+from hasten.parallel.launch.failure_store import Cause, FailureStore, failure_store, named
 
 Value = TypeVar("Value")
 
+_KEEPS_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # set by torchrun
 _GROUPS = count()  # process groups that this process has made; all ranks make equally many
-_LAST_TO_WAIT, _LAST_TO_LOSE = 5.0, 2.0  # seconds after the first rank that waited too long, or lost its connection
-_TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
+_GRACE_AFTER_TIMEOUT, _GRACE_AFTER_LOSS = 5.0, 2.0  # seconds after the first rank that timed out, or lost a connection
+_TIMEOUT_MESSAGES = "timed out waiting", "wait timeout", "application timeout"  # gloo's, and the store's
 _GLOO, _GLOO_WAITED = "gloo/transport", "application timeout caused pair closure"  # the source of most errors of gloo
 _BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
 
@@ -47,11 +47,15 @@ def joined() -> Iterator[None]:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
     here, seconds = launched().all, wait_seconds()
-    meeting = f"hasten/{next(_GROUPS)}"  # keys of an earlier group would be read as this one's
-    with _all_have_to_come(seconds):
-        store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here, seconds)}", _store())
+    # A launcher that restarts all ranks may keep its store, and this process may make several groups.
+    start = launched().restarts if os.environ.get(_KEEPS_STORE) == "True" else 0
+    with _missing_ranks_named(seconds):
         dist.init_process_group(
-            backend, store=store, rank=here.rank, world_size=here.size, timeout=timedelta(seconds=seconds)
+            backend,
+            store=PrefixStore(f"hasten/{start}/{next(_GROUPS)}", _store()),
+            rank=here.rank,
+            world_size=here.size,
+            timeout=timedelta(seconds=seconds),
         )
     try:
         yield
@@ -62,22 +66,22 @@ def joined() -> Iterator[None]:
 @cache
 def _store() -> Store:
     """The store of this launcher's processes, as long as this one lives."""
-    os.environ.update(as_torchrun(os.environ))  # where torch looks
+    os.environ.update(as_torchrun(os.environ))  # where torch reads it
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=wait_seconds())))
     return store
 
 
 @contextmanager
-def _all_have_to_come(seconds: float) -> Iterator[None]:
+def _missing_ranks_named(seconds: float) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # of torch's store, and of gloo
-        if not (_is_broken_connection(error) or _is_too_long_a_wait(error)):
+        if not (_is_broken_connection(error) or _is_timeout(error)):
             raise
-        where = os.environ.get("MASTER_ADDR", "where they meet")
+        where = os.environ.get("MASTER_ADDR", "the rendezvous")
         what = f"the processes of this run have not all come to {where} in {seconds:g} s, or not stayed there"
-        fix = f"see what the others say, whether all were started, and whether the network lets them meet; {WAIT} "
-        raise Hang(what, fix=f"{fix}says how long is too long") from error
+        fix = f"see the others' output, whether all were started, and whether the network connects them; {WAIT} "
+        raise Hang(what, fix=f"{fix}sets the limit") from error
 
 
 @contextmanager
@@ -85,7 +89,7 @@ def failing_as_one(
     cause_of: Callable[[BaseException], Cause], *, known: tuple[type[BaseException], ...] = (), ends: bool = False
 ) -> Iterator[None]:
     """Report an error that ends this rank to all others. Raises RankFailed where another rank failed before, and Hang
-    where one has gone without a report.
+    where one ended without a report.
 
     cause_of: what to report of an error. known: errors that were reported already. ends: this process is about to print
     the error and to end.
@@ -94,62 +98,61 @@ def failing_as_one(
     if not ranks.many:
         yield
         return
-    words = last_words(ranks)
+    store = failure_store(ranks)
     try:
         yield
         dist.barrier()  # no rank may leave while another still communicates with it, or may still fail
     except known:
         raise
-    except KeyboardInterrupt as interrupt:  # of each rank its own
-        with _undisturbed(ends):
-            words.first_failure(cause_of(interrupt))
+    except KeyboardInterrupt as interrupt:  # each rank gets its own
+        with _sigterm_ignored(ends):
+            store.report(cause_of(interrupt))
         raise
     except BaseException as error:
-        with _undisturbed(ends):
-            end = _end(error, words, cause_of)
+        with _sigterm_ignored(ends):
+            end = _end(error, store, cause_of)
         if end is None:
             raise
         raise end from error
 
 
-def _end(error: BaseException, words: LastWords, cause_of: Callable[[BaseException], Cause]) -> HastenError | None:
+def _end(error: BaseException, store: FailureStore, cause_of: Callable[[BaseException], Cause]) -> HastenError | None:
     """The error to end this rank with, after reporting it; None for the error itself."""
-    if _is_too_long_a_wait(error):
-        return _too_long_a_wait(words)
+    if _is_timeout(error):
+        return _timed_out(store)
     if _is_broken_connection(error):
-        return _broken_connection(words)
-    return words.first_failure(cause_of(error))
+        return _lost_connection(store)
+    return store.report(cause_of(error))
 
 
-def _too_long_a_wait(words: LastWords) -> HastenError:
-    gone, seconds = words.silent(_LAST_TO_WAIT), wait_seconds()
-    who = named(gone) if gone else "a rank that is not known: all of them wait"
-    words.first_failure(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
+def _timed_out(store: FailureStore) -> HastenError:
+    silent, seconds = store.silent(_GRACE_AFTER_TIMEOUT), wait_seconds()
+    who = named(silent) if silent else "an unknown rank: all of them wait"
+    store.report(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
     what = f"the others have waited {seconds:g} s for it, and it did not come"
-    if not words.answered:
+    if not store.answered:
         what = f"it has not come for {seconds:g} s, and its machine{_meeting_point()} does not answer"
-    fix = f"see what it does, in its data, its loss or its machine; {WAIT} says how long is too long"
+    fix = f"see what it does, in its data, its loss or its machine; {WAIT} sets the limit"
     return Hang(what, where=who, fix=fix)
 
 
-def _broken_connection(words: LastWords) -> HastenError:
+def _lost_connection(store: FailureStore) -> HastenError:
     """On one machine the launcher reports which rank was killed, and ends the others at once."""
-    if (first := words.told()) is not None:
+    if (first := store.reported()) is not None:
         return first
     alone = launched().all.size == launched().here.size
-    gone = () if alone else words.silent(_LAST_TO_LOSE)
-    first = words.first_failure(Cause(code=Hang.exit_code, what=f"lost {named(gone) if gone else 'another rank'}"))
-    if gone:
-        what = "its connection broke, and it has not said why: it was killed, or its machine was"
-        if not words.answered:
+    silent = () if alone else store.silent(_GRACE_AFTER_LOSS)
+    first = store.report(Cause(code=Hang.exit_code, what=f"lost {named(silent) if silent else 'another rank'}"))
+    if silent:
+        what = "its connection broke, and it reported no reason: it was killed, or its machine was"
+        if not store.answered:
             what = f"its connection broke, and its machine{_meeting_point()} does not answer"
         fix = "see what ended it: its launcher, its kernel's log, the network"
-        return Hang(what, where=named(gone), fix=fix)
+        return Hang(what, where=named(silent), fix=fix)
     if first is not None:
         return first
     what = "the connection to another process of this run broke, which may have been killed"
-    fix = "see what the others say, and what killed one"
-    return Hang(what, where=f"rank {present_ranks().rank}", fix=fix)
+    return Hang(what, where=f"rank {present_ranks().rank}", fix="see the others' output, and what killed one")
 
 
 def _meeting_point() -> str:
@@ -157,8 +160,8 @@ def _meeting_point() -> str:
 
 
 @contextmanager
-def _undisturbed(for_good: bool) -> Iterator[None]:
-    """Ignore SIGTERM, which a launcher sends to all ranks as soon as one has gone."""
+def _sigterm_ignored(for_good: bool) -> Iterator[None]:
+    """A launcher sends SIGTERM to all ranks as soon as one has ended, and this one has yet to report."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -172,20 +175,18 @@ def _undisturbed(for_good: bool) -> Iterator[None]:
 
 def on_any(flag: bool) -> bool:
     """Whether this is true on any rank. Waits for all of them."""
-    if not present_ranks().many:
-        return flag
-    said = torch.tensor(int(flag))
-    dist.all_reduce(said, dist.ReduceOp.MAX)
-    return bool(said)
+    return bool(_reduced(torch.tensor(int(flag)), dist.ReduceOp.MAX))
 
 
 def least(value: float) -> float:
     """The smallest value of all ranks. Waits for all of them."""
-    if not present_ranks().many:
-        return value
-    said = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(said, dist.ReduceOp.MIN)
-    return float(said)
+    return float(_reduced(torch.tensor(value, dtype=torch.float64), dist.ReduceOp.MIN))
+
+
+def _reduced(value: torch.Tensor, operation: Any) -> torch.Tensor:
+    if present_ranks().many:
+        dist.all_reduce(value, operation)
+    return value
 
 
 def from_the_leader(make: Callable[[], Value]) -> Value:
@@ -204,7 +205,7 @@ def _is_broken_connection(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _BROKEN)
 
 
-def _is_too_long_a_wait(error: BaseException) -> bool:
-    told = str(error).lower()
-    of_gloo = isinstance(error, RuntimeError) and (_GLOO in told or told.startswith(_GLOO_WAITED))
-    return (of_gloo or isinstance(error, dist.DistError)) and any(sign in told for sign in _TOO_LONG)
+def _is_timeout(error: BaseException) -> bool:
+    message = str(error).lower()
+    of_gloo = isinstance(error, RuntimeError) and (_GLOO in message or message.startswith(_GLOO_WAITED))
+    return (of_gloo or isinstance(error, dist.DistError)) and any(sign in message for sign in _TIMEOUT_MESSAGES)

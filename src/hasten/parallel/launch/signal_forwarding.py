@@ -24,14 +24,14 @@ class Forwarded:
 def signals_passed_on() -> Iterator[Forwarded]:
     """Inside, signals that ask to end are sent on to the ranks; while there are none, they end this process. Does
     nothing outside of the main thread, where no handler can be set."""
-    asked = Forwarded()
+    forwarded = Forwarded()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield forwarded
         return
 
-    def hear(numbers: bytes) -> None:
+    def forward(numbers: bytes) -> None:
         for number in numbers:
-            asked.number = asked.number or number
+            forwarded.number = forwarded.number or number
             ranks = [each.pid for each in psutil.Process().children() if _leads_a_session(each.pid)]
             if not ranks:
                 end_by(numbers)
@@ -39,8 +39,8 @@ def signals_passed_on() -> Iterator[Forwarded]:
                 with suppress(ProcessLookupError):  # it has ended by itself
                     os.kill(rank, number)
 
-    with listening(free_signals(), hear):
-        yield asked
+    with listening(free_signals(), forward):
+        yield forwarded
 
 
 def _leads_a_session(pid: int) -> bool:

@@ -44,7 +44,7 @@ class PartialForward:
         """Call the loss with the blocks of the span. The input of the block after the span; what the call returned
         where there is none.
 
-        received: what the span's first block gets in place of its first argument; None leaves that as it is.
+        received: what the span's first block gets in place of its first argument; None leaves that unchanged.
         """
         self._span, self._received, self._begun = span, received, False
         try:

@@ -15,23 +15,22 @@ arXiv:2006.09503; interleaved: arXiv:2104.04473.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hasten.errors import HastenError, Misconfigured, PlanError
+from hasten.errors import HastenError, PlanError
 from hasten.parallel.collectives import copy_from_first, gather_over_ranks, sum_gradients
 from hasten.parallel.grid import DATA, Grid
 from hasten.parallel.options import PipelineOptions, ShardOptions
-from hasten.parallel.parity import Outcome, check_parity, gradients_of, noisy_weights
+from hasten.parallel.parity import Outcome, check_parity, failed_on_first_batch, gradients_of, noisy_weights
 from hasten.parallel.pipeline.block_order import FIX, block_order, costs_by_kind
 from hasten.parallel.pipeline.partial_forward import PartialForward
 from hasten.parallel.pipeline.schedules import Schedules
-from hasten.parallel.pipeline.stage_balance import least_largest
-from hasten.parallel.pipeline.stages import Stages, owned_parameters
+from hasten.parallel.pipeline.stages import Stages, least_largest, owned_parameters
 from hasten.parallel.sharding import Sharding
 from hasten.parallel.strategy import (
     LossFunction,
@@ -46,18 +45,11 @@ from hasten.parallel.strategy import (
 Microbatches = list[tuple[Any, int]]
 
 
-class Streams(Protocol):
-    """Random numbers that every stage draws alike: of a step, a microbatch, and each block."""
-
-    def of_step(self) -> AbstractContextManager[None]: ...
-
-    def of_microbatch(self, number: int) -> AbstractContextManager[None]: ...
-
-
 class Pipelined:
     """layers: the tensor parallelism of each stage; None without. shard: over data ranks; None replicates stages.
 
-    streams: see Streams; before_block and after_block of the same are called around each block.
+    streams: contexts in which every stage draws the same random numbers, of_step() and of_microbatch(number);
+        before_block(number) and after_block(number) are called around each block.
     """
 
     def __init__(
@@ -87,10 +79,10 @@ class Pipelined:
             model, loss = self._layers.prepare(model, loss)
         self._model, self._loss = model, loss
         names = self._cut(model)
-        with noisy_weights(model, self._held_by_stage):
-            whole, whole_loss = self._whole_outcome(), self._whole_evaluation()
+        with noisy_weights(model, self._by_stage().share):
+            whole = self._whole_outcome()
             self._free_other_stages()
-            self._check(whole, whole_loss)
+            self._check(whole)
         if self._shard_options is not None:
             self._shard(self._shard_options)
         self._find_trained()
@@ -133,8 +125,9 @@ class Pipelined:
         self._find_trained()
         return names
 
-    def _held_by_stage(self, name: str, held: Tensor) -> Tensor:
-        return held if self.sharding.has(name) or not held.dim() else held.new_empty((0, *held.shape[1:]))
+    def _by_stage(self) -> Sharding:
+        """Without shares of layers, which each rank holds before and after."""
+        return Sharding(grid=self.grid, owners=self.sharding.owners)
 
     def _free_other_stages(self) -> None:
         """Parameters stay the same objects, because optimizers and checkpoints number them."""
@@ -172,36 +165,18 @@ class Pipelined:
             self.sharding.complete(self._model.named_parameters())
             return Outcome(loss=total_loss, gradients=gradients_of(self._model))
 
-    def _whole_evaluation(self) -> float:
-        batch, samples = self._first_microbatches()[0]
-        with self._workload.untouched(self._model), torch.no_grad(), self._streams.of_step():
-            self._model.eval()
-            with self._streams.of_microbatch(0):
-                returned = self._forward.run(self._stages.all_blocks, None, lambda: self._call(batch))
-            return float(self._workload.weighed(returned, samples)[0])
-
-    def _check(self, whole: Outcome, whole_evaluation: float) -> None:
-        by_stage = Sharding(grid=self.grid, owners=self.sharding.owners)  # shares of layers are those of before
+    def _check(self, whole: Outcome) -> None:
         try:
             with self._workload.untouched(self._model):
                 total, _, _ = self._run(self._first_microbatches(), lambda total: total)
                 total = self._sum_over_stages(total.reshape(1))
                 self.sharding.complete(self._model.named_parameters())
                 divided = Outcome(loss=float(total), gradients=gradients_of(self._model))
-            check_parity(whole, divided, by_stage, self._device, technique="pipeline", fix=FIX)
-            batch, samples = self._first_microbatches()[0]
-            with self._workload.untouched(self._model):
-                self._model.eval()
-                returned = self.forward(self._call, batch)
-                found = float(self._workload.weighed(returned, samples)[0]) if self._stages.has_last else 0.0
         except HastenError:
             raise
         except Exception as error:
-            what = f"a stage fails on the first batch: {' '.join(f'{type(error).__name__}: {error}'.split())}"
-            raise Misconfigured(what, where="pipeline", fix=FIX) from error
-        wanted = whole_evaluation if self._stages.has_last else 0.0
-        evaluated, undivided = (Outcome(loss=each, gradients={}) for each in (found, wanted))
-        check_parity(undivided, evaluated, by_stage, self._device, technique="pipeline", fix=FIX)
+            raise failed_on_first_batch("a stage", error, technique="pipeline", fix=FIX) from error
+        check_parity(whole, divided, self._by_stage(), self._device, technique="pipeline", fix=FIX)
 
     # ── training ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,7 +213,7 @@ class Pipelined:
             return found
         total, count = self._workload.weighed(found, samples)
         self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])
-        return torch.stack([self._scaled(total)]).float()  # as the schedule was told
+        return torch.stack([self._scaled(total)]).float()  # as the schedule expects
 
     def _compute(self, stage: int, received: Tensor | None, call: Callable[[], Any]) -> Any:
         """What the stage sends on; of the last stage, what the loss returned."""
@@ -256,7 +231,7 @@ class Pipelined:
     @contextmanager
     def _unchanged_buffers(self) -> Iterator[None]:
         """Inside, buffers around the blocks do not change: a later stage of this rank updates them as well."""
-        buffers = [each for module in self._around for each in module._buffers.values() if each is not None]
+        buffers = [each for module in self._around for each in module.buffers(recurse=False)]
         before = [each.clone() for each in buffers]
         try:
             yield

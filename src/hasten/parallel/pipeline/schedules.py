@@ -14,12 +14,12 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
     ScheduleLoopedBFS,
 )
-from torch.utils._pytree import tree_leaves
 
-from hasten.errors import HastenError, JobError
+from hasten.errors import JobError
 from hasten.parallel.collectives import gather_over_ranks
 from hasten.parallel.options import Schedule
 from hasten.parallel.pipeline.stages import Stages
+from hasten.parallel.torch_private import tree_leaves
 
 _MOST = 4  # schedules at a time: each has buffers for all of its microbatches
 _WRITTEN = "modified by an inplace operation"  # torch's words
@@ -76,11 +76,15 @@ class Schedules:
         try:
             schedule.step(*first, target=number, number=number)
         except RuntimeError as error:
-            by_loss = next((each.raised for each in modules if each.raised is not None), None)
-            raised = by_loss or _known_cause(error, len(microbatches))
-            if raised is None:
+            raised = next((each.raised for each in modules if each.raised is not None), None)
+            if raised is not None:
+                raise raised from error  # torch wraps what a stage raises
+            cause = " ".join(str(error.__cause__ or error).split())
+            if len(microbatches) == 1 or _WRITTEN not in cause:
                 raise
-            raise raised from error  # torch wraps what a stage raises
+            what = "writes to a tensor that the gradients of an earlier microbatch need, and a pipeline starts several "
+            fix = "replace the in-place operation, or leave `pipeline` out of the plan"
+            raise JobError("model", f"{what}before their backward passes: {cause}", fix) from error
 
     def activations_of(self, batch: Any, compute: Callable[[int, Tensor | None, Any], Tensor]) -> list[Activation]:
         """What each stage but the last sends on for a batch of these shapes: found once, by a forward pass on zeros.
@@ -153,20 +157,6 @@ class _Stage(nn.Module):
         except Exception as error:
             self.raised = error
             raise
-
-
-def _known_cause(error: BaseException, microbatches: int) -> HastenError | None:
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, HastenError):
-        if microbatches > 1 and _WRITTEN in str(cause):
-            return JobError(
-                "model",
-                "writes to a tensor that the gradients of an earlier microbatch need, and a pipeline starts several "
-                f"before their backward passes: {' '.join(str(cause).split())}",
-                "replace the in-place operation, or leave `pipeline` out of the plan",
-            )
-        cause = cause.__cause__ or cause.__context__
-    return cause
 
 
 def shapes_of(batch: Any) -> Any:

@@ -37,8 +37,8 @@ class ShardedStages:
         replaced = {each: _replicated(each, mesh) for each in others}
         # An optimizer does not take DTensors and plain tensors in one list, even where some have no gradient.
         for module in model.modules():
-            for name, parameter in [*module._parameters.items()]:
-                if parameter is not None and parameter in replaced:
+            for name, parameter in [*module.named_parameters(recurse=False, remove_duplicate=False)]:
+                if parameter in replaced:
                     module.register_parameter(name, replaced[parameter])
 
     def __call__(self, compute: Callable[[], Any]) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hasten.facts.ranks import Ranks
 from hasten.parallel.pipeline.block_order import refused
@@ -40,34 +40,43 @@ class Stages:
         return stage % self.ranks.size
 
 
+def least_largest(costs: Sequence[float], parts: int) -> tuple[int, ...]:
+    """The positions, from 1 on, before which a row is cut into `parts` runs of at least one item, so that the largest
+    sum of a run is minimal: the slowest stage decides how fast a pipeline is.
+
+    costs: of each item, 0 or more. Raises ValueError for fewer items than parts.
+    """
+    if not 0 < parts <= len(costs):
+        raise ValueError(f"{len(costs)} items cannot be cut into {parts} runs")
+    sums = [0.0, *accumulate(costs)]
+    # best[n]: the largest sum and the cuts of the first n items in the present number of runs
+    best: dict[int, tuple[float, tuple[int, ...]]] = {n: (sums[n], ()) for n in range(1, len(costs) + 1)}
+    for run in range(2, parts + 1):
+        best = {
+            n: min((max(best[cut][0], sums[n] - sums[cut]), (*best[cut][1], cut)) for cut in range(run - 1, n))
+            for n in range(run, len(costs) + 1)
+        }
+    return best[len(costs)][1]
+
+
 def owned_parameters(
     model: nn.Module, stages: Stages, layers: Sharding
 ) -> tuple[dict[str, int], dict[str, torch.Size], dict[str, int]]:
     """Of all parameters of blocks the owner and the whole shape, by every name that they have; of buffers of blocks the
     rank that updates them. layers: how several ranks share them.
 
-    Raises Misconfigured for a parameter of a block that another part of the model uses, and for a backward hook on a
-    stage's first block: torch applies it to the block's input, which a stage replaces.
+    Raises Misconfigured for a parameter of a block that another part of the model uses.
     """
     owners, shapes, buffers = dict[str, int](), dict[str, torch.Size](), dict[str, int]()
-    places = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
+    places = Counter(each for _, each in model.named_parameters(remove_duplicate=False))
     for stage, span in enumerate(stages.spans):
         for block in (stages.names[number] for number in span):
             module, rank = model.get_submodule(block), stages.rank_of(stage)
-            if block in stages.first_blocks and (module._backward_hooks or module._backward_pre_hooks):
-                fix = "register it on a layer inside the block, or leave `pipeline` out of the plan"
-                raise refused(f"{block} has a backward hook, and begins a stage", fix)
-            inside = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
-            for name, each in module.named_parameters(remove_duplicate=False):
-                if places[id(each)] != inside[id(each)]:
-                    raise refused(f"{block}.{name} is a parameter of another part of the model as well")
-                owners[f"{block}.{name}"], shapes[f"{block}.{name}"] = (
-                    rank,
-                    _whole_shape(layers, f"{block}.{name}", each),
-                )
-            buffers |= {f"{block}.{name}": rank for name, _ in module.named_buffers()}
+            inside = [*module.named_parameters(block, remove_duplicate=False)]
+            times = Counter(each for _, each in inside)
+            for name, each in inside:
+                if places[each] != times[each]:
+                    raise refused(f"{name} is a parameter of another part of the model as well")
+                owners[name], shapes[name] = rank, layers.mark(name, each).shape
+            buffers |= {name: rank for name, _ in module.named_buffers(block)}
     return owners, shapes, buffers
-
-
-def _whole_shape(layers: Sharding, name: str, parameter: Tensor) -> torch.Size:
-    return layers.mark(name, parameter).shape

@@ -1,7 +1,7 @@
 """PowerSGD: replicas send the two factors of a low-rank approximation of each gradient matrix.
 
-What the approximation leaves out is added to the next step's gradients, so each rank stores as much as it has
-gradients. A bit-exact resume needs that, and the factors that the next approximation starts from.
+The error of the approximation is added to the next step's gradients, so each rank stores as much as it has gradients.
+A bit-exact resume needs that, and the factors that the next approximation starts from.
 
 Source: PowerSGD, Vogels et al. 2019, arXiv:1905.13727; https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 """

@@ -1,8 +1,8 @@
 """Replicas start with the same weights and make the same updates, so they hold the same weights; or they are refused.
 
-An optimizer that draws noise, or a loss that writes to parameters by its own rank's samples, makes each replica train
-another model, and only one of them is saved. So a checksum of each parameter is compared before an evaluation and a
-checkpoint.
+An optimizer that draws noise, or a loss or layer that writes to parameters by its own rank's samples
+(Embedding.max_norm), makes each replica train another model, and only one of them is saved. So a checksum of each
+parameter is compared before an evaluation and a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hasten.errors import JobError
 from hasten.parallel.collectives import copy_from_first, gather_over_ranks
 from hasten.parallel.grid import Grid
 
-_TOLERANCE = 1e-4  # relative; updates that processors round differently drift apart by far less
+_TOLERANCE = 1e-4  # relative; updates that processors round differently drift by far less
 _SHOWN = 3
 
 
@@ -29,12 +29,12 @@ def check_same_weights(parameters: Iterable[tuple[str, Tensor]], grid: Grid, dev
             "",
             f"its loss or its optimizer changed {names} differently on each process, so replicas hold other weights",
             "let the loss write to parameters by values that are the same on all processes, or use buffers; give an "
-            "optimizer's noise a generator with one seed; leave max_norm of an Embedding out",
+            "optimizer's noise a generator with one seed; build Embedding without max_norm",
         )
 
 
 def check_same_declared(parameters: Iterable[tuple[str, Tensor]], grid: Grid, device: torch.device) -> None:
-    """As check_same_weights, of declared modules before the first step."""
+    """Like check_same_weights, for declared modules before the first step."""
     names = _different(parameters, grid, device)
     if names:
         what = f"declares {names}, which each process initialised differently"
@@ -55,10 +55,8 @@ def _different(parameters: Iterable[tuple[str, Tensor]], grid: Grid, device: tor
 
 def _checksum(tensor: Tensor) -> Tensor:
     """[2], float64: a sum with fixed weights that differ from element to element, and the sum of magnitudes."""
-    values = tensor.detach().resolve_conj()
-    values = torch.view_as_real(values) if values.is_complex() else values
     found = torch.zeros(2, dtype=torch.float64, device=tensor.device)
-    for piece in values.flatten().split(2**20):
+    for piece in tensor.detach().flatten().split(2**20):
         piece = piece.double()
         weights = torch.arange(piece.numel(), device=piece.device).mul(0.618034).cos()  # of either sign
         found += torch.stack((torch.dot(piece, weights.double()), piece.abs().sum()))

@@ -4,9 +4,9 @@ Built on torch's DistributedDataParallel, which reduces gradients in buckets whi
 divides by the number of ranks; the step multiplies that back, because the true denominator is the global count, of
 which ranks need not have equal shares.
 
-Some steps, or some ranks, may not use every parameter, as with mixtures of experts. So unused parameters are searched
-for: without the search torch stops at the second step, or takes one bucket of gradients for another where ranks differ.
-It costs a walk over the graph and a small reduction a step. A static graph (technique `communication`) avoids both.
+Some steps, or some ranks, may not use every parameter, as with mixtures of experts. So torch searches for unused ones:
+without the search it stops at the second step. The search costs a walk over the graph and a small reduction a step; a
+static graph (technique `communication`) avoids both.
 
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
@@ -37,19 +37,26 @@ class Replicated:
     def __init__(self, device: torch.device, grid: Grid, options: ReplicaOptions | None = None) -> None:
         self.grid, self.sharding, self.notices = grid, Sharding(grid=grid), list[str]()
         self._device, self._options = device, options or ReplicaOptions()
-        self._replica: _Replica | None = None
         compresses = self._options.compression == "powersgd"
         self.low_rank = LowRank(grid.data, device, self._options) if compresses else None
+        self._built: DistributedDataParallel | None = None
+        self._has_reduced = False
 
     def prepare(self, model: nn.Module, loss: LossFunction) -> tuple[nn.Module, LossFunction]:
         model.to(self._device)
         copy_from_first([*model.parameters(), *model.buffers()], self.grid.data)
-        self._replica = _Replica(loss, model, self.grid, self._options, self.low_rank)
-        return model, self._replica
+        self._module = LossModule(loss, model)
+
+        def through_replica(model: nn.Module, batch: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return loss(model, batch)
+            differentiated, hidden = self._replica(batch)
+            return hidden.with_total(differentiated)
+
+        return model, through_replica
 
     def forward_backward(self, window: Window, batch: Any, samples: int, last: bool) -> Tensor:
-        assert self._replica is not None  # prepare() came before
-        with nullcontext() if last else self._replica.without_sync():
+        with nullcontext() if last else self._without_sync():
             return window.differentiate(batch, samples, last)
 
     def forward(self, call: Callable[[Any], Any], batch: Any) -> Any:
@@ -59,48 +66,31 @@ class Replicated:
     def agree(self, compute: Callable[[], Value]) -> Value:
         return first_of_all(compute, self.grid, self._device)
 
-
-class _Replica:
-    """The loss function through DistributedDataParallel, which is built at the first call: by then it is known which
-    parameters are trained. In evaluations the job's loss is called directly."""
-
-    def __init__(
-        self, loss: LossFunction, model: nn.Module, grid: Grid, options: ReplicaOptions, low_rank: LowRank | None
-    ) -> None:
-        self._loss, self._model, self._ranks = loss, model, grid.data
-        self._options, self._low_rank = options, low_rank
-        self._built: DistributedDataParallel | None = None
-        self._has_reduced = False
-
     @property
-    def _parallel(self) -> DistributedDataParallel:
+    def _replica(self) -> DistributedDataParallel:
+        """Built at the first call: by then it is known which parameters are trained."""
         if self._built is None:
+            group = self.grid.data.group
             self._built = DistributedDataParallel(
-                LossModule(self._loss, self._model),
-                process_group=self._ranks.group,
+                self._module,
+                process_group=group,
                 init_sync=False,  # prepare() has copied parameters and buffers
                 bucket_cap_mb=self._options.bucket_mb,  # pyright: ignore[reportArgumentType] fractions work as well
                 find_unused_parameters=not self._options.static_graph,
                 static_graph=self._options.static_graph,
             )
             if self._options.compression == "bf16":
-                self._built.register_comm_hook(self._ranks.group, _in_bf16)
-            elif self._low_rank is not None:
-                self._low_rank.attach(self._built)
+                self._built.register_comm_hook(group, _in_bf16)
+            elif self.low_rank is not None:
+                self.low_rank.attach(self._built)
         return self._built
 
-    def __call__(self, model: nn.Module, batch: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return self._loss(model, batch)
-        differentiated, hidden = self._parallel(batch)
-        return hidden.with_total(differentiated)
-
-    def without_sync(self) -> AbstractContextManager[None]:
+    def _without_sync(self) -> AbstractContextManager[None]:
         """Keep a microbatch's gradients on this rank. Must enclose the forward pass, which arms the reduction."""
-        if self._parallel.static_graph and not self._has_reduced:
+        if self._replica.static_graph and not self._has_reduced:
             self._has_reduced = True  # torch records a static graph in its first backward pass, and must reduce there
             return nullcontext()
-        return self._parallel.no_sync()
+        return self._replica.no_sync()
 
 
 def _in_bf16(group, bucket):  # without types: torch refuses annotations that are strings

@@ -35,38 +35,35 @@ def _on_meta(make: Callable[[], Any]) -> tuple[Any, str]:
             made = make()
     except (NotImplementedError, RuntimeError) as error:
         return None, f"cannot be built on the meta device: {' '.join(f'{type(error).__name__}: {error}'.split())}"
-    for each in made.modules() if isinstance(made, nn.Module) else ():
-        for name, value in vars(each).items():
+    for module in made.modules() if isinstance(made, nn.Module) else ():
+        for name, value in vars(module).items():
             if isinstance(value, Tensor) and value.is_meta:
-                return (
-                    made,
-                    f"holds the tensor {name} in a {type(each).__name__}, which is no buffer, so no rank gets it",
-                )
+                return made, f"{type(module).__name__}.{name} is a tensor but no buffer, so other processes lack it"
     return made, ""
 
 
 def materialize(module: nn.Module, device: torch.device, ranks: Ranks) -> None:
     """Move the module's parameters and buffers to the device, in place, with the first rank's values. Tied tensors stay
     tied. DTensors stay as they are."""
-    made, found = dict[int, tuple[Tensor, Tensor]](), dict[int, Tensor]()
-    for holder, name, tensor in _plain_tensors(module):
+    made, found = dict[Tensor, Tensor](), dict[Tensor, None]()
+    for owner, name, tensor in [*_plain_tensors(module)]:
         if tensor.is_meta:
-            if id(tensor) not in made:
-                made[id(tensor)] = tensor, _allocated(tensor, device)
-            holder[name] = made[id(tensor)][1]
-        elif tensor.device != device:
+            if tensor not in made:
+                made[tensor] = _allocated(tensor, device)
+            setattr(owner, name, made[tensor])
+        else:
             tensor.data = tensor.data.to(device)
-        found[id(holder[name])] = holder[name]
-    copy_from_first(found.values(), ranks)
+        found[made.get(tensor, tensor)] = None
+    copy_from_first(found, ranks)
 
 
-def _plain_tensors(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-    """Each parameter and buffer that is no DTensor, with the dictionary and the key that it is registered under."""
-    for each in module.modules():
-        for holder in (each._parameters, each._buffers):
-            for name, tensor in [*holder.items()]:
-                if tensor is not None and not hasattr(tensor, "to_local"):
-                    yield holder, name, tensor
+def _plain_tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
+    """Each parameter and buffer that is no DTensor, with the module that owns it and its name there."""
+    for owner in module.modules():
+        parameters = owner.named_parameters(recurse=False, remove_duplicate=False)
+        for name, tensor in (*parameters, *owner.named_buffers(recurse=False, remove_duplicate=False)):
+            if not hasattr(tensor, "to_local"):
+                yield owner, name, tensor
 
 
 def _allocated(tensor: Tensor, device: torch.device) -> Tensor:

@@ -1,9 +1,8 @@
 """Every rank holds a part of each parameter, of its gradient and of its optimizer state.
 
 Built on torch's fully_shard (FSDP2). A block's parameters are gathered from all ranks before it computes, and its
-gradients are reduced to each rank's part after its backward pass, for every microbatch: to keep them whole until the
-last one would take the memory that sharding saves. torch divides by the number of ranks, and the step multiplies that
-back.
+gradients are reduced to each rank's part after its backward pass, for every microbatch: whole gradients would take the
+memory that sharding saves. torch divides by the number of ranks, and the step multiplies that back.
 
 A loss must call every layer that it computes with, and must not write to gathered parameters: they are copies.
 
@@ -28,8 +27,8 @@ from hasten.parallel.collectives import copy_from_first
 from hasten.parallel.grid import DATA, Grid
 from hasten.parallel.loss_module import LossModule
 from hasten.parallel.options import ShardOptions
+from hasten.parallel.repeated_blocks import unshared_blocks
 from hasten.parallel.shard.meta_init import materialize
-from hasten.parallel.shard.repeated_blocks import blocks_of
 from hasten.parallel.sharding import Sharding
 from hasten.parallel.strategy import LossFunction, Value, Window, first_of_all, refuse_sparse
 
@@ -51,7 +50,7 @@ class Sharded:
         root, ranks = LossModule(loss, model), self.grid.data
         shard_module(
             root,
-            blocks_of(model),
+            [model.get_submodule(name) for name in unshared_blocks(model)],
             _mesh(self.grid, self._device),
             self._options,
             before=lambda module: materialize(module, self._device, ranks),
@@ -133,7 +132,7 @@ def call_root(root: nn.Module, given: Any) -> Any:
 
 def _refuse_bypassed_layer(cause: BaseException | None) -> NoReturn:
     what = "computes with a layer's parameters without calling the layer, and `shard` gathers them in that call"
-    fix = "call all layers, and leave penalties on weights to the optimizer (weight_decay); or leave `shard` out"
+    fix = "call all layers, and use the optimizer's weight_decay for penalties on weights; or leave `shard` out"
     raise JobError("loss", what, fix) from cause
 
 

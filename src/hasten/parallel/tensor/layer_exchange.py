@@ -9,7 +9,9 @@ Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053; of sequences, Korthi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.facts.ranks import Ranks
+
+Collective = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,11 @@ class Exchange:
 
     def begin(self, rows: Tensor) -> Tensor:
         """At the input of a divided layer: the same tensor; gradients are summed over ranks."""
-        return _apply(_Copied, rows, self.ranks)
+        return _apply(rows, lambda rows: rows.view_as(rows), lambda gradient: _total(gradient, self.ranks))
 
     def end(self, rows: Tensor) -> Tensor:
         """At its output: the sum over ranks."""
-        return _apply(_Summed, rows, self.ranks)
+        return _apply(rows, lambda rows: _total(rows, self.ranks), lambda gradient: gradient)
 
 
 @dataclass(slots=True)
@@ -49,127 +53,68 @@ class SequenceExchange:
     def enter(self, rows: Tensor) -> Tensor:
         """This rank's part of a whole sequence."""
         self.length = rows.shape[self.dim]
-        return _apply(_Taken, rows, self)
+        return _apply(rows, self._padded_part, partial(self._gather, length=self.length))
 
     def begin(self, rows: Tensor) -> Tensor:
-        return _apply(_Gathered, rows, self)
+        return _apply(rows, partial(self._gather, length=self.length), self._reduce_scatter)
 
     def end(self, rows: Tensor) -> Tensor:
-        return _apply(_SharedOut, rows, self)
+        return _apply(rows, self._reduce_scatter, partial(self._gather, length=rows.shape[self.dim]))
 
     def leave(self, rows: Tensor) -> Tensor:
         """The whole sequence, from the parts."""
-        return _apply(_Given, rows, self)
+        whole = partial(self._gather, length=self.length)
+        return _apply(rows, whole, lambda gradient: self._parts(gradient)[self.ranks.rank])
+
+    def _padded_part(self, rows: Tensor) -> Tensor:
+        length = rows.shape[self.dim]
+        each = -(-length // self.ranks.size)
+        positions = torch.arange(self.ranks.rank * each, (self.ranks.rank + 1) * each, device=rows.device)
+        return rows.index_select(self.dim, positions.clamp_(max=length - 1))
+
+    def _gather(self, rows: Tensor, length: int) -> Tensor:
+        own = rows.contiguous()
+        parts = [torch.empty_like(own) for _ in range(self.ranks.size)]
+        dist.all_gather(parts, own, group=self.ranks.group)
+        return torch.cat(parts, self.dim).narrow(self.dim, 0, length)
+
+    def _reduce_scatter(self, rows: Tensor) -> Tensor:
+        parts = self._parts(rows)
+        own = torch.empty_like(parts[0])
+        dist.reduce_scatter(own, parts, group=self.ranks.group)
+        return own
+
+    def _parts(self, rows: Tensor) -> list[Tensor]:
+        """Equal parts of a whole sequence, the last ones with zeros at their end, each in memory of its own."""
+        length = rows.shape[self.dim]
+        each = -(-length // self.ranks.size)
+        behind = rows.dim() - 1 - self.dim % rows.dim()
+        padded = functional.pad(rows, (*(0, 0) * behind, 0, self.ranks.size * each - length))
+        return [part.clone(memory_format=torch.contiguous_format) for part in padded.split(each, self.dim)]
 
 
 LayerExchange = Exchange | SequenceExchange
 
 
-def total(rows: Tensor, ranks: Ranks) -> Tensor:
+def _total(rows: Tensor, ranks: Ranks) -> Tensor:
     """The sum over ranks, in a new tensor."""
     found = rows.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(found, group=ranks.group)
     return found
 
 
-class _Copied(torch.autograd.Function):
-    """Identity; the backward pass sums over ranks."""
+class _Exchanged(torch.autograd.Function):
+    """A linear function of a tensor, and the function that its gradient is given to."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
-        ctx.ranks = ranks
-        return rows.view_as(rows)
+    def forward(ctx: Any, rows: Tensor, forward: Collective, backward: Collective) -> Tensor:
+        ctx.of_gradient = backward
+        return forward(rows)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return total(gradients[0], ctx.ranks), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.of_gradient(gradients[0]), None, None
 
 
-class _Summed(torch.autograd.Function):
-    """Sum over ranks; the backward pass is the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
-        return total(rows, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0], None
-
-
-class _Taken(torch.autograd.Function):
-    """This rank's part; the backward pass gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, exchange: SequenceExchange) -> Tensor:
-        ctx.exchange, ctx.length = exchange, rows.shape[exchange.dim]
-        ranks, each = exchange.ranks, _part(ctx.length, exchange.ranks)
-        positions = torch.arange(ranks.rank * each, (ranks.rank + 1) * each, device=rows.device)
-        return rows.index_select(exchange.dim, positions.clamp_(max=ctx.length - 1))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _gathered(gradients[0], ctx.exchange.dim, ctx.length, ctx.exchange.ranks), None
-
-
-class _Given(torch.autograd.Function):
-    """Gather; the backward pass takes this rank's part."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, exchange: SequenceExchange) -> Tensor:
-        ctx.exchange = exchange
-        return _gathered(rows, exchange.dim, exchange.length, exchange.ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        exchange: SequenceExchange = ctx.exchange
-        filled, each = _filled(gradients[0], exchange.dim, exchange.ranks)
-        return filled.narrow(exchange.dim, exchange.ranks.rank * each, each).clone(), None
-
-
-class _Gathered(_Given):
-    """Gather; the backward pass reduce-scatters."""
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _shared_out(gradients[0], ctx.exchange.dim, ctx.exchange.ranks), None
-
-
-class _SharedOut(_Taken):
-    """Reduce-scatter; the backward pass gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, exchange: SequenceExchange) -> Tensor:
-        ctx.exchange, ctx.length = exchange, rows.shape[exchange.dim]
-        return _shared_out(rows, exchange.dim, exchange.ranks)
-
-
-def _part(length: int, ranks: Ranks) -> int:
-    return -(-length // ranks.size)
-
-
-def _gathered(rows: Tensor, dim: int, length: int, ranks: Ranks) -> Tensor:
-    own = rows.contiguous()
-    parts = [torch.empty_like(own) for _ in range(ranks.size)]
-    dist.all_gather(parts, own, group=ranks.group)
-    return torch.cat(parts, dim).narrow(dim, 0, length)
-
-
-def _shared_out(rows: Tensor, dim: int, ranks: Ranks) -> Tensor:
-    filled, each = _filled(rows, dim, ranks)
-    parts = [part.contiguous() for part in filled.split(each, dim)]
-    own = torch.empty_like(parts[0])
-    dist.reduce_scatter(own, parts, group=ranks.group)
-    return own
-
-
-def _filled(rows: Tensor, dim: int, ranks: Ranks) -> tuple[Tensor, int]:
-    """The sequence padded with zeros to equal parts, and the length of one part."""
-    each = _part(rows.shape[dim], ranks)
-    missing = ranks.size * each - rows.shape[dim]
-    behind = rows.dim() - 1 - dim % rows.dim()
-    return functional.pad(rows, (*(0, 0) * behind, 0, missing)) if missing else rows, each
-
-
-def _apply(function: type[torch.autograd.Function], rows: Tensor, exchange: Any) -> Tensor:
-    return function.apply(rows, exchange)  # pyright: ignore[reportReturnType]
+def _apply(rows: Tensor, forward: Collective, backward: Collective) -> Tensor:
+    return _Exchanged.apply(rows, forward, backward)  # pyright: ignore[reportReturnType]

@@ -6,7 +6,6 @@ A kind is recognised by its class, or by its attributes, as an attention with on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,12 +19,28 @@ _ELEMENTWISE = (  # may lie between two linear layers
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
-    """divisions: path in the module -> how the layer there is divided; "" is the module itself."""
+def is_linear(module: Any) -> bool:
+    """Whether it is torch's linear layer, not a subclass, and not parametrized."""
+    own = "weight" in dict(module.named_parameters(recurse=False)) if type(module) is nn.Linear else False
+    return own and "forward" not in vars(module)
 
-    knows: Callable[[nn.Module], bool]
-    divisions: Mapping[str, Division]
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_packed(module: Any) -> bool:
+    """Whether an attention has one packed projection for queries, keys and values, and appends nothing to sequences."""
+    if type(module) is not nn.MultiheadAttention or module.bias_k is not None or module.add_zero_attn:
+        return False
+    return {"in_proj_weight", "out_proj.weight"} <= dict(module.named_parameters()).keys()
+
+
+def _is_encoder_layer(module: Any) -> bool:
+    kind = nn.TransformerEncoderLayer
+    if not isinstance(module, kind) or type(module).forward is not kind.forward or not is_packed(module.self_attn):
+        return False
+    return is_linear(module.linear1) and is_linear(module.linear2)
 
 
 def _is_attention_by_one_matrix(module: Any) -> bool:
@@ -36,42 +51,10 @@ def _is_attention_by_one_matrix(module: Any) -> bool:
     return is_number(getattr(module, "heads", None)) and first.out_features == 3 * last.in_features
 
 
-def is_linear(module: Any) -> bool:
-    """Whether it is torch's linear layer, not a subclass, and not parametrized."""
-    return type(module) is nn.Linear and "forward" not in vars(module) and {"weight", "bias"} <= {*module._parameters}
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_packed(module: Any) -> bool:
-    """Whether an attention has one packed projection for queries, keys and values, and appends nothing to sequences."""
-    return (
-        type(module) is nn.MultiheadAttention
-        and module._parameters.get("in_proj_weight") is not None
-        and module.bias_k is None
-        and not module.add_zero_attn
-        and "weight" in module.out_proj._parameters
-    )
-
-
-def _is_encoder_layer(module: Any) -> bool:
-    kind = nn.TransformerEncoderLayer
-    if not isinstance(module, kind) or type(module).forward is not kind.forward or not is_packed(module.self_attn):
-        return False
-    return is_linear(module.linear1) and is_linear(module.linear2)
-
-
-TABLE = (
-    Kind(
-        knows=_is_encoder_layer,
-        divisions={"self_attn": Heads(), "linear1": Columns(), "linear2": Rows()},
-    ),
-    Kind(
-        knows=_is_attention_by_one_matrix,
-        divisions={"query_key_value": Columns(parts=3), "mix": Rows(), "": Heads("heads")},
-    ),
+# (whether a module is of the kind, path in the module -> how the layer there is divided; "" is the module itself)
+TABLE: tuple[tuple[Callable[[nn.Module], bool], Mapping[str, Division]], ...] = (
+    (_is_encoder_layer, {"self_attn": Heads(), "linear1": Columns(), "linear2": Rows()}),
+    (_is_attention_by_one_matrix, {"query_key_value": Columns(parts=3), "mix": Rows(), "": Heads("heads")}),
 )
 
 
@@ -85,16 +68,16 @@ def divisible(model: nn.Module) -> dict[str, Division]:
 
 
 def _divisions_of(module: nn.Module) -> Iterator[tuple[str, Division]]:
-    for kind in TABLE:
-        if kind.knows(module):
-            yield from kind.divisions.items()
+    for is_of_kind, divisions in TABLE:
+        if is_of_kind(module):
+            yield from divisions.items()
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         yield from _pairs(module)
 
 
 def _pairs(module: nn.Sequential) -> Iterator[tuple[str, Division]]:
     """Two linear layers, the first of which has more outputs than inputs, with element-wise layers between them."""
-    layers = [(name, each) for name, each in module._modules.items() if type(each) not in _ELEMENTWISE]
+    layers = [(name, each) for name, each in module.named_children() if type(each) not in _ELEMENTWISE]
     taken = set[str]()
     for (first, wide), (second, narrow) in pairwise(layers):
         if not (is_linear(wide) and is_linear(narrow) and isinstance(wide, nn.Linear)):

@@ -18,7 +18,8 @@ from hasten.errors import Misconfigured
 from hasten.facts.ranks import Ranks
 from hasten.parallel.tensor.layer_exchange import SequenceExchange
 
-_FIX = "leave `sequence` out, or name the blocks that are called one behind the other, with a tensor first"
+_BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+_FIX = "leave `sequence` out, or name blocks that are called one after the other, with a tensor first"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,10 +41,10 @@ def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[
     belongs to the blocks and to something else.
     """
     modules = [model.get_submodule(name) for name in blocks]
-    for name in blocks:
-        for below, each in model.get_submodule(name).named_modules():
-            if isinstance(each, nn.modules.batchnorm._BatchNorm):
-                what = f"{name}.{below} norms over a batch, and each rank would have its part of the sequences alone"
+    for name, block in zip(blocks, modules, strict=True):
+        for below, each in block.named_modules():
+            if isinstance(each, _BATCH_NORMS):  # parity is checked in evaluation mode, where it looks right
+                what = f"{name}.{below} norms over a batch, and each rank would have only its part of the sequences"
                 raise Misconfigured(what, where="tensor", fix="leave `sequence` out")
     exchange = SequenceExchange(ranks, _dimension(modules))
     found = Region(exchange=exchange, blocks=tuple(blocks), partial=_partial(model, blocks, divided))
@@ -53,13 +54,13 @@ def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[
 
 
 def _partial(model: nn.Module, blocks: Sequence[str], divided: Container[str]) -> frozenset[str]:
-    inside = {id(each) for name in blocks for each in model.get_submodule(name).parameters()}
-    found, names = set[str](), dict[int, str]()
+    inside = {each for name in blocks for each in model.get_submodule(name).parameters()}
+    found, names = set[str](), dict[nn.Parameter, str]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         own = any(name.startswith(f"{block}.") for block in blocks)
-        if id(parameter) in inside and not own:
+        if parameter in inside and not own:
             raise Misconfigured(f"{name} is a parameter of the blocks as well", where="tensor", fix=_FIX)
-        first = names.setdefault(id(parameter), name)
+        first = names.setdefault(parameter, name)
         if own and name not in divided:
             found.add(first)
     return frozenset(found)

@@ -25,8 +25,9 @@ from torch.nn import functional
 from hasten.errors import HastenError, Misconfigured
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import copy_from_first
+from hasten.parallel.grid import SHARES
 from hasten.parallel.options import TensorOptions
-from hasten.parallel.parity import Outcome, check_parity, gradients_of, noisy_weights
+from hasten.parallel.parity import Outcome, check_parity, failed_on_first_batch, gradients_of, noisy_weights
 from hasten.parallel.sharding import Sharding, Split
 from hasten.parallel.strategy import LossFunction, Strategy, Value, Window, Workload
 from hasten.parallel.tensor.layer_divisions import (
@@ -109,8 +110,7 @@ class TensorParallel:
         except HastenError:
             raise
         except Exception as error:
-            what = f"the divided model fails on the first batch: {' '.join(f'{type(error).__name__}: {error}'.split())}"
-            raise Misconfigured(what, where="tensor", fix=fix) from error
+            raise failed_on_first_batch("the divided model", error, technique="tensor", fix=fix) from error
         check_parity(whole, divided, self.sharding, self._device, technique="tensor", fix=fix)
 
     def _outcome(self, model: nn.Module, loss: LossFunction) -> Outcome:
@@ -129,16 +129,17 @@ def divide(
 ) -> tuple[dict[str, Split], frozenset[str]]:
     """Divide layers over the ranks, in place; see Sharding.splits and Sharding.partial for what it returns.
 
-    Raises Misconfigured for a layer whose size the number of ranks does not divide.
+    Raises Misconfigured for a layer that cannot be divided over so many ranks.
     """
-    splits = _splits(model, options, ranks)
+    splits = dict[str, Split]()
     for name, division in options.divisions.items():
-        if isinstance(division, Heads) and isinstance(module := model.get_submodule(name), nn.MultiheadAttention):
-            _check_attention(name, module)
+        module = model.get_submodule(name)
+        _check_layer(name, module, division, ranks)
+        splits |= {qualified(name, own): split for own, split in parameter_splits(module, division).items()}
     region = divide_sequence(model, options.sequence, splits, ranks) if options.sequence else None
     for name, division in options.divisions.items():
         exchange = region.exchange if region is not None and region.has(name) else Exchange(ranks)
-        _DIVIDE[type(division)](model.get_submodule(name), division, exchange, ranks, mesh)
+        _divide_layer(model.get_submodule(name), division, exchange, ranks, mesh)
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder):  # nested tensors would drop the padding between layers
             module.use_nested_tensor = False
@@ -146,88 +147,57 @@ def divide(
     return splits, frozenset() if region is None else region.partial
 
 
-def _splits(model: nn.Module, options: TensorOptions, ranks: Ranks) -> dict[str, Split]:
-    found = dict[str, Split]()
-    for name, division in options.divisions.items():
-        module = model.get_submodule(name)
-        _check_divisible(*size_to_divide(name, module, division), ranks)
-        found |= {qualified(name, own): split for own, split in parameter_splits(module, division).items()}
-    return found
-
-
-def _keep_shares(model: nn.Module, splits: Mapping[str, Split], ranks: Ranks) -> None:
-    """Replace the divided parameters' values by this rank's shares. Raises Misconfigured where one parameter has
-    several names that are not divided alike."""
-    names = dict[int, list[str]]()
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    for same in names.values():
-        found = {splits.get(name) for name in same}
-        if len(found) > 1:
-            alone = ", ".join(name for name in same if name in splits)
-            what = f"{' and '.join(same)} are one tied parameter, and only {alone} would be divided"
-            raise Misconfigured(what, where="tensor", fix="leave that layer out, or name the others in the same way")
-    for same in names.values():
-        split = splits.get(same[0])
-        if split is not None:
-            parameter = model.get_parameter(same[0])
-            parameter.data = split.share(parameter.detach(), ranks)
-
-
-def _check_divisible(what: str, number: int, ranks: Ranks) -> None:
+def _check_layer(name: str, module: nn.Module, division: Division, ranks: Ranks) -> None:
+    what, number = size_to_divide(name, module, division)
     if number % ranks.size:
         raise Misconfigured(
             f"{what} = {number} cannot be divided over {ranks.size} processes",
             where="tensor",
             fix="choose a number of processes that divides it, or leave the layer out",
         )
-
-
-def _check_attention(name: str, module: nn.MultiheadAttention) -> None:
-    if not is_packed(module):
+    if isinstance(module, nn.MultiheadAttention) and not is_packed(module):
         what = f"{name} has no packed query, key and value projection, or appends a key and value to each sequence"
         raise Misconfigured(what, where="tensor", fix="leave that layer out")
 
 
-# ── one function for each kind of division ──────────────────────────────────────────────────────────────────────────
+def _keep_shares(model: nn.Module, splits: Mapping[str, Split], ranks: Ranks) -> None:
+    """Replace the divided parameters' values by this rank's shares. Raises Misconfigured where one parameter has
+    several names that are not divided alike."""
+    names = dict[nn.Parameter, list[str]]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    for same in names.values():
+        if len({splits.get(name) for name in same}) > 1:
+            alone = ", ".join(name for name in same if name in splits)
+            what = f"{' and '.join(same)} are one tied parameter, and only {alone} would be divided"
+            raise Misconfigured(what, where="tensor", fix="leave that layer out, or name the others in the same way")
+    for parameter, same in names.items():
+        if (split := splits.get(same[0])) is not None:
+            parameter.data = split.share(parameter.detach(), ranks)
 
 
-def _columns(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
-    module.register_forward_pre_hook(lambda _, given: (exchange.begin(given[0]), *given[1:]))
+def _divide_layer(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
+    """New methods are those of the module, so that a copy of it uses its own weights."""
+    if isinstance(division, Columns | Scores):
+        module.register_forward_pre_hook(lambda _, given: (exchange.begin(given[0]), *given[1:]))
+    if isinstance(division, Rows):
+        module.forward = MethodType(_rows_forward(exchange), module)
+    elif isinstance(division, Heads):
+        setattr(module, division.attribute, getattr(module, division.attribute) // ranks.size)
+        if isinstance(module, nn.MultiheadAttention):
+            module.forward = MethodType(attention_of_shares(exchange), module)
+    elif isinstance(division, Words | Scores):
+        from hasten.parallel.tensor.vocabulary import embedding_of_shares, scores_in_shares  # it takes a second to load
+
+        if isinstance(division, Words):
+            module.forward = MethodType(embedding_of_shares(exchange, ranks), module)
+        else:
+            module.register_forward_hook(scores_in_shares(mesh[SHARES]))
 
 
-def _rows(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
+def _rows_forward(exchange: LayerExchange) -> Callable[[nn.Linear, Tensor], Tensor]:
     def forward(self: nn.Linear, rows: Tensor) -> Tensor:
         summed = exchange.end(functional.linear(rows, self.weight))
         return summed if self.bias is None else summed + self.bias  # once, and not for each rank
 
-    module.forward = MethodType(forward, module)  # bound, so that a copy of the module uses its own weights
-
-
-def _heads(module: Any, division: Any, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
-    setattr(module, division.attribute, getattr(module, division.attribute) // ranks.size)
-    if isinstance(module, nn.MultiheadAttention):
-        module.forward = MethodType(attention_of_shares(exchange), module)
-
-
-def _words(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
-    from hasten.parallel.tensor.vocabulary import embedding_of_shares  # few runs need it
-
-    module.forward = MethodType(embedding_of_shares(exchange, ranks), module)
-
-
-def _scores(module: Any, division: Division, exchange: LayerExchange, ranks: Ranks, mesh: Any) -> None:
-    from hasten.parallel.grid import SHARES
-    from hasten.parallel.tensor.vocabulary import scores_in_shares  # it takes a second to load
-
-    _columns(module, division, exchange, ranks, mesh)
-    module.register_forward_hook(scores_in_shares(mesh[SHARES]))
-
-
-_DIVIDE: dict[type[Division], Callable[[Any, Any, LayerExchange, Ranks, Any], None]] = {
-    Columns: _columns,
-    Rows: _rows,
-    Heads: _heads,
-    Words: _words,
-    Scores: _scores,
-}
+    return forward

@@ -9,7 +9,7 @@ Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053, section 3; torch.dis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,13 +20,11 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
-from torch.utils._pytree import tree_map
 
 from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.tensor.layer_exchange import LayerExchange
-
-_USERS, _SWITCH = list[object](), ExitStack()
+from hasten.parallel.torch_private import tree_map
 
 
 def embedding_of_shares(exchange: LayerExchange, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:
@@ -56,17 +54,9 @@ def scores_in_shares(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], DTe
 @contextmanager
 def loss_of_shares_enabled() -> Iterator[None]:
     """Inside, losses of sharded scores can be computed and differentiated; other tensors count as replicated. torch has
-    one switch for a process: with several open runs, the last to be closed turns it off."""
-    _USERS.append(object())
-    if len(_USERS) == 1:
-        _SWITCH.enter_context(loss_parallel())
-        _SWITCH.enter_context(implicit_replication())
-    try:
+    one switch for a process, so one such run can be open at a time."""
+    with loss_parallel(), implicit_replication():
         yield
-    finally:
-        _USERS.pop()
-        if not _USERS:
-            _SWITCH.close()
 
 
 class LossOfShares:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from textwrap import dedent
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from torch.overrides import TorchFunctionMode
 from hasten.kernels.attention.scaled_dot_product_attention import attention
 
 FUNCTION = functional.scaled_dot_product_attention
-_NAMES = WeakKeyDictionary[type[nn.Module], frozenset[str]]()  # weak, so that a class can be freed
 
 
 class FusedAttention(TorchFunctionMode):
@@ -51,7 +50,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    plain = all(type(each) in (Tensor, nn.Parameter) for each in (query, key, value)) and isinstance(is_causal, bool)
+    plain = all(type(each) in (Tensor, nn.Parameter) for each in (query, key, value))  # no proxy of a tracer
     if not plain or attn_mask is not None or dropout_p or enable_gqa:
         return FUNCTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     return attention(query, key, value, causal=is_causal, scale=scale)
@@ -72,14 +71,9 @@ def with_fused_attention(layer: nn.Module, /, *given: Any, **named: Any) -> Any:
         return forward(layer, *given, **named)
 
 
+@cache
 def names_in_forward(kind: type[nn.Module]) -> frozenset[str]:
     """Names and attributes in the source of a class's forward method; none where there is no source to read."""
-    if kind not in _NAMES:
-        _NAMES[kind] = _read_names(kind)
-    return _NAMES[kind]
-
-
-def _read_names(kind: type[nn.Module]) -> frozenset[str]:
     try:
         tree = ast.parse(dedent(inspect.getsource(kind.forward)))
     except (OSError, TypeError, SyntaxError):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.data.loading.device_transfer import map_tensors
-from hasten.errors import JobError, PlanError
+from hasten.errors import JobError
 from hasten.facts.choice import Preserves
 from hasten.techniques.common.torch_internals import BatchNorm
 from hasten.techniques.contract import No, Yes
@@ -44,14 +44,8 @@ def split_preserves(setup: Setup) -> Preserves:
     return Preserves.STATISTICS if normalizes_by_batch(setup.model) else Preserves.ROUNDING
 
 
-def split_batch(setup: Setup, microbatch_size: int, technique: str) -> None:
+def split_batch(setup: Setup, microbatch_size: int) -> None:
     """Split every batch into parts of this many samples; the last part may be smaller. The batch does not change."""
-    if setup.step.microbatch_size is not None:
-        raise PlanError(
-            f"the batch is already split into parts of {setup.step.microbatch_size} samples",
-            where=technique,
-            fix="use one of accumulation and microbatch",
-        )
     setup.step.microbatch_size = microbatch_size
     if normalizes_by_batch(setup.model):
         setup.notices.append(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -19,6 +20,9 @@ from hasten.techniques.common.model_blocks import BlockCost, blocks_of
 from hasten.techniques.common.restored_state import same_state
 from hasten.techniques.setup import Setup
 
+Forward = Callable[..., Any]  # (a block's name, its forward, the arguments) -> what the forward returns
+Storages = dict[int, torch.UntypedStorage]  # by address
+
 
 def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     """The cost of each block, in the model's order; seconds are the median of several forwards.
@@ -28,87 +32,75 @@ def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     """
     device = next(setup.model.parameters()).device
     blocks = {name: setup.model.get_submodule(name) for name in blocks_of(setup.model)}
-    sample = setup.sample
     with undisturbed(device), same_state(setup.model):
-        saved = _saved_bytes(setup, sample, blocks)
-        seconds = [_forward_seconds(setup, sample, blocks, device) for _ in range(forwards)]
+        saved = _saved_bytes(setup, blocks)
+        seconds = [_forward_seconds(setup, blocks, device) for _ in range(forwards)]
     return [
         BlockCost(name=name, saved_bytes=saved[name], seconds=median(each[name] for each in seconds)) for name in blocks
     ]
 
 
-def _saved_bytes(setup: Setup, sample: Any, blocks: Mapping[str, nn.Module]) -> Counter[str]:
-    counted = _storages([*setup.model.parameters(), *setup.model.buffers()])
-    saved = dict[str, dict[int, torch.UntypedStorage]]()
-    hooks: list[saved_tensors_hooks] = []
+def _saved_bytes(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
+    saved, counted = Counter[str](), _storages([*setup.model.parameters(), *setup.model.buffers()])
 
-    def enter(name: str, crossing: Any) -> None:
-        storages = saved.setdefault(name, {})
+    def counting(name: str, forward: Forward, /, *args: Any, **kwargs: Any) -> Any:
+        inside = Storages()
 
-        def keep(tensor: torch.Tensor) -> torch.Tensor:
-            storages.update(_storages([tensor]))
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            inside.update(_storages([tensor]))
             return tensor
 
-        counted.update(_storages(crossing))
-        hooks.append(saved_tensors_hooks(keep, lambda tensor: tensor))
-        hooks[-1].__enter__()
+        with saved_tensors_hooks(note, lambda tensor: tensor):
+            output = forward(*args, **kwargs)
+        counted.update(_storages((args, kwargs, output)))
+        new = {address: storage for address, storage in inside.items() if address not in counted}
+        saved[name] += sum(storage.nbytes() for storage in new.values())
+        counted.update(new)  # which keeps them alive, so that no address is used twice
+        return output
 
-    def leave(name: str, crossing: Any) -> None:
-        hooks.pop().__exit__(None, None, None)
-        counted.update(_storages(crossing))
-
-    with _watched(blocks, enter, leave):
-        _forward(setup, sample)
-    total = Counter[str]()
-    for name, storages in saved.items():
-        # Storages stay alive until here, so no address is used twice.
-        new = {address: storage for address, storage in storages.items() if address not in counted}
-        total[name] = sum(storage.nbytes() for storage in new.values())
-        counted.update(new)
-    return total
+    with _forward_through(blocks, counting):
+        _loss(setup)
+    return saved
 
 
-def _forward_seconds(setup: Setup, sample: Any, blocks: Mapping[str, nn.Module], device: torch.device) -> Counter[str]:
-    spent, started = Counter[str](), dict[str, float]()
+def _forward_seconds(setup: Setup, blocks: Mapping[str, nn.Module], device: torch.device) -> dict[str, float]:
+    spent = dict.fromkeys(blocks, 0.0)
 
-    def enter(name: str, crossing: Any) -> None:
-        started[name] = _now(device)
+    def timing(name: str, forward: Forward, /, *args: Any, **kwargs: Any) -> Any:
+        started = _now(device)
+        output = forward(*args, **kwargs)
+        spent[name] += _now(device) - started
+        return output
 
-    def leave(name: str, crossing: Any) -> None:
-        spent[name] += _now(device) - started[name]  # pyright: ignore[reportArgumentType]
-
-    with _watched(blocks, enter, leave):
-        _forward(setup, sample)
+    with _forward_through(blocks, timing):
+        _loss(setup)
     return spent
 
 
-def _forward(setup: Setup, sample: Any) -> None:
-    autocast, batch = setup.step.autocast, map_tensors(sample, torch.clone)  # a loss may write to its batch
+def _loss(setup: Setup) -> None:
+    autocast, batch = setup.step.autocast, map_tensors(setup.sample, torch.clone)  # a loss may write to its batch
     with torch.enable_grad(), torch.autocast(setup.device.type, dtype=autocast, enabled=autocast is not None):
         setup.job.loss(setup.model, batch)
 
 
 @contextmanager
-def _watched(
-    blocks: Mapping[str, nn.Module], enter: Callable[[str, Any], None], leave: Callable[[str, Any], None]
-) -> Iterator[None]:
-    """Call `enter` with a block's name and inputs before each of its forwards, and `leave` with its output after."""
-    with ExitStack() as hooks:
-        for name, block in blocks.items():
-            before = block.register_forward_pre_hook(
-                lambda _, args, kwargs, name=name: enter(name, (args, kwargs)), with_kwargs=True
-            )
-            after = block.register_forward_hook(
-                lambda _, args, output, name=name: leave(name, output), always_call=True
-            )
-            hooks.callback(before.remove)
-            hooks.callback(after.remove)
+def _forward_through(blocks: Mapping[str, nn.Module], through: Forward) -> Iterator[None]:
+    """Inside, `through` calls the blocks' forward methods."""
+    own = {name: vars(block).get("forward") for name, block in blocks.items()}
+    for name, block in blocks.items():
+        block.forward = partial(through, name, block.forward)
+    try:
         yield
+    finally:
+        for name, block in blocks.items():
+            del block.forward
+            if (forward := own[name]) is not None:
+                block.forward = forward
 
 
-def _storages(values: Any) -> dict[int, torch.UntypedStorage]:
-    """The memory of all tensors in the values, by its address."""
-    found = dict[int, torch.UntypedStorage]()
+def _storages(values: Any) -> Storages:
+    """The memory of all tensors in the values."""
+    found = Storages()
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()

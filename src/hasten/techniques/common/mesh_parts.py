@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from hasten.parallel.shard.repeated_blocks import blocks_of
+from hasten.parallel.repeated_blocks import repeated_blocks, unshared_blocks
 from hasten.parallel.tensor.layer_divisions import Columns, Division, Rows, parameter_splits, qualified, size_to_divide
 from hasten.parallel.tensor.layer_patterns import divisible
-from hasten.techniques.common.model_blocks import repeated_blocks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +30,6 @@ class ModelParts:
 
 def parts_of(model: nn.Module) -> ModelParts:
     ways = divisible(model)
-    names = {id(module): name for name, module in model.named_modules()}
     whole = [name for name in ways if isinstance(model.get_submodule(name), nn.MultiheadAttention)]
     return ModelParts(
         blocks=tuple(repeated_blocks(model)),
@@ -39,7 +37,7 @@ def parts_of(model: nn.Module) -> ModelParts:
         opens=frozenset([*whole, *(name for name, way in ways.items() if isinstance(way, Columns))]),
         closes=frozenset([*whole, *(name for name, way in ways.items() if isinstance(way, Rows))]),
         sizes=tuple(size_to_divide(name, model.get_submodule(name), way) for name, way in ways.items()),
-        units=tuple(names[id(block)] for block in blocks_of(model)),
+        units=tuple(unshared_blocks(model)),
     )
 
 

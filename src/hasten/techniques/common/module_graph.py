@@ -24,12 +24,11 @@ from hasten.errors import Misconfigured
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """The modules and parameters in one graph. Layers of torch.nn are single calls in it."""
+    """The modules in one graph. Layers of torch.nn are single calls in it."""
 
     called: frozenset[nn.Module]
     sole_reader: Mapping[nn.Module, nn.Module]
     """A module that is called once -> the only reader of its output, which is called once and reads nothing else."""
-    parameters_read: frozenset[nn.Parameter]  # outside the layer that owns them
 
 
 def trace(model: nn.Module) -> list[Flow]:
@@ -60,13 +59,7 @@ def _trace_once(model: nn.Module, training: bool, fixed: dict[str, Any]) -> Flow
     calls = {
         node: originals[replica.get_submodule(str(node.target))] for node in graph.nodes if node.op == "call_module"
     }
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    read = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
-    return Flow(
-        called=frozenset(calls.values()),
-        sole_reader=_sole_readers(calls),
-        parameters_read=frozenset(parameters[name] for name in read & parameters.keys()),
-    )
+    return Flow(called=frozenset(calls.values()), sole_reader=_sole_readers(calls))
 
 
 def _sole_readers(calls: Mapping[fx.Node, nn.Module]) -> dict[nn.Module, nn.Module]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn, ops
+from torch import Tensor, ops
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
 BatchNorm = _BatchNorm  # the base class of every batch norm
 
@@ -27,17 +26,3 @@ PRODUCTS = frozenset(  # operators whose results are expensive to compute
 def version_of(tensor: Tensor) -> int:
     """A counter that every in-place write increases."""
     return tensor._version
-
-
-def has_forward_pre_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_pre_hooks)
-
-
-def has_forward_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks)
-
-
-def has_step_hooks(optimizer: Optimizer) -> bool:
-    """Whether hooks run before or after the optimizer's steps. An optimizer that is no subclass of torch's has none."""
-    hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-    return any(getattr(optimizer, each, None) for each in hooks)

@@ -65,12 +65,12 @@ def _different_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def _different_modules(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pairs that differ; None stands for a module that only the other has."""
-    return [pair for pair in zip_longest(before, now) if None in pair or not _same_module(*pair)]
-
-
-def _same_module(before: Sequence[Any], now: Sequence[Any]) -> bool:
-    return list(before[:2]) == list(now[:2]) and not _different_names(before[2], now[2])
+    """Pairs that differ; None is for a module that only the other has."""
+    return [
+        (one, other)
+        for one, other in zip_longest(before, now)
+        if one is None or other is None or one[:2] != other[:2] or _different_names(one[2], other[2])
+    ]
 
 
 def _between_modules(before: Any, now: Any) -> str:

@@ -10,7 +10,7 @@ import json
 import platform
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,15 @@ from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS,
 from hasten.training.run_folder.run_request import RunRequest, asked_in
 from hasten.training.weights.tensor_file import as_file
 
+_WEIGHTS = "model.safetensors"
 
-@dataclass(frozen=True, slots=True)
+
 class RunFolder:
-    path: Path
+    """path: as it was given, for messages, and for what is done before the job's code runs. home: the same, absolute,
+    as the job's code may change the working directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.home = path, path.absolute()
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
@@ -70,57 +75,53 @@ class RunFolder:
     def asked(self) -> tuple[RunRequest, tuple[str, ...]]:
         """How the run was requested, and notices. Unrecorded, defaults hold and no checkpoint is removed."""
         try:
-            found = asked_in(self.path)
-            why = f"{self.path / ASKED} is missing"
+            found, why = asked_in(self.path), f"{self.path / ASKED} is missing"
         except StorageFailed as error:
             found, why = None, f"{error.where}: {error.what}"
         if found is not None or not has_begun(self.path):
             return found or RunRequest(), ()
-        lost = (
+        notice = (
             f"how the run was requested is not known, so defaults hold, and no checkpoint is removed until "
             f"--keep-every says which: {why}"
         )
-        return RunRequest(saving=Saving(keep_every=1)), (lost,)
+        return RunRequest(saving=Saving(keep_every=1)), (notice,)
 
     def check_space(self, weights_bytes: int, saving: Saving) -> None:
         """Raises StorageFailed when not even the weights of the coming checkpoints would fit on the disk.
 
         The optimizer's state, usually one to two times as much, is not known yet.
         """
-        many = max(
-            saving.keep_last + 1 - len(self.store.found()), 1
-        )  # a new one is verified before an old one is removed
-        needed = weights_bytes * many
-        free = shutil.disk_usage(self.path).free
+        # A new checkpoint is verified before an old one is removed.
+        many = max(saving.keep_last + 1 - len(names_in(self.home / CHECKPOINTS)), 1)
+        needed, free = weights_bytes * many, shutil.disk_usage(self.home).free
         if free < needed:
-            raise StorageFailed(
-                f"{byte_size(free)} are free on this disk, and the weights of {many} more checkpoint"
-                f"{'' if many == 1 else 's'} alone take {byte_size(needed)}",
-                where=str(self.path),
-                fix="free space on it, or choose a folder on another disk with --run-dir",
+            checkpoints = "checkpoint" if many == 1 else "checkpoints"
+            what = (
+                f"{byte_size(free)} are free on this disk, and the weights of {many} more {checkpoints} alone take "
+                f"{byte_size(needed)}"
             )
+            fix = "free space on it, or choose a folder on another disk with --run-dir"
+            raise StorageFailed(what, where=str(self.path), fix=fix)
 
     def describe(self, plan: Plan, machine: Machine) -> None:
-        write_atomically(self.path / PLAN, plan_to_toml(plan).encode())
+        write_atomically(self.home / PLAN, plan_to_toml(plan).encode())
         text = json.dumps(environment(machine), indent=2) + "\n"
-        write_atomically(self.path / "environment.json", text.encode())
+        write_atomically(self.home / "environment.json", text.encode())
 
     def metrics(self, length: int = 0) -> tuple[JsonLines, str | None]:
         """The log, cut to the length in bytes that a checkpoint records; and what is missing of it, in words, which is
         logged too. Raises StorageFailed."""
-        path = self.path / METRICS
-        missing = cut_file(path, length)
-        log = JsonLines(path)
+        missing = cut_file(self.home / METRICS, length)
+        log = JsonLines(self.home / METRICS)
         if not missing:
             return log, None
-        lost = f"{missing:,} bytes that were logged before the checkpoint are missing in {path}"
-        log.log(Noticed(text=lost))
-        return log, lost
+        notice = f"{missing:,} bytes that were logged before the checkpoint are missing in {self.path / METRICS}"
+        log.log(Noticed(text=notice))
+        return log, notice
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> Path:
-        path = self.path / "model.safetensors"
-        write_atomically(path, as_file(weights))
-        return path
+        write_atomically(self.home / _WEIGHTS, as_file(weights))
+        return self.path / _WEIGHTS
 
 
 def environment(machine: Machine) -> dict[str, Any]:

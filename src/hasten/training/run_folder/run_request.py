@@ -24,7 +24,6 @@ CHANGES: Mapping[str, type] = {"epochs": int, "max_steps": int, "batch_size": in
 
 _LARGEST_BYTES = 1 << 16
 _LARGEST_NUMBER = 1 << 63
-_LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,28 +73,20 @@ def asked_in(folder: Path) -> RunRequest | None:
         return None
     content, _ = read_digested(folder / ASKED, _LARGEST_BYTES)
     try:
-        return _checked(unsealed(content, ASKED))
+        found = unsealed(content, ASKED)
+        if found.pop("schema", None) != SCHEMA:
+            raise ValueError
+        request: RunRequest = read_record(RunRequest, found)
+        if not all(_is_change(*each) for each in request.changes.items()):
+            raise ValueError
     except Damaged as error:
         raise Damaged(error.what, where=str(folder), fix=error.fix) from error
-    except (KeyError, ValueError, Misconfigured) as error:
+    except (ValueError, Misconfigured) as error:  # a seal can be forged, so each value is checked
         raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
-
-
-def _checked(found: Mapping[str, Any]) -> RunRequest:
-    """A seal can be forged, so each value is checked. Raises KeyError, ValueError or Misconfigured."""
-    if type(found["schema"]) is not int or found["schema"] != SCHEMA:
-        raise ValueError
-    request: RunRequest = read_record(RunRequest, {name: each for name, each in found.items() if name != "schema"})
-    if not _is_text(request.name) or not all(_is_change(*each) for each in request.changes.items()):
-        raise ValueError
     return request
 
 
 def _is_change(name: str, value: Any) -> bool:
     if type(value) is not CHANGES.get(name):
         return False
-    return _is_text(value) if isinstance(value, str) else (0 if name == "seed" else 1) <= value < _LARGEST_NUMBER
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+    return isinstance(value, str) or (0 if name == "seed" else 1) <= value < _LARGEST_NUMBER

@@ -21,19 +21,19 @@ from torch.optim import Optimizer
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.sources.job_data import Source
 from hasten.errors import Misconfigured
+from hasten.facts.formatting import shortened
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_over_ranks
-from hasten.parallel.launch.failure_store import last_words
+from hasten.parallel.launch.failure_store import failure_store
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.setup.apply_plan import Planned
 from hasten.training.setup.configuration import FIELDS, plain
 from hasten.training.setup.settings import optimizer_settings
 
-_SHOWN = 3  # fields that differ, and values of each of them
-_RANKS_SHOWN = 4
-_LONGEST = 80  # characters of a value
+_SHOWN = 3  # fields that differ
+_LONGEST, _LONGEST_OF_A_FIELD = 80, 300  # characters of a value, and of all values of a field
 _FIX = (
     "let every process build the same job, from the same data: each is given its share of every batch; "
     "data that is drawn needs a generator with a seed"
@@ -54,7 +54,7 @@ def check_same_job(facts: Mapping[str, Any], ranks: Ranks, device: torch.device)
         what = f"the processes of this run have built different jobs: {_differences(everywhere)}"
         error = Misconfigured(what, fix=_FIX)
         if ranks.leads:
-            last_words(ranks).first_failure(cause_of(error))
+            failure_store(ranks).report(cause_of(error))
         gather_over_ranks([], ranks, device)  # the first rank reports for all: no other fails before it has
         raise error
 
@@ -108,34 +108,14 @@ def _kind(tensor: Tensor) -> str:
 
 def _differences(everywhere: Sequence[Mapping[str, Any]]) -> str:
     names = dict.fromkeys(name for facts in everywhere for name in facts)
-    texts = [_difference(name, everywhere) for name in names if len({*_values(name, everywhere)}) > 1]
+    texts = list[str]()
+    for name in names:
+        ranks: dict[str, list[str]] = {}
+        for rank, facts in enumerate(everywhere):
+            value = facts.get(name, "absent")
+            ranks.setdefault(value if isinstance(value, str) else json.dumps(value), []).append(str(rank))
+        if len(ranks) > 1:
+            values = (f"{shortened(value, _LONGEST)} on rank {' and '.join(found)}" for value, found in ranks.items())
+            texts.append(f"{name} is {shortened(', '.join(values), _LONGEST_OF_A_FIELD)}")
     more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return "; ".join([*texts[:_SHOWN], *more])
-
-
-def _difference(name: str, everywhere: Sequence[Mapping[str, Any]]) -> str:
-    ranks: dict[str, list[int]] = {}
-    for rank, value in enumerate(_values(name, everywhere)):
-        ranks.setdefault(value, []).append(rank)
-    texts = [f"{_shown(value)} on {_named(found)}" for value, found in ranks.items()]
-    more = [f"{len(texts) - _SHOWN} other values"] if len(texts) > _SHOWN else []
-    return f"{name} is {', '.join([*texts[:_SHOWN], *more])}"
-
-
-def _values(name: str, everywhere: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [_text(facts[name]) if name in facts else "absent" for facts in everywhere]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    more = f" and {len(ranks) - _RANKS_SHOWN} more" if len(ranks) > _RANKS_SHOWN else ""
-    return f"ranks {', '.join(map(str, ranks[:_RANKS_SHOWN]))}{more}"

@@ -1,6 +1,6 @@
 """When a run's loop saves, how the run ends when it is asked to, and where it resumes.
 
-The loop calls Checkpointing between two optimizer steps, which decides whether anything is saved then, and why.
+The loop calls Checkpointing between two optimizer steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
 from hasten.training.saving.follower_saver import FollowerSaver
-from hasten.training.saving.save_decision import Own, Shared
+from hasten.training.saving.save_decision import Decision
 from hasten.training.saving.saver import Saver, State
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class Checkpointing:
     """
     origin: where the run resumes; None for a run that begins.
     stop: None where no signal is handled.
-    wishes: of all ranks, to save and to stop.
+    decision: of all ranks, to save and to stop.
     log_bytes: the length of the run's log now.
-    tell: receives Noticed.
+    report: receives Noticed.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class Checkpointing:
         *,
         origin: Origin | None,
         stop: StopRequest | None,
-        wishes: Own | Shared,
+        decision: Decision,
         configuration: Mapping[str, Any],
         log_bytes: Callable[[], int],
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
     ) -> None:
         self.origin = origin
-        self._saver, self._stop, self._wishes, self._configuration = saver, stop, wishes, configuration
+        self._saver, self._stop, self._decision, self._configuration = saver, stop, decision, configuration
         self._saves, self._stops = False, 0  # what was decided after the last step
-        self._log_bytes, self._tell = log_bytes, tell
+        self._log_bytes, self._report = log_bytes, report
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
@@ -78,7 +78,7 @@ class Checkpointing:
         Raises StorageFailed at the third failure in a row.
         """
         self._saver.poll()
-        self._saves, self._stops = self._wishes.after(step)
+        self._saves, self._stops = self._decision.after(step)
         return self._saves or self._stops > 0
 
     def after_step(self, run: Run, trees: Trees) -> None:
@@ -89,13 +89,13 @@ class Checkpointing:
             self._save(self._saver.save, "as planned", run, trees)
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
-        if self._is_best(run) and self._wishes.anywhere(self._saver.worth_saving_best()):
+        if self._is_best(run) and self._decision.anywhere(self._saver.worth_saving_best()):
             self._save(self._saver.save, "the best evaluation so far", run, trees)
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
         """Raises StorageFailed at the third failure in a row."""
         self._saver.settle()
-        if self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
+        if self._decision.anywhere(self._is_unsaved(run)):
             self._save(self._saver.save_now, "the end of the run", run, trees)
 
     def check_stop(self) -> None:
@@ -103,12 +103,12 @@ class Checkpointing:
 
         Several ranks finish the evaluation first, as each has its own share of the batches.
         """
-        if self._wishes.alone and self._wishes.stopping:
-            raise interrupt(self._wishes.stopping)
+        if self._decision.alone and self._decision.stopping:
+            raise interrupt(self._decision.stopping)
 
     def stop_in_evaluation(self, interrupted: KeyboardInterrupt, run: Run, trees: Trees) -> None:
         """Save and end; the evaluation is repeated when the run is resumed. Raises KeyboardInterrupt."""
-        if self._wishes.alone and self._stop is not None and not self._stop.twice:
+        if self._decision.alone and self._stop is not None and not self._stop.twice:
             self._save_and_end(run, trees)
         raise interrupted
 
@@ -122,14 +122,14 @@ class Checkpointing:
             return
         try:
             self._saver.settle()
-            if isinstance(error, NonFinite | StorageFailed) or not self._wishes.alone:
+            if isinstance(error, NonFinite | StorageFailed) or not self._decision.alone:
                 return
             if not run.built.windows.restore():
                 error.add_note(f"step {run.steps} is not saved: the failed step cannot be undone completely")
                 return
-            if self._wishes.stopping:
+            if self._decision.stopping:
                 self._save_and_end(run, trees)
-            if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
+            if run.steps > 0 and self._is_unsaved(run):
                 self._save(self._saver.save_now, f"before {type(error).__name__}", run, trees)
         except Exception as second:  # of a disk, or of a device that does not answer any more
             what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
@@ -138,13 +138,13 @@ class Checkpointing:
     def _save_and_end(self, run: Run, trees: Trees) -> None:
         self._saver.settle()
         left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
-        if self._wishes.anywhere(left is not None and needed > left):
+        if self._decision.anywhere(left is not None and needed > left):
             why = f"the last save took {needed:.1f} s, and {max(left or 0, 0):.1f} s of the grace period are left"
-            self._tell(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it is retained"))
-        elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
+            self._report(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it is retained"))
+        elif self._decision.anywhere(self._is_unsaved(run)):
             self._save(self._saver.save_now, "asked to end", run, trees)
-        self._wishes.meet()  # a launcher kills ranks that still write as soon as one has ended
-        raise interrupt(self._wishes.stopping or self._stops)
+        self._decision.meet()  # a launcher kills ranks that still write as soon as one has ended
+        raise interrupt(self._decision.stopping or self._stops)
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
         since = self._saver.now()
@@ -158,6 +158,9 @@ class Checkpointing:
         found["configuration"] = dict(self._configuration)
         best = self._is_best(run)
         save(State(step=run.steps, epoch=run.epoch, reason=reason, best=best, trees=found, since=since))
+
+    def _is_unsaved(self, run: Run) -> bool:
+        return self._last != run.steps or self._saver.last_failed
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

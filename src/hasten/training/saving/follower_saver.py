@@ -6,16 +6,13 @@ Where every rank holds the whole state, the leader saves it alone, and the other
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 
 from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.sharded.collective_save import follow
-from hasten.checkpoint.sharded.tensor_slabs import holding
-from hasten.checkpoint.state_tree import flattened_in_parts
 from hasten.errors import StorageFailed
 from hasten.parallel.launch.text_exchange import Exchange
-from hasten.training.saving.host_snapshot import Snapshots, on_host
-from hasten.training.saving.saver import State
+from hasten.training.saving.host_snapshot import Snapshots
+from hasten.training.saving.saver import State, on_host
 
 
 class FollowerSaver:
@@ -32,6 +29,7 @@ class FollowerSaver:
         self._writing: Future[None] | None = None
 
     def due(self, step: int) -> bool:
+        """Whether to request a save after this step."""
         return False
 
     def worth_saving_best(self) -> bool:
@@ -69,11 +67,8 @@ class FollowerSaver:
         if self._exchange is None:
             return
         self.settle()
-        _, _, in_parts = flattened_in_parts(dict(state.trees))
-        parts = holding(in_parts)
-        copies = self._snapshots.of(parts.slabs)
-        held = replace(parts, slabs=copies if copies is not None else on_host(parts.slabs))
+        _, _, held, is_copy = on_host(state, self._snapshots)
         rank = self._exchange.ranks.rank
         self._writing = self._thread.submit(follow, self._exchange, rank, state.step, held, threads)
-        if copies is None:  # training would change the tensors that are being written
+        if not is_copy:  # training would change the tensors that are being written
             self._writing.exception()

@@ -1,7 +1,6 @@
 """A copy of a state in the host's memory, so that it can be written while training continues.
 
-The buffers are reused for the next checkpoint: memory that is new to a process costs several times the copy. Where the
-machine lacks memory for a copy, there is none, and training waits until everything is written.
+The buffers are reused for the next checkpoint: memory that is new to a process costs several times the copy.
 """
 
 from __future__ import annotations
@@ -23,17 +22,21 @@ class Snapshots:
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
 
-    def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        """The tensors by name, on the host; None where there is no memory for them."""
+    def of(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
+        """The tensors by name, on the host, and whether they are a copy.
+
+        Where the machine lacks memory for one, tensors that are on the host already are returned themselves: training
+        must not change them before they are written.
+        """
         if not self._fits(tensors):
             self._buffers = {}
-            return None
+            return {name: tensor.to("cpu") for name, tensor in tensors.items()}, False
         self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             self._buffers[name].copy_(tensor, non_blocking=True)
         for device in {tensor.device for tensor in tensors.values() if tensor.device.type == "cuda"}:
             torch.cuda.synchronize(device)
-        return dict(self._buffers)
+        return dict(self._buffers), True
 
     def _fits(self, tensors: Mapping[str, Tensor]) -> bool:
         new = sum(tensor.nbytes for name, tensor in tensors.items() if not self._has(name, tensor))
@@ -47,8 +50,3 @@ class Snapshots:
         if self._has(name, tensor):
             return self._buffers[name]
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
-
-
-def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU; those that are there already are not copied, and must be written before they change."""
-    return {name: tensor.to("cpu") for name, tensor in tensors.items()}

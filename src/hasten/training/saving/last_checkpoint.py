@@ -30,14 +30,13 @@ class LastSaved:
     def in_words(self, found: Callable[[], list[Checkpoint]]) -> str:
         """The newest checkpoint in words. found: lists the folder, which may hold one that was not reported yet."""
         step, path = self._newest
-        reported = f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"
         try:
             newest = next(iter(found()), None)
         except StorageFailed:
-            return reported
-        if newest is None or newest.step <= step:
-            return reported
-        return f"step {newest.step:,} is saved in {newest.path}"
+            newest = None
+        if newest is not None and newest.step > step:
+            return f"step {newest.step:,} is saved in {newest.path}"
+        return f"step {step:,} is saved and verified in {path}" if path else "no step was saved yet"
 
 
 def what_is_left(saved: str, way_on: str) -> str:

@@ -1,4 +1,4 @@
-"""What is found in the folder of a run that goes on, and a new run that is given it."""
+"""The newest whole checkpoint in the folder of a run that resumes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from hasten.training.setup.configuration import changes, check_allowed
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The newest checkpoint that is whole, read before anything is built; None where there is none.
+    """The newest checkpoint that is whole, read before anything is built.
 
-    damaged: those that are newer, and were found damaged. told: a sentence for each. allowed: changes of the
-        configuration that are asked for.
+    loaded: None where there is no checkpoint.
+    damaged: those that are newer, and were found damaged. notices: a sentence for each.
+    allowed: requested changes of the configuration.
     """
 
     loaded: Loaded | None
     damaged: tuple[Checkpoint, ...]
-    told: tuple[str, ...]
+    notices: tuple[str, ...]
     allowed: tuple[str, ...]
 
     @classmethod
@@ -34,22 +35,22 @@ class Recovered:
         """Removes what a killed process left behind.
 
         Raises StorageFailed when the folder, or a checkpoint, cannot be read; and when there are checkpoints, and none
-        is whole: to begin anew would remove what may still be of use.
+        is whole: a run that began again would remove what may still be of use.
         """
         store.clean()
-        damaged, told = list[Checkpoint](), list[str]()
+        damaged, notices = list[Checkpoint](), list[str]()
 
-        def tell(checkpoint: Checkpoint, error: Damaged) -> None:
+        def on_damage(checkpoint: Checkpoint, error: Damaged) -> None:
             damaged.append(checkpoint)
-            told.append(f"{checkpoint.path} is damaged and not used: {error.what}")
+            notices.append(f"{checkpoint.path} is damaged and not used: {error.what}")
 
-        loaded = store.newest(tell)
+        loaded = store.newest(on_damage)
         if loaded is None and damaged:
-            others = f"; nor are {len(told) - 1} older ones" if len(told) > 1 else ""
-            what = f"no checkpoint is whole: {told[0]}{others}"
-            fix = "put a copy of one in its place; or begin anew in another folder, or move this one away"
+            others = f"; nor are {len(notices) - 1} older ones" if len(notices) > 1 else ""
+            what = f"no checkpoint is whole: {notices[0]}{others}"
+            fix = "put a copy of one in its place; or begin a new run in another folder, or move this one away"
             raise Damaged(what, where=str(store.folder), fix=fix)
-        return cls(loaded, tuple(damaged), tuple(told), tuple(allowed))
+        return cls(loaded, tuple(damaged), tuple(notices), tuple(allowed))
 
     @classmethod
     def named(cls, store: Store, name: str | None, allowed: Sequence[str]) -> Recovered:
@@ -59,10 +60,9 @@ class Recovered:
         """
         found = [each for each in store.found() if each.path.name == name]
         if name is not None and not found:
+            what = f"{name} is not there, which the first rank has found"
             fix = "let all machines see the run's folder under this path, on storage that they share"
-            raise StorageFailed(
-                f"{name} is not there, which the first rank has found", where=str(store.folder), fix=fix
-            )
+            raise StorageFailed(what, where=str(store.folder), fix=fix)
         return cls(found[0].read() if found else None, (), (), tuple(allowed))
 
     @property
@@ -71,19 +71,18 @@ class Recovered:
         return self.loaded.checkpoint.path.name if self.loaded is not None else None
 
     def given_to(self, run: Run, configuration: Mapping[str, Any]) -> Origin:
-        """Let the run go on from it. configuration: of the run, as it was built.
+        """Load the checkpoint into the run. configuration: of the run, as it was built.
 
         Raises Misconfigured for a configuration or a state that does not fit.
         """
         if self.loaded is None:
-            return Origin(step=0, checkpoint=None, states=None, notices=self.told)
+            return Origin(step=0, checkpoint=None, states=None, notices=self.notices)
         states, path = self.loaded.states, self.loaded.checkpoint.path
         with of_known_form(path):
-            found = changes(states["configuration"], configuration)
-            accepted = check_allowed(found, self.allowed)
+            accepted = check_allowed(changes(states["configuration"], configuration), self.allowed)
             run.load_state_dict(states["run"])
             self.loaded.close()
-            origin = Origin(step=run.steps, checkpoint=path, states=states, notices=(*self.told, *accepted))
+            origin = Origin(step=run.steps, checkpoint=path, states=states, notices=(*self.notices, *accepted))
             if type(origin.log_bytes) is not int or origin.log_bytes < 0:
                 raise ValueError("no log can be so long")
         return origin
@@ -92,12 +91,12 @@ class Recovered:
 @contextmanager
 def of_known_form(path: Path | None) -> Iterator[None]:
     """What is read in this block is untrusted: a checkpoint can be whole and sealed, and hold anything. Raises
-    StorageFailed in the place of what it makes the code that takes it raise."""
+    StorageFailed in place of the error that an unknown form causes."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
         if user_code_failed(error) is not None:  # an optimizer or a module of their own
             raise
         what = f"holds no state that a run of this job could have saved: {type(error).__name__}: {error}"
-        fix = "remove it to go on from the one before, or from the beginning"
+        fix = "remove it to resume from the one before, or from the beginning"
         raise StorageFailed(what, where=str(path), fix=fix) from error

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hasten.checkpoint.manifest import Manifest
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import Damaged, StorageFailed
-from hasten.facts.saving import Saving, retained
+from hasten.facts.saving import Saving
+
+
+def retained(newest_first: Mapping[Checkpoint, Manifest], saving: Saving) -> set[Checkpoint]:
+    """The newest ones, the newest that was the best so far, and those at multiples of `keep_every` steps."""
+    stay = {*[*newest_first][: saving.keep_last]}
+    if saving.keep_best:
+        stay |= {*[each for each, manifest in newest_first.items() if manifest.best][:1]}
+    if saving.keep_every is not None:
+        stay |= {each for each in newest_first if each.step % saving.keep_every == 0}
+    return stay
 
 
 def remove_old(store: Store, saving: Saving, newest: Checkpoint, damaged: set[Checkpoint]) -> None:
@@ -26,9 +38,8 @@ def remove_old(store: Store, saving: Saving, newest: Checkpoint, damaged: set[Ch
             damaged.add(each)
         except StorageFailed as error:
             failures.append(StorageFailed(error.what, where=str(each.path), fix=error.fix))
-    stay = {id(each) for each in retained(known.values(), saving)}
-    old = [each for each, manifest in known.items() if id(manifest) not in stay and each != newest]
-    for each in [*old, *damaged]:
+    stay = retained(known, saving) | {newest}
+    for each in [*(each for each in known if each not in stay), *damaged]:
         try:
             if each.path.is_symlink() or each.path.exists():
                 store.remove(each)

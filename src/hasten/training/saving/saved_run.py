@@ -1,8 +1,7 @@
 """A run with a folder: its plan, its log, its checkpoints while it trains, and its weights at the end.
 
-The leading rank holds the folder's lock. But a folder can be moved or removed, and another run can begin under its
-name: so before anything is written, the lock in the folder is compared with the one that is held. Other ranks save the
-parts that they hold, and stop and resume with the leader.
+The leading rank holds the folder's lock and writes. Other ranks save the parts that they hold, and stop and resume with
+the leader.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from typing import Any
 
 from hasten.checkpoint.locks.run_lock import RunLock
 from hasten.checkpoint.store import Store
-from hasten.facts.events import Event, Finished, Receiver
+from hasten.facts.events import Finished, Receiver
 from hasten.facts.saving import Saving
 from hasten.parallel.launch.agreement import Agreement
 from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
+from hasten.training.run_folder.folder_names import CHECKPOINTS
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.run_folder.run_request import RunRequest
 from hasten.training.saving.checkpointing import Checkpointing, Origin
@@ -29,7 +29,7 @@ from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
 from hasten.training.saving.recovery import Recovered
 from hasten.training.saving.run_configuration import configuration_of
-from hasten.training.saving.save_decision import Own, Shared
+from hasten.training.saving.save_decision import Decision
 from hasten.training.saving.saver import Saver
 from hasten.training.saving.stop_request import signals_as_requests
 from hasten.training.setup.configuration import in_force
@@ -52,78 +52,52 @@ class SavedRun:
     way_on: str
     say: Callable[[str], None]
 
-    @property
-    def saving(self) -> Saving:
-        return self.asked.saving
-
     def train(self, run: Run, shown: Receiver) -> Result:
         """Begin the run, or resume it. shown: receives its events, and stays open.
 
         Raises as train_run does, and StorageFailed, also when the folder is no longer the run's own.
         """
         agreement, exchange = _between_ranks(run)
-        configuration = configuration_of(run)  # now, as a resumed state brings changed rates
-        origin = self.found.given_to(run, configuration) if self.found is not None else None
-        if origin is not None and origin.states is not None:
-            configuration = in_force(origin.states["configuration"], configuration)
+        configuration, origin = _origin(self.found, run)
         self.lock.check()  # building a run can take minutes
-        self.asked.write(self.folder.path)
-        lines, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
+        self.asked.write(self.folder.home)
+        log, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
         if origin is not None and lost is not None:
             origin = replace(origin, notices=(*origin.notices, lost))
         last = LastSaved()
-        with closing(_Log(self.lock, lines)) as log:
-            outward = Several([log, last, shown])  # in this order no line is lost when a receiver raises
-            self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
+
+        def left() -> str:
+            return what_is_left(last.in_words(self.folder.store.found), self.way_on)
+
+        with closing(log):
+            self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.asked.saving)
             self.folder.describe(run.built.plan, run.setup.machine)
-            with self._checkpointing(run, origin, configuration, agreement, exchange, log, last, outward) as keeps:
-                result = train_run(run, outward, keeps)
+            outward = Several([log, last, shown])  # in this order no line is lost when a receiver raises
+            saver = self._saver(run, exchange, log, outward)
+            with _checkpointing(
+                saver, self.asked.saving, agreement, self.say, left, origin, configuration, log.bytes, outward
+            ) as keeping:
+                result = train_run(run, outward, keeping)
                 self.lock.check()
                 weights = self.folder.save_weights(result.weights)
                 outward.log(finished(result, weights))
         return result
 
-    @contextmanager
-    def _checkpointing(
-        self,
-        run: Run,
-        origin: Origin | None,
-        configuration: Mapping[str, Any],
-        agreement: Agreement | None,
-        exchange: Exchange | None,
-        log: _Log,
-        last: LastSaved,
-        outward: Receiver,
-    ) -> Iterator[Checkpointing]:
-        named = self.folder.store.folder
-        store = Store(named.absolute())  # the writing thread must not follow a job that changes the directory
+    def _saver(self, run: Run, exchange: Exchange | None, log: JsonLines, outward: Receiver) -> Saver:
+        store = Store(self.folder.home / CHECKPOINTS)
         damaged = {each.path.name for each in self.found.damaged} if self.found is not None else set[str]()
-        saver = Saver(
+        return Saver(
             store,
-            self.saving,
+            self.asked.saving,
             outward.log,
             before_write=log.force,
-            before_removal=self.lock.check,
+            check_folder=self.lock.check,
             exchange=exchange,
             shares_processor=run.device.type == "cpu",
             world_size=run.ranks.size,
             damaged=[each for each in store.found() if each.path.name in damaged],
-            shown=named,
+            shown=self.folder.path / CHECKPOINTS,
         )
-
-        def left() -> str:
-            return what_is_left(last.in_words(self.folder.store.found), self.way_on)
-
-        with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
-            yield Checkpointing(
-                saver,
-                origin=origin,
-                stop=stop,
-                wishes=Shared(agreement, saver, stop, self.saving.every_steps) if agreement else Own(saver, stop),
-                configuration=configuration,
-                log_bytes=log.bytes,
-                tell=outward.log,
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,25 +111,16 @@ class FollowerRun:
     def train(self, run: Run, shown: Receiver) -> Result:
         """As SavedRun.train, which the leader calls at the same time."""
         agreement, exchange = _between_ranks(run)
-        assert agreement is not None
-        configuration = configuration_of(run)
-        origin = self.found.given_to(run, configuration) if self.found is not None else None
+        configuration, origin = _origin(self.found, run)
         saver = FollowerSaver(exchange, shares_processor=run.device.type == "cpu")
 
         def left() -> str:
-            return "the first rank says what is left"
+            return "the first rank reports the newest checkpoint"
 
-        with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
-            keeps = Checkpointing(
-                saver,
-                origin=origin,
-                stop=stop,
-                wishes=Shared(agreement, saver, stop, self.saving.every_steps),
-                configuration=configuration,
-                log_bytes=lambda: 0,
-                tell=shown.log,
-            )
-            return train_run(run, shown, keeps)
+        with _checkpointing(
+            saver, self.saving, agreement, self.say, left, origin, configuration, lambda: 0, shown
+        ) as keeping:
+            return train_run(run, shown, keeping)
 
 
 def _between_ranks(run: Run) -> tuple[Agreement | None, Exchange | None]:
@@ -165,23 +130,39 @@ def _between_ranks(run: Run) -> tuple[Agreement | None, Exchange | None]:
     return agreement, Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
 
 
-class _Log:
-    """The log in a run's folder. Raises StorageFailed once the folder is no longer the run's own."""
+def _origin(found: Recovered | None, run: Run) -> tuple[dict[str, Any], Origin | None]:
+    """Let the run resume from what was found; the configuration that its checkpoints save, and where it resumes."""
+    configuration = configuration_of(run)  # now, as a resumed state brings changed rates
+    if found is None:
+        return configuration, None
+    origin = found.given_to(run, configuration)
+    if origin.states is not None:
+        configuration = in_force(origin.states["configuration"], configuration)
+    return configuration, origin
 
-    def __init__(self, lock: RunLock, lines: JsonLines) -> None:
-        self._lock, self._lines = lock, lines
-        self.bytes = lines.bytes
 
-    def log(self, event: Event) -> None:
-        self._lock.check()
-        self._lines.log(event)
-
-    def force(self) -> None:
-        self._lock.check()
-        self._lines.force()
-
-    def close(self) -> None:
-        self._lines.close()
+@contextmanager
+def _checkpointing(
+    saver: Saver | FollowerSaver,
+    saving: Saving,
+    agreement: Agreement | None,
+    say: Callable[[str], None],
+    left: Callable[[], str],
+    origin: Origin | None,
+    configuration: Mapping[str, Any],
+    log_bytes: Callable[[], int],
+    outward: Receiver,
+) -> Iterator[Checkpointing]:
+    with signals_as_requests(saving.grace_seconds, say, left) as stop, closing(saver):
+        yield Checkpointing(
+            saver,
+            origin=origin,
+            stop=stop,
+            decision=Decision(saver, stop, saving.every_steps, agreement),
+            configuration=configuration,
+            log_bytes=log_bytes,
+            report=outward.log,
+        )
 
 
 def finished(result: Result, weights: Path | None) -> Finished:

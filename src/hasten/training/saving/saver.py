@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.manifest import holds_parts
 from hasten.checkpoint.sharded.collective_save import Exchange, Led, led
@@ -24,7 +26,7 @@ from hasten.checkpoint.store import Checkpoint, Contents, Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
 from hasten.facts.saving import Saving, seconds_between
-from hasten.training.saving.host_snapshot import Snapshots, on_host
+from hasten.training.saving.host_snapshot import Snapshots
 from hasten.training.saving.retention import remove_old
 
 MOST_FAILURES = 3  # in a row
@@ -46,6 +48,16 @@ class State:
     since: float
 
 
+def on_host(state: State, snapshots: Snapshots) -> tuple[Any, dict[str, Tensor], Holding, bool]:
+    """The state's tree, its whole tensors, and what this rank holds of tensors in parts; both on the host. The last
+    value: whether they are copies, which training does not change."""
+    tree, tensors, in_parts = flattened_in_parts(dict(state.trees))
+    parts = holding(in_parts)
+    host, is_copy = snapshots.of({**tensors, **parts.slabs})
+    held = replace(parts, slabs={key: host[key] for key in parts.slabs})
+    return tree, {name: host[name] for name in tensors}, held, is_copy
+
+
 @dataclass(frozen=True, slots=True)
 class _Written:
     checkpoint: Checkpoint
@@ -57,9 +69,10 @@ class _Written:
 class Saver:
     """One for each run.
 
-    tell: receives Saved and Noticed, in the thread that trains.
+    report: receives Saved and Noticed, in the thread that trains.
     before_write: called in the writing thread first; forces to the disk what a checkpoint refers to.
-    before_removal: called there before anything is removed; raises StorageFailed where the folder is not the run's own.
+    check_folder: called before a save and before anything is removed; raises StorageFailed where the folder is not
+        the run's own.
     exchange: leads the other ranks where they hold the state in parts; None where it is whole.
     shares_processor: whether training computes on the processors that the thread works on.
     world_size: how many ranks the state is of.
@@ -71,10 +84,10 @@ class Saver:
         self,
         store: Store,
         saving: Saving,
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
         *,
         before_write: Callable[[], None],
-        before_removal: Callable[[], None] = lambda: None,
+        check_folder: Callable[[], None] = lambda: None,
         exchange: Exchange | None = None,
         shares_processor: bool,
         world_size: int = 1,
@@ -83,11 +96,10 @@ class Saver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.saving = store, saving
-        self._tell, self._before_write, self._before_removal = tell, before_write, before_removal
+        self._report, self._before_write, self._check_folder = report, before_write, check_folder
         self._exchange, self._shares, self._world_size = exchange, shares_processor, world_size
         self._shown, self._damaged, self._clock = shown or store.folder, {*damaged}, clock
-        self._snapshots, self._parts = Snapshots(), Snapshots()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
         self._failures = 0
         self._start = self._next = clock()  # save after the first step: it shows whether saving works, and its cost
@@ -109,14 +121,13 @@ class Saver:
     def due(self, step: int) -> bool:
         """Whether to save after this step."""
         every = self.saving.every_steps
-        if every is not None:
-            return step % every == 0
-        return self._clock() >= self._next
+        return step % every == 0 if every is not None else self._clock() >= self._next
 
     def save(self, state: State) -> None:
         """Start a save in the background; waits for the one before it.
 
-        Raises StorageFailed at the third failure in a row, Misconfigured for a state that no file can hold.
+        Raises StorageFailed at the third failure in a row and for a folder that is not the run's own, Misconfigured for
+        a state that no file can hold.
         """
         self._begin(state, 1 if self._shares else most_threads())
 
@@ -146,8 +157,8 @@ class Saver:
         self._cost_seconds = self.save_seconds if self._shares else stall
         self._next = start + seconds_between(self.saving, self._cost_seconds)
         if written.note:
-            self._tell(Noticed(text=written.note))
-        self._tell(
+            self._report(Noticed(text=written.note))
+        self._report(
             Saved(
                 step=state.step,
                 path=str(self._shown / written.checkpoint.path.name),
@@ -172,9 +183,8 @@ class Saver:
     def _begin(self, state: State, threads: int) -> None:
         self._start = start = state.since
         self.settle()
-        tree, tensors, in_parts = flattened_in_parts(dict(state.trees))
-        parts = holding(in_parts)
-        copies, copied_parts = self._snapshots.of(tensors), self._parts.of(parts.slabs)
+        self._check_folder()
+        tree, tensors, held, is_copy = on_host(state, self._snapshots)
         contents = Contents(
             step=state.step,
             epoch=state.epoch,
@@ -182,11 +192,10 @@ class Saver:
             best=state.best,
             world_size=self._world_size,
             trees=tree,
-            tensors=copies if copies is not None else on_host(tensors),
+            tensors=tensors,
         )
-        held = replace(parts, slabs=copied_parts if copied_parts is not None else on_host(parts.slabs))
         future = self._thread.submit(self._write, contents, held, threads)
-        if copies is None or copied_parts is None:  # training would change the tensors that are being written
+        if not is_copy:  # training would change the tensors that are being written
             future.exception()
         stall = self._clock() - start
         self._writing = (future, state, stall, start)
@@ -197,12 +206,11 @@ class Saver:
         if self._failures >= MOST_FAILURES:
             what = f"{self._failures} checkpoints in a row could not be saved; the last: {error.what}"
             raise StorageFailed(what, where=error.where, fix=error.fix) from error
-        self._tell(
-            Noticed(
-                text=f"the checkpoint of step {step:,} could not be saved: {error.where}: {error.what}. Training "
-                f"continues, and the next save tries again; {error.fix}"
-            )
+        text = (
+            f"the checkpoint of step {step:,} could not be saved: {error.where}: {error.what}. Training continues, and "
+            f"the next save tries again; {error.fix}"
         )
+        self._report(Noticed(text=text))
 
     def _write(self, contents: Contents, held: Holding, threads: int) -> _Written:
         begun = time.monotonic()
@@ -214,7 +222,7 @@ class Saver:
                 self._before_write()
                 checkpoint = self.store.save_led(contents, held, save, threads)
         written_bytes = self._verified(checkpoint, threads)
-        self._before_removal()
+        self._check_folder()
         note = ""
         try:
             remove_old(self.store, self.saving, checkpoint, self._damaged)
@@ -227,9 +235,9 @@ class Saver:
         removes it, so that it does not count among those to keep."""
         try:
             # Each rank has read back its own parts.
-            return checkpoint.verify(threads, looks_at=lambda name: not holds_parts(name)).bytes
+            return checkpoint.verify(threads, reads=lambda name: not holds_parts(name)).bytes
         except StorageFailed as error:
-            self._before_removal()
+            self._check_folder()
             self._damaged.add(checkpoint)
             with suppress(StorageFailed):  # it is removed after the next save
                 self.store.remove(checkpoint)

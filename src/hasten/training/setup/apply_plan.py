@@ -45,7 +45,7 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
     for item in planned:
         if item.technique.stage not in stages:
             continue
-        answer = item.technique.applies(setup, setup.machine)
+        answer = item.technique.applies(setup)
         if isinstance(answer, No) and not (answer.unless_named and item.choice.options):
             setup.notices.append(f"{item.choice}, as the plan says, though it has no effect here: {answer.reason}")
         claims[item.technique.name] = _claim(setup, item, answer)
@@ -93,6 +93,6 @@ def _claim(setup: Setup, item: Planned, answer: Yes | No) -> Preserves:
     if item.choice.preserves is not None:
         return item.choice.preserves
     wanted = (item.choice.value, dict(item.choice.options))
-    proposed = () if isinstance(answer, No) else item.technique.candidates(setup, setup.machine)
+    proposed = () if isinstance(answer, No) else item.technique.candidates(setup)
     own = [each.preserves for each in proposed if (each.value, dict(each.options)) == wanted]
     return own[0] if own and own[0] is not None else Preserves.TRAINING

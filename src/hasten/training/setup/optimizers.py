@@ -50,7 +50,7 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     Raises JobError when that does not hold or a step needs a closure, UserCodeFailed when Job.optimizer raises, and
     PlanError when the optimizers cannot be as the plan wants them.
     """
-    given = parameters_given(job, model, options.removed)
+    given = parameters_given(job, model)
     optimizers = make_optimizers(job, given)
     for optimizer in optimizers:
         _refuse_closures(optimizer)

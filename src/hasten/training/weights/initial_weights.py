@@ -10,27 +10,26 @@ its first checkpoint begins again with the same weights: its folder records them
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hasten.checkpoint.digests import digest_of, read_digested
 from hasten.checkpoint.files import names_in, remove_file, write_atomically
 from hasten.checkpoint.locks import run_lock
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.facts.formatting import byte_size, printable
+from hasten.facts.formatting import byte_size, printable, shortened
 from hasten.facts.job import Job
 from hasten.facts.record_reading import read_record
 from hasten.training.failures.user_code import user_code_failed
+from hasten.training.run_folder.folder_names import BEGAN_WITH
 from hasten.training.setup.prepared_job import check_made
-from hasten.training.weights.weights_file import check_file, some, weights_in, without_prefixes
+from hasten.training.weights.weights_file import check_file, weights_in, without_prefixes
 
-NAME = "initial_weights.json"
 _LARGEST_BYTES = 1 << 16
 _FIT = "give the file of this very model, or load what fits yourself in Job.model: hasten.read_weights(…)"
 
@@ -61,8 +60,8 @@ def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[Initial
     try:
         yield given
     except BaseException:
-        if {*names_in(folder)} <= {NAME, run_lock.NAME}:
-            remove_file(folder / NAME)
+        if {*names_in(folder)} <= {BEGAN_WITH, run_lock.NAME}:
+            remove_file(folder / BEGAN_WITH)
         raise
 
 
@@ -80,14 +79,16 @@ class InitialWeights:
 
         Raises Misconfigured when the file has changed, StorageFailed when the record cannot be read.
         """
-        if not (folder / NAME).is_file():
+        if not (folder / BEGAN_WITH).is_file():
             return None
-        content, _ = read_digested(folder / NAME, _LARGEST_BYTES)
+        content, _ = read_digested(folder / BEGAN_WITH, _LARGEST_BYTES)
         try:
             found = read_record(_Recorded, json.loads(content))
         except (ValueError, RecursionError) as error:
             what = f"does not say what the run began with: {printable(str(error))}"
-            raise StorageFailed(what, where=str(folder / NAME), fix="begin a new run, in another folder") from error
+            raise StorageFailed(
+                what, where=str(folder / BEGAN_WITH), fix="begin a new run, in another folder"
+            ) from error
         path = Path(found.path)
         if not path.is_file():
             raise _lost(path, "the weights that this run was begun with are gone")
@@ -98,7 +99,7 @@ class InitialWeights:
     def record(self, folder: Path) -> None:
         """Raises StorageFailed."""
         text = json.dumps({"path": str(self.path), **asdict(digest_of(self.path))}, indent=1) + "\n"
-        write_atomically(folder / NAME, text.encode())
+        write_atomically(folder / BEGAN_WITH, text.encode())
 
     def within(self, job: Job) -> Job:
         """The job, with a model that has these weights from its beginning."""
@@ -117,88 +118,26 @@ def _lost(path: Path, how: str) -> Misconfigured:
 def put(path: Path, model: nn.Module) -> str:
     """Load the weights of a file into the module, each by its name; what they were, in words.
 
-    Raises Misconfigured, with the first few names, for names that are missing or unknown, for other shapes, for dtypes
-    that torch cannot convert, and for different tensors where the module has a single one; and as read_weights does.
+    A tensor that the module has under several names may be given under one of them. Raises Misconfigured, with torch's
+    words, for missing or unknown names and for other shapes; and as read_weights does.
     """
-    found = weights_in(path)
-    state: dict[str, object] = model.state_dict(keep_vars=True)
-    own = {name: each for name, each in state.items() if isinstance(each, Tensor)}
-    others = state.keys() - own.keys()  # what get_extra_state() adds, which no file of weights has
-    given, prefixes = dict(found.tensors), tuple[str, ...]()
+    given, under = weights_in(path)
+    own: dict[str, object] = model.state_dict(keep_vars=True)
+    prefixes = tuple[str, ...]()
     if not given.keys() <= own.keys():
         given, prefixes = without_prefixes(given)
-    unlike = {
-        f"{name} ({_form(given[name])} there, {_form(own[name])} in the model)"
-        for name in given.keys() & own.keys()
-        if given[name].shape != own[name].shape or not torch.can_cast(given[name].dtype, own[name].dtype)
-    }
-    missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
-    if not unlike:
-        _refuse_untied(given, own, path)
-        missing, unknown = _loaded(given, model, path)  # a module may accept older names of its own
-    kinds = {"missing": _but_tied(missing - others, own), "unknown to the model": unknown, "of another form": unlike}
-    wrong = [
-        f"{len(names):,} {'is' if len(names) == 1 else 'are'} {kind}: {some(names)}"
-        for kind, names in kinds.items()
-        if names
-    ]
-    if wrong:
-        what = f"these are not the weights of this model; of their names {'; '.join(wrong)}"
-        raise Misconfigured(what, where=printable(str(path)), fix=_FIT)
-    rest = [f"{some(others)} as the model made it"] if others else []
-    return ", ".join([*_in_words(given, own, found.under, prefixes), *rest])
-
-
-def _refuse_untied(given: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
-    """Raises Misconfigured for different tensors under names that are one tensor in the model: torch loads the last."""
-    named = dict[int, str]()  # the first name of each tensor of the model
-    unequal = [
-        f"{first} and {name}"
-        for name in sorted(given.keys() & own.keys())
-        if (first := named.setdefault(id(own[name]), name)) != name
-        and not _same_bits(given[first].to(own[name].dtype), given[name].to(own[name].dtype))
-    ]
-    if unequal:
-        what = f"these names have one tensor in the model, and in the file different ones: {some(unequal)}"
-        raise Misconfigured(what, where=printable(str(path)), fix="give only one of them, or the same for all")
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Of the same dtype and shape; NaNs are compared by their bits."""
-    first, second = (each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
-    return torch.equal(first, second)
-
-
-def _loaded(given: Mapping[str, Tensor], model: nn.Module, path: Path) -> tuple[set[str], set[str]]:
-    """The names that were missing, and those that the model does not know."""
+    under_other_names = {id(own[name]): tensor for name, tensor in given.items() if name in own}
+    tied = {name: under_other_names[id(each)] for name, each in own.items() if id(each) in under_other_names}
     try:
-        report = model.load_state_dict(given, strict=False)
+        model.load_state_dict(tied | given)
     except RuntimeError as error:
         if user_code_failed(error) is not None:
             raise
-        what = f"cannot be loaded: {printable(str(error))}"
+        what = f"these are not the weights of this model: {shortened(printable(str(error)), 400)}"
         raise Misconfigured(what, where=printable(str(path)), fix=_FIT) from error
-    return set(report.missing_keys), set(report.unexpected_keys)
-
-
-def _but_tied(names: set[str], own: Mapping[str, Tensor]) -> set[str]:
-    """Without names of a tensor that is given under another name."""
-    there = {id(each) for name, each in own.items() if name not in names}
-    return {name for name in names if name not in own or id(own[name]) not in there}
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{'×'.join(map(str, tensor.shape)) or 'a number'} of {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _in_words(
-    given: Mapping[str, Tensor], own: Mapping[str, Tensor], under: tuple[str, ...], prefixes: tuple[str, ...]
-) -> list[str]:
     words = [f"{len(given):,} tensors, {byte_size(sum(each.nbytes for each in given.values()))}"]
     if under:
         words.append(f"found under {'/'.join(under)}")
     if prefixes:
         words.append(f"without {' and '.join(prefixes)} before their names")
-    types = {(given[name].dtype, own[name].dtype) for name in given.keys() & own.keys()}
-    words += [f"{a} converted to {b}".replace("torch.", "") for a, b in sorted(types, key=str) if a != b]
-    return words
+    return ", ".join(words)

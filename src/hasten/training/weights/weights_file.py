@@ -23,7 +23,6 @@ import warnings
 import zipfile
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,20 +39,13 @@ SAFETENSORS = ".safetensors"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which trainers save the weights
 _DEEPEST = 3  # levels of wrappers
-_COMPILED, _PARALLEL = "_orig_mod", "module."  # what torch.compile and DistributedDataParallel put before names
+_COMPILED, _PARALLEL = "_orig_mod.", "module."  # what torch.compile and DistributedDataParallel put before names
+_OF_COMPILED = re.compile(r"\b_orig_mod\.")
 _MOST_SHOWN = 3
 _ASKED_FOR = re.compile(r"\bGLOBAL ([\w.]+)")
 _ADVICE = re.compile(r"weights_only|Weights only load|In PyTorch|Re-running|Do it only|documentation|trust")
 _AGAIN = "fetch or write the file again"
 _CONVERT = "give them as safetensors; where you trust who made the file, convert it there: torch.load, then save_file"
-
-
-@dataclass(frozen=True, slots=True)
-class WeightsFile:
-    """tensors: by their names in the file, on the CPU. under: the keys that they were found under, outermost first."""
-
-    tensors: Mapping[str, Tensor]
-    under: tuple[str, ...] = ()
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -68,19 +60,19 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     Raises Misconfigured for a file that holds no weights, that asks to run code, or whose tensors do not match its
     records; StorageFailed when it cannot be read.
     """
-    return without_prefixes(weights_in(Path(path)).tensors)[0]
+    return without_prefixes(weights_in(Path(path))[0])[0]
 
 
-def weights_in(path: Path) -> WeightsFile:
-    """As read_weights, with the names in the file."""
+def weights_in(path: Path) -> tuple[dict[str, Tensor], Sequence[str]]:
+    """As read_weights, by the names in the file; and the keys that they were found under, outermost first."""
     check_file(path)
     if path.suffix.lower() == SAFETENSORS:
-        return WeightsFile(_of_safetensors(path))
+        return _of_safetensors(path), ()
     content, storages = _unpickled(path)
     found, under = _unwrapped(content, path)
     tensors = _checked(found, path, under)
     _refuse_unwritten(tensors, storages, path)
-    return WeightsFile(tensors, tuple(under))
+    return tensors, under
 
 
 def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
@@ -117,8 +109,8 @@ def without_prefixes(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
     while True:
         if found and all(name.startswith(_PARALLEL) for name in found):
             prefix, shorter = _PARALLEL, {name.removeprefix(_PARALLEL): each for name, each in found.items()}
-        elif any(_COMPILED in name.split(".") for name in found):
-            prefix, shorter = f"{_COMPILED}.", {_as_uncompiled(name): each for name, each in found.items()}
+        elif any(map(_OF_COMPILED.search, found)):
+            prefix, shorter = _COMPILED, {_OF_COMPILED.sub("", name): each for name, each in found.items()}
         else:
             return found, tuple(taken)
         if len(shorter) < len(found):
@@ -134,27 +126,17 @@ def some(names: Iterable[str]) -> str:
     return shown + (f" and {len(listed) - _MOST_SHOWN:,} more" if len(listed) > _MOST_SHOWN else "")
 
 
-def _as_uncompiled(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part != _COMPILED)
-
-
 def _of_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         found = safetensors.torch.load_file(path)
-        _refuse_names_twice(path)
+        with open(path, "rb") as file:  # readers differ in which tensor they use where the header has a name twice
+            json.loads(file.read(int.from_bytes(file.read(8), "little")), object_pairs_hook=_unique)
     except OSError as error:
         raise _unreadable(path, error) from error
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         what = f"is no safetensors file: {_words(error)}"
         raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
     return _checked(_entries(found, path, ()), path, ())
-
-
-def _refuse_names_twice(path: Path) -> None:
-    """The format forbids it, and readers differ in which one they use. The header is valid otherwise."""
-    with open(path, "rb") as file:
-        header = file.read(int.from_bytes(file.read(8), "little"))
-    json.loads(header, object_pairs_hook=_unique)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -164,51 +146,38 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Storage:
-    """mark: random bytes written into it before torch reads it; empty where torch has read it by then."""
-
-    bytes: torch.UntypedStorage
-    mark: bytes
-
-    @property
-    def is_unwritten(self) -> bool:
-        return bool(self.mark) and bytes(self.bytes[: len(self.mark)].tolist()) == self.mark
+_Marked = list[tuple[torch.UntypedStorage, bytes]]
+"""Storages that torch allocated for a file, each with the random bytes that were written into it before torch read it;
+without any where torch had read it by then. A storage that still begins with its bytes was not read."""
 
 
-def _unpickled(path: Path) -> tuple[Any, list[_Storage]]:
+def _unpickled(path: Path) -> tuple[Any, _Marked]:
     """The content of the file, and the storages that torch allocated for it."""
-    storages = list[_Storage]()
+    storages: _Marked = []
 
     def on_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
         # The old format has the bytes last, and torch does not notice that they are missing.
         mark = b"" if zipped else os.urandom(min(16, storage.nbytes()))
         for place, value in enumerate(mark):
             storage[place] = value
-        storages.append(_Storage(storage, mark))
+        storages.append((storage, mark))
         return storage
 
     zipped = False
     try:
         zipped = _is_zip(path)
-        if zipped:
-            _refuse_compressed(path)
         return _loaded(path, on_cpu), storages
-    except Misconfigured:
-        raise
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # torch's reader raises many kinds
         if is_out_of_memory(error):
             raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
+        what, fix = f"is no file of weights that torch reads: {_words(error)}", _CONVERT
         if asked := _ASKED_FOR.search(str(error)):
             what = f"asks for {shortened(printable(asked[1]), 80)}, which is no part of weights; no code was run"
-            raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
-        if zipped and (misfits := _misfits(path)):
-            what = f"describes storages of another length than the file holds: {some(misfits)}"
-            raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
-        what = f"is no file of weights that torch reads: {_words(error)}"
-        raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
+        elif zipped and (misfits := _misfits(path)):
+            what, fix = f"describes storages of another length than the file holds: {some(misfits)}", _AGAIN
+        raise Misconfigured(what, where=_name(path), fix=fix) from error
 
 
 def _loaded(path: Path, place: Any) -> Any:
@@ -238,9 +207,13 @@ def _misfits(path: Path) -> list[str]:
     return [name for name, each in tensors.items() if each.untyped_storage().nbytes() not in lengths]
 
 
-def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: Sequence[_Storage], path: Path) -> None:
+def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: _Marked, path: Path) -> None:
     """Raises Misconfigured for tensors whose bytes are not in the file: they would be uninitialised memory."""
-    written = sorted((each.bytes.data_ptr(), each.bytes.nbytes()) for each in storages if not each.is_unwritten)
+    written = sorted(
+        (storage.data_ptr(), storage.nbytes())
+        for storage, mark in storages
+        if not mark or bytes(storage[: len(mark)].tolist()) != mark
+    )
 
     def is_written(tensor: Tensor) -> bool:
         place = tensor.untyped_storage().data_ptr()
@@ -249,17 +222,6 @@ def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: Sequence[_Storage
 
     if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
         raise Misconfigured(f"has no bytes for {some(unwritten)}", where=_name(path), fix=_AGAIN)
-
-
-def _refuse_compressed(path: Path) -> None:
-    """torch.save compresses nothing. A compressed record may be larger than any memory."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            whole = all(each.compress_type == zipfile.ZIP_STORED for each in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise Misconfigured(f"is damaged: {_words(error)}", where=_name(path), fix="fetch it again") from error
-    if not whole:
-        raise Misconfigured("holds compressed records, which torch.save never writes", where=_name(path), fix=_CONVERT)
 
 
 def _entries(found: object, path: Path, under: Sequence[str]) -> dict[Any, Any]:

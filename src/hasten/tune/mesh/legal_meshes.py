@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hasten.errors import Misconfigured
@@ -48,7 +48,7 @@ def best_cost(mesh: Mesh, needs: ModelNeeds, cluster: Cluster, microbatch_size: 
     needs least memory. microbatch_size: where it is given."""
     share = needs.batch_size // mesh.data
     sizes = [min(microbatch_size, share)] if microbatch_size else _divisors(share)
-    return min((_cost(mesh, needs, cluster, size) for size in sizes), key=_rank)
+    return min((cost_of(mesh, needs, cluster, size) for size in sizes), key=_rank)
 
 
 def planned_meshes(
@@ -64,13 +64,8 @@ def planned_meshes(
             legal.append(best_cost(mesh, needs, cluster, microbatch_size))
         else:
             illegal.append(Illegal(mesh=mesh, reason=reason))
-    found = Meshes(needs=needs, cluster=cluster, legal=tuple(ranked(legal)), illegal=tuple(illegal))
+    found = Meshes(needs=needs, cluster=cluster, legal=tuple(sorted(legal, key=_rank)), illegal=tuple(illegal))
     return found if found.best is None else replace(found, choices=choices_of(found.best))
-
-
-def ranked(costs: Iterable[MeshCost]) -> list[MeshCost]:
-    """Those that fit first, fastest first; the others by memory."""
-    return sorted(costs, key=_rank)
 
 
 def choices_of(cost: MeshCost) -> tuple[Choice, ...]:
@@ -117,20 +112,8 @@ def _conflict(mesh: Mesh, beside: Sequence[Choice]) -> str | None:
     return found[0].reason if found else None
 
 
-def _cost(mesh: Mesh, needs: ModelNeeds, cluster: Cluster, microbatch_size: int) -> MeshCost:
-    return cost_of(
-        mesh,
-        needs,
-        microbatch_size=microbatch_size,
-        memory_bytes=cluster.memory_bytes,
-        bytes_per_second=cluster.bytes_per_second,
-        flops_per_second=cluster.flops_per_second,
-        margin=cluster.margin,
-    )
-
-
 def _rank(cost: MeshCost) -> tuple[bool, float, int, int, int, int]:
-    """The simpler one of two that take as long first."""
+    """Those that fit first, fastest first; the others by memory. Of two that take as long, the simpler one."""
     amount = cost.step_seconds if cost.fits else cost.memory.total
     mesh = cost.mesh
     return not cost.fits, amount, cost.microbatches, mesh.pipeline, mesh.tensor, [*Sharding].index(mesh.shard)

@@ -14,20 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from hasten.facts.mesh import FLOPS, MARGIN, Amount, Memory, Mesh, MeshCost, ModelNeeds, Part, Sharding
+from hasten.facts.mesh import Amount, Cluster, Memory, Mesh, MeshCost, ModelNeeds, Part, Sharding
 
 
-def cost_of(
-    mesh: Mesh,
-    needs: ModelNeeds,
-    *,
-    microbatch_size: int,
-    memory_bytes: float,
-    bytes_per_second: float,
-    flops_per_second: float = FLOPS,
-    margin: float = MARGIN,
-) -> MeshCost:
-    """flops_per_second: that one device reaches. margin: share of the memory to leave free."""
+def cost_of(mesh: Mesh, needs: ModelNeeds, cluster: Cluster, microbatch_size: int) -> MeshCost:
     share = needs.batch_size // mesh.data
     microbatches = -(-share // microbatch_size)
     memory = memory_of(mesh, needs, microbatch_size, microbatches)
@@ -39,10 +29,10 @@ def cost_of(
         microbatches=microbatches,
         memory=memory,
         sent=sent,
-        communication_seconds=sum(sent.values()) / bytes_per_second,
+        communication_seconds=sum(sent.values()) / cluster.bytes_per_second,
         bubble=(mesh.pipeline - 1) / (microbatches + mesh.pipeline - 1),
-        compute_seconds=work / flops_per_second,
-        fits=memory.total <= memory_bytes * (1 - margin),
+        compute_seconds=work / cluster.flops_per_second,
+        fits=memory.total <= cluster.memory_bytes * (1 - cluster.margin),
     )
 
 

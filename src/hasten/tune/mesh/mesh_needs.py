@@ -2,8 +2,8 @@
 step.
 
 The model is built from torch's fake tensors, which have shapes and no memory, so that a model of any size can be
-measured: its forward pass allocates nothing and saves what the real one saves. Where the job's code needs values, it is
-built on this host, and the output says so. Activations are measured at two batch sizes, cut from one real batch.
+measured. Where the job's code needs values, it is built on this host, and the output says so. Activations are measured
+at two batch sizes, cut from one real batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hasten.errors import OutOfMemory
 from hasten.facts.formatting import byte_size
@@ -27,16 +27,18 @@ from hasten.facts.plan import Plan
 from hasten.measure.flop_count import profile_flops
 from hasten.techniques.common.batch_split import few_samples
 from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
+from hasten.techniques.setup import OptimizerOptions
 from hasten.training.probes.brief_run import undisturbed
+from hasten.training.setup.optimizers import build_optimizers
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
 from hasten.tune.mesh.saved_tensors import AROUND, SavedBytes, saved_by
-from hasten.tune.mesh.state_bytes import state_bytes
-from hasten.tune.mesh.torch_trees import FakeTensorMode
+from hasten.tune.mesh.torch_trees import FakeTensorMode, tensors_in
 
 SAMPLES = 2, 4  # at which activations are measured
 ON_SHAPES = "on shapes alone"
 OF_A_MESH = ("shard", "tensor", "microbatch", "accumulation")  # techniques that a mesh says
+LONGEST = 8  # elements, in any dimension, of the parameters by which optimizer state is measured
 _HOST = torch.device("cpu")
 
 
@@ -210,3 +212,51 @@ def _block_of(name: str, blocks: Iterable[str]) -> str:
 
 def _sum(amounts: Iterable[Amount]) -> Amount:
     return sum(amounts, Amount())
+
+
+# ── optimizer state ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def state_bytes(job: Job, model: nn.Module, options: OptimizerOptions) -> dict[str, float]:
+    """Bytes, by the names of the model's parameters. They are replaced by small ones, so the model cannot be used for
+    anything else afterwards.
+
+    A tensor of state that has a small parameter's length in a dimension is assumed to have the parameter's length
+    there, as moments and the factors of their approximations do.
+    """
+    shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+    _replace_parameters(model)
+    optimizers = build_optimizers(job, model, options)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.ones_like(parameter)
+    for optimizer in optimizers:
+        optimizer.step()
+    found = dict[str, float]()
+    for name, parameter in model.named_parameters():
+        states = [optimizer.state[parameter] for optimizer in optimizers if parameter in optimizer.state]
+        found[name] = sum(
+            _scaled_bytes(each, parameter, shapes[name]) for each in tensors_in([dict(state) for state in states])
+        )
+    return found
+
+
+def _replace_parameters(model: nn.Module) -> None:
+    """Tied ones stay tied."""
+    made = dict[int, nn.Parameter]()
+    for module in model.modules():
+        for name, own in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(own) not in made:
+                size = [min(length, LONGEST) for length in own.shape]
+                values = torch.ones(size, dtype=own.dtype)
+                made[id(own)] = nn.Parameter(values, requires_grad=own.requires_grad)
+            setattr(module, name, made[id(own)])
+
+
+def _scaled_bytes(state: Tensor, small: Tensor, shape: tuple[int, ...]) -> float:
+    if state.dim() != small.dim():
+        return state.nbytes
+    elements = 1
+    for length, short, long in zip(state.shape, small.shape, shape, strict=True):
+        elements *= long if length == short else length
+    return elements * state.element_size()

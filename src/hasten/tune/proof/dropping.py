@@ -1,16 +1,9 @@
 """Which of several choices are dropped, so that the rest passes a proof together.
 
-Two choices that pass alone can fail together, so a plan is proven as a whole. Where it fails, few more proofs find the
-choices to drop, as each takes time:
-
-1. `without_harmful` asks of each choice alone, and drops those that fail. A choice in a set that has passed is not
-   asked alone.
-2. Then one is removed at a time, the last one first, as the largest gain comes first. As soon as the rest passes, that
-   choice is dropped, and no other.
-3. Where no single one is to blame, the rest is built up from the first one on, and those that fail beside the ones
-   before are dropped.
-
-No set is asked twice, and there are at most three proofs for each choice.
+Two choices that pass alone can fail together, so a plan is proven as a whole. Where it fails, one choice is removed at
+a time, the last one first, as the largest gain comes first. As soon as the rest passes, that choice is dropped, and no
+other. Where no single one is to blame, the rest is built up from the first one on, and those that fail beside the ones
+before are dropped. No plan is proven twice.
 """
 
 from __future__ import annotations
@@ -59,43 +52,32 @@ class Answer:
 
 
 class Asked:
-    """A proof that each set of choices is put to once.
+    """A proof of a whole plan's choices, which is run once for each set of them."""
 
-    proof: of a whole plan's choices; has_time: whether there is time for one more set, where it can be skipped.
-    """
-
-    def __init__(self, proof: Callable[[Choices], Answer], has_time: Callable[[], bool] = lambda: True) -> None:
-        self._proof, self._has_time = proof, has_time
+    def __init__(self, proof: Callable[[Choices], Answer]) -> None:
+        self._proof = proof
         self._answers = dict[frozenset[str], Answer]()
 
-    def surely(self, choices: Choices) -> Answer:
-        """The answer, whatever time it takes."""
-        key = _key(choices)
+    def __call__(self, choices: Choices) -> Answer:
+        key = frozenset(map(str, choices))
         if key not in self._answers:
             self._answers[key] = self._proof(choices)
         return self._answers[key]
 
-    def in_time(self, choices: Choices) -> Answer | None:
-        """The answer; None where it is unknown and there is no time to ask."""
-        return self.surely(choices) if _key(choices) in self._answers or self._has_time() else None
-
-    def is_cleared(self, choice: Choice) -> bool:
-        """Whether it was in a set that has passed: then it does no harm alone."""
-        return any(str(choice) in names for names, answer in self._answers.items() if answer.passes)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropped:
-    """A choice that is dropped.
-
-    answer: of what has failed. beside: the choices beside which it failed, empty where it was alone. blamed: whether it
-    is to blame beside them, and not another one, which there was no time to find out.
-    """
+    """answer: of what has failed; beside: the choices beside which it failed, empty where it was alone."""
 
     choice: Choice
     answer: Answer
     beside: Choices = ()
-    blamed: bool = True
+
+    @property
+    def reason(self) -> str:
+        if not self.beside or not self.answer.is_plans:
+            return self.answer.reason
+        return f"fails together with {listed(self.beside)}, and the rest passes without it: {self.answer.reason}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,55 +89,34 @@ class Sorted:
     answer: Answer
     dropped: list[Dropped]
 
+    @property
+    def proofs(self) -> list[Proven]:
+        passed = [self.answer.of(choice) for choice in self.passed]
+        return passed + [each.answer.of(each.choice, each.reason) for each in self.dropped]
 
-Drop = Callable[[Asked, Choices, Sequence[Choice]], list[Dropped]]
 
-
-def sort_out(asked: Asked, whole: Choices, among: Choices, drop: Drop) -> Sorted:
-    """among: those of the whole that may be dropped. drop: how, where the whole fails."""
-    answer = asked.surely(whole)
-    dropped = [] if answer.passes else drop(asked, whole, among)
+def sort_out(asked: Asked, whole: Choices, among: Choices) -> Sorted:
+    """among: those of the whole that may be dropped."""
+    answer = asked(whole)
+    dropped = [] if answer.passes else _dropped(asked, whole, among)
     kept = without(whole, *(each.choice for each in dropped))
     passed = tuple(choice for choice in among if _is_in(kept, choice))
-    return Sorted(passed=passed, answer=asked.surely(kept) if passed else answer, dropped=dropped)
+    return Sorted(passed=passed, answer=asked(kept) if passed else answer, dropped=dropped)
 
 
-def without_harmful(asked: Asked, whole: Choices, among: Sequence[Choice]) -> list[Dropped]:
-    """From a whole that has failed, drop those that fail alone, and of the others those that fail with them."""
-    suspects = [choice for choice in among if not asked.is_cleared(choice)]
-    alone = {str(choice): asked.surely(_with_only(whole, among, [choice])) for choice in suspects}
-    harmful = [
-        Dropped(choice=choice, answer=alone[str(choice)]) for choice in suspects if not alone[str(choice)].passes
-    ]
-    rest = [choice for choice in among if not any(choice is each.choice for each in harmful)]
-    left = _with_only(whole, among, rest)
-    if not rest or asked.surely(left).passes:
-        return harmful
-    return harmful + without_conflicts(asked, left, rest)
-
-
-def without_conflicts(asked: Asked, whole: Choices, among: Sequence[Choice]) -> list[Dropped]:
-    """From a whole that has failed, drop those without which the rest passes, as far as there is time."""
-    failed = asked.surely(whole)
-    if len(among) == 1:
-        return [Dropped(choice=among[0], answer=failed)]
+def _dropped(asked: Asked, whole: Choices, among: Choices) -> list[Dropped]:
+    """From a whole that has failed, those without which the rest passes."""
+    failed = asked(whole)
+    if len(among) == 1 or not failed.is_plans:
+        return [Dropped(choice=choice, answer=failed) for choice in among]
     for removed in reversed(among):
-        answer = asked.in_time(without(whole, removed))
-        if answer is None:
-            break
-        if answer.passes:
-            return [Dropped(choice=removed, answer=failed, beside=_others(among, removed))]
-    return _built_up(asked, whole, among)
-
-
-def _built_up(asked: Asked, whole: Choices, among: Sequence[Choice]) -> list[Dropped]:
+        if asked(without(whole, removed)).passes:
+            beside = tuple(choice for choice in among if choice is not removed)
+            return [Dropped(choice=removed, answer=failed, beside=beside)]
     kept, dropped = list[Choice](), list[Dropped]()
     for choice in among:
-        answer = asked.in_time(_with_only(whole, among, [*kept, choice]))
-        if answer is None:
-            beside = _others(among, choice)
-            dropped.append(Dropped(choice=choice, answer=asked.surely(whole), beside=beside, blamed=False))
-        elif answer.passes:
+        answer = asked(without(whole, *(each for each in among if not _is_in([*kept, choice], each))))
+        if answer.passes:
             kept.append(choice)
         else:
             dropped.append(Dropped(choice=choice, answer=answer, beside=tuple(kept)))
@@ -166,22 +127,9 @@ def claiming(choices: Choices, *claims: Preserves) -> Choices:
     return tuple(choice for choice in choices if choice.preserves in claims)
 
 
-def listed(choices: Choices) -> str:
+def listed(choices: Sequence[Choice]) -> str:
     return ", ".join(map(str, choices))
-
-
-def _with_only(whole: Choices, among: Sequence[Choice], kept: Sequence[Choice]) -> Choices:
-    """The whole with only these of those that may be dropped."""
-    return without(whole, *(choice for choice in among if not _is_in(kept, choice)))
 
 
 def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
     return any(one is choice for choice in choices)
-
-
-def _others(among: Sequence[Choice], one: Choice) -> Choices:
-    return tuple(choice for choice in among if choice is not one)
-
-
-def _key(choices: Choices) -> frozenset[str]:
-    return frozenset(map(str, choices))

@@ -1,8 +1,5 @@
 """Judges the gradients and updates of a plan's optimizer steps, in the process of an arm.
 
-The steps are those of the arm's own Run, with everything that its plan does to a gradient. Gradients are read when the
-first optimizer is about to step: after accumulation, unscaling and clipping.
-
 The baseline goes first (`keep_references`). For eight batches it keeps its weights, its gradients and those of a
 float64 model on the same batch. A plan's arm takes the same steps from the same weights and is judged beside both
 (`judge_gradients_of`). The worst of three counts:
@@ -13,8 +10,7 @@ float64 model on the same batch. A plan's arm takes the same steps from the same
   baseline's rates: momentum and a warm-up that begins at 0 count by then.
 
 Every dropout layer drops with a probability of 0. A model that draws random numbers in another way has no gradient to
-compare; one step under two seeds finds that. What clip_value removes is not seen, and buffers are not judged. A job
-whose eight float64 steps take too long gets fewer.
+compare; one step under two seeds finds that. Buffers are not judged, nor is what clip_value removes.
 """
 
 from __future__ import annotations
@@ -85,7 +81,7 @@ class _References:
             judge = judge or GradientJudge(terms=self._terms)
             judge.add(StepGradients(plain=seen.gradients, plan=seen.gradients, reference=self._clipped.gradients))
             if position < UPDATES:
-                include(updates, seen.updates(seen.rates))
+                _include(updates, seen.updates(seen.rates))
             rates.append(seen.rates)
             norms.append(seen.norm)
             kept, done = self._write(position, seen.gradients), position + 1
@@ -130,7 +126,7 @@ class _References:
             nearby_gradients(self._run.model, self._job.loss, batch, terms=0, seed=self._job.seed + each)
             for each in range(2)
         )
-        if math.sqrt(sum(squared_errors(one, other).values())) > SAME * norm_of(self._truth):
+        if math.sqrt(sum(squared_errors(one, other).values())) > SAME * _norm_of(self._truth):
             raise InvalidMeasurement(
                 "its loss draws random numbers that no dropout layer draws, so one step has two gradients"
             )
@@ -151,7 +147,7 @@ class _References:
         for name, truth in self._truth.items():
             gradient = plain.get(name)
             if gradient is not None:
-                kept[f"plain/{name}"] = gradient = strided(gradient).cpu()
+                kept[f"plain/{name}"] = gradient = _strided(gradient).cpu()
                 truth = truth - gradient.double()
             kept[f"rest/{name}"] = truth.float()
         write_tensors(_step_file(self._folder, self._first + position), kept)
@@ -200,13 +196,13 @@ class _Judged:
         if steps < kept["steps"]:
             raise InvalidMeasurement(f"the plan takes {steps} of the {kept['steps']} optimizer steps to compare")
         of_plain = {name: UpdateError(**each) for name, each in kept["updates"].items()}
-        verdicts = [self._given.verdict(), judge_updates(of_plain, self._updates, steps=min(steps, UPDATES))]
+        verdicts = [self._given.verdict(), judge_updates(of_plain, self._updates)]
         if self._job.clip_norm is not None:
             verdicts.append(self._norms.verdict())
         return verdicts
 
     def _judge(self, seen: OptimizerStep, position: int) -> None:
-        plain, truth = part_of(self._step, "plain"), _truth(self._step)
+        plain, truth = _part_of(self._step, "plain"), _truth(self._step)
         plan, clipped = self._by_names_of_the_job(seen.gradients, truth), clipped_as(self._job, truth)
         self._given.add(StepGradients(plain=plain, plan=plan, reference=clipped.gradients))
         if self._job.clip_norm is not None:
@@ -217,13 +213,13 @@ class _Judged:
             reference = {NORM: torch.tensor([clipped.norm], dtype=torch.float64)}
             self._norms.add(StepGradients(plain=of_plain, plan=of_plan, reference=reference))
         if position < UPDATES:
-            include(self._updates, seen.updates(self._kept["rates"][position]))
+            _include(self._updates, seen.updates(self._kept["rates"][position]))
 
     def _before(self, position: int, batch: Any) -> None:
         self._step = read_tensors(_step_file(self._folder, self._kept["first"] + position))
-        state, present = part_of(self._step, "state"), state_of(self._run)
+        state, present = _part_of(self._step, "state"), state_of(self._run)
         present |= {name: each.detach() for name, each in self._run.setup.optimizer.removed.items()}
-        for name in part_of(self._step, "rest"):
+        for name in _part_of(self._step, "rest"):
             if name not in present:
                 raise InvalidMeasurement(f"the plan's model has no {name}, which the job trains")
             if self._kept["first"] == position == 0 and not torch.equal(present[name].cpu(), state[name]):
@@ -255,14 +251,14 @@ def clipped_as(job: Job, gradients: Tensors) -> Clipped:
     most = job.clip_value
     if most is not None:
         gradients = {name: each.clamp(-most, most) for name, each in gradients.items()}
-    norm, most = norm_of(gradients), job.clip_norm
+    norm, most = _norm_of(gradients), job.clip_norm
     factor = 1.0 if most is None else min(1.0, most / (norm + 1e-6))
     if factor < 1:
         gradients = {name: each * factor for name, each in gradients.items()}
     return Clipped(gradients=gradients, norm=norm, factor=factor)
 
 
-def norm_of(gradients: Tensors) -> float:
+def _norm_of(gradients: Tensors) -> float:
     return math.sqrt(sum(float(each.square().sum()) for each in gradients.values()))
 
 
@@ -272,31 +268,31 @@ def _too_slow(seconds: float, done: int) -> bool:
     return after > (SECONDS if done >= FEWEST else MOST_SECONDS)
 
 
-def include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> None:
+def _include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> None:
     for name, each in more.items():
         sums[name] = sums.get(name, UpdateError()) + each
 
 
-def strided(gradient: Tensor) -> Tensor:
+def _strided(gradient: Tensor) -> Tensor:
     return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 
 def _in_float64(gradients: Tensors) -> dict[str, Tensor]:
-    return {name: strided(each).double() for name, each in gradients.items()}
+    return {name: _strided(each).double() for name, each in gradients.items()}
 
 
 def _step_file(folder: Path, step: int) -> Path:
     return folder / f"step-{step}.safetensors"
 
 
-def part_of(step: Tensors, part: str) -> dict[str, Tensor]:
+def _part_of(step: Tensors, part: str) -> dict[str, Tensor]:
     begin = f"{part}/"
     return {name.removeprefix(begin): each for name, each in step.items() if name.startswith(begin)}
 
 
 def _truth(step: Tensors) -> dict[str, Tensor]:
-    plain = part_of(step, "plain")
+    plain = _part_of(step, "plain")
     return {
         name: rest.double() + plain[name].double() if name in plain else rest.double()
-        for name, rest in part_of(step, "rest").items()
+        for name, rest in _part_of(step, "rest").items()
     }

@@ -1,23 +1,18 @@
 """What pairs of runs, the baseline's and the planned one's from the same seeds, say of the plan's loss.
 
-* A run that fails always counts. Where the planned run alone has become NaN, that is harm, whatever the other pairs
-  say. Where the baseline fails, or the plan fails for another reason, nothing can be said of the loss (trap 51).
-* Seeds that change nothing are refused: their pairs are one pair, counted several times.
+A run that fails always counts: where the planned run alone has become NaN, that is harm, whatever the other pairs say.
+Where the baseline fails, or the plan fails for another reason, nothing can be said of the loss (trap 51).
 
 A whole run is judged by a result of its evaluation, the loss or a metric; without valid data by the mean of the last
-tenth of its training losses.
-
-A short run (`paired_curves`) is judged by the mean training loss of its last half: both arms see the same batches, so
-their noise cancels. Harms are shares of the middle loss of the first half: in shares of itself, a loss that falls to a
-tenth would make harm of every step that a run is behind. A short run can show a harm, and never that there will be
-none; its sentence says how small a harm it could have seen.
+tenth of its training losses. A short run (`paired_curves`) is judged by the mean training loss of its last half, as
+both arms see the same batches. Its harms are shares of the middle loss of the first half: in shares of itself, a loss
+that falls to a tenth would make harm of every step that a run is behind. It never shows that there is no harm.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -27,7 +22,16 @@ from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Numbers
 from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
-from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained, Watch, losses_of, trained
+from hasten.tune.proof.paired_runs import (
+    Pair,
+    PlannedRun,
+    RunLength,
+    Trained,
+    Watch,
+    planned_run,
+    trained,
+    trained_pairs,
+)
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
@@ -66,30 +70,30 @@ def prove_loss(
     metric: str = "loss",
     steps: int | None = None,
     first_seed: int | None = None,
-    limit_seconds: float = LONGEST_SECONDS,
     watch: Watch = lambda done, whole: None,
 ) -> LossProof:
     """The paired equivalence test of whole runs, or of the first `steps` of them.
 
     metric: "loss" or one of the job's metrics; without valid data "loss" is the training loss. first_seed: of seeds in
-    a row; None for the job's own. limit_seconds: after which an arm without an answer hangs; it answers about every
-    second, except while it builds the job or is in one longer step or evaluation.
+    a row; None for the job's own.
 
     A KeyboardInterrupt ends the training, and what the finished pairs say is returned; before the first arm is built it
     is raised. Raises ArmFailed when the baseline cannot be built, Misconfigured for fewer than three pairs, and for a
     metric that the job has not or that does not say whether higher is better.
     """
     _refuse_few(pairs)
-    with Pairing(arms, plan, limit_seconds) as pairing:
-        run = pairing.planned_run()
-        criterion = criterion_of(run, metric, margin)
-        seeds = range(run.seed if first_seed is None else first_seed, 2**63)[:pairs]
-        evaluated = None if criterion.metric == TRAINING else criterion.metric
-        found, interrupt = list[Pair](), None
-        try:
-            _train_pairs(pairing, seeds, steps, evaluated, watch, found)
-        except KeyboardInterrupt as error:
-            interrupt = error
+    run = planned_run(arms)
+    criterion = criterion_of(run, metric, margin)
+    seeds = range(run.seed if first_seed is None else first_seed, 2**63)[:pairs]
+    whole = run.steps if steps is None else min(steps, run.steps or steps)
+    evaluated = None if criterion.metric == TRAINING else criterion.metric
+    length = RunLength(steps=steps, whole=whole, metric=evaluated)
+    found, interrupt = list[Pair](), None
+    try:
+        for pair in trained_pairs(arms, plan, seeds, length, watch):
+            found.append(pair)
+    except KeyboardInterrupt as error:
+        interrupt = error
     return judged(found, criterion, len(seeds), interrupt)
 
 
@@ -99,8 +103,6 @@ def paired_curves(
     seeds: Sequence[int],
     steps: int,
     watch: Watch = lambda done, whole: None,
-    *,
-    limit_seconds: float = 120.0,
 ) -> Curves:
     """The first `steps` training losses of both arms from each seed, judged. Its sentence says what could have been
     seen.
@@ -109,10 +111,9 @@ def paired_curves(
     InvalidMeasurement for pairs that cannot be judged; Misconfigured for fewer than three seeds.
     """
     _refuse_few(len(seeds))
-    criterion, found = Criterion(metric=EARLY, margin=SHORT_MARGIN), list[Pair]()
-    with Pairing(arms, plan, limit_seconds) as pairing:
-        _train_pairs(pairing, seeds, steps, None, watch, found)
-    proof = judged(found, criterion, len(seeds))
+    length = RunLength(steps=steps, whole=steps, metric=None)
+    found = [*trained_pairs(arms, plan, seeds, length, watch)]
+    proof = judged(found, Criterion(metric=EARLY, margin=SHORT_MARGIN), len(seeds))
     if proof.failure is not None:
         raise proof.failure
     if proof.judgement is None and proof.verdict != "harmed":
@@ -120,24 +121,13 @@ def paired_curves(
     return curves_of(proof, f"the first {steps} steps: {proof.sentence}")
 
 
-def _train_pairs(
-    pairing: Pairing, seeds: Sequence[int], steps: int | None, metric: str | None, watch: Watch, found: list[Pair]
-) -> None:
-    """Add pairs to those found, up to one that fails."""
-    with closing(pairing.pairs(seeds, steps, metric, watch)) as all_pairs:
-        for pair in all_pairs:
-            found.append(pair)
-            if pair.failed:
-                break
-
-
 def curves_of(proof: LossProof, sentence: str) -> Curves:
     """The training losses of all whole pairs, with what they say, as a record."""
     whole = [pair for pair in proof.pairs if not pair.failed]
     return Curves(
         seeds=tuple(pair.seed for pair in whole),
-        plain=tuple(losses_of(pair.plain) for pair in whole),
-        planned=tuple(losses_of(pair.planned) for pair in whole),
+        plain=tuple(trained(pair.plain).losses for pair in whole),
+        planned=tuple(trained(pair.planned).losses for pair in whole),
         verdict=proof.verdict,
         sentence=sentence,
     )
@@ -240,7 +230,7 @@ def _of_failure(pair: Pair) -> tuple[Verdict | Literal["failed"], str, ArmFailed
 def _refuse_equal_seeds(pairs: Sequence[Pair]) -> None:
     seen: dict[Numbers, int] = {}
     for pair in pairs:
-        losses = losses_of(pair.plain)
+        losses = trained(pair.plain).losses
         if (other := seen.setdefault(losses, pair.seed)) != pair.seed:
             raise InvalidMeasurement(
                 f"seeds {other} and {pair.seed} gave the same losses to the last bit, so they are no sample",

@@ -1,8 +1,5 @@
-"""The optimizer steps of a run, read from inside: the gradients that its optimizers get, and the updates they make.
-
-A step is read when the first optimizer is about to step: after accumulation, unscaling and clipping. Beside it are the
-job's own optimizers in float64, which get the same gradient.
-"""
+"""The optimizer steps of a run, read from inside when the first optimizer is about to step: the gradients that its
+optimizers get, and the updates they make, beside the job's own optimizers in float64 that get the same gradient."""
 
 from __future__ import annotations
 
@@ -87,7 +84,7 @@ class _Optimizers:
     def __init__(self, run: Run) -> None:
         model = in_float64(run.model, run.device)
         self._weights = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        self._optimizers = build_optimizers(run.job, model, OptimizerOptions(removed=run.setup.optimizer.removed))
+        self._optimizers = build_optimizers(run.job, model, OptimizerOptions())
 
     def step(self, weights: Tensors, gradients: Tensors, rates: Rates) -> Tensors:
         """These weights after their step."""

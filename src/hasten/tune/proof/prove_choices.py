@@ -1,17 +1,8 @@
 """Proves the choices that won, before a plan is made of them.
 
-Each is proven by its own claim, and what passes has passed together, as the plan will have it:
-
-1. What claims bits, by its losses to the last bit over two epochs (by_bits.py).
-2. What claims to be equal up to rounding, by its gradients (by_gradients.py).
-3. What claims to leave the statistics alone, by the losses of short runs, and with it what claims rounding where no
-   gradient of the job can be judged (by_losses.py).
-
-Where a choice fails, the next fastest value of its technique, of those that were faster beside the same plan, takes its
-place and is proven as well. What that is worth in this plan, the confirmation measures.
-
-Nothing is proven twice in one search, and no proof is taken from an earlier one: proofs are cheap beside trials, and a
-file of trials is data that anybody may have written.
+Each is proven by its own claim (claim_proofs.py), and what passes has passed together, as the plan will have it. Where
+a choice fails, the next fastest value of its technique, of those that were faster beside the same plan, takes its place
+and is proven as well. No proof is taken from an earlier search: a file of trials is data that anybody may have written.
 """
 
 from __future__ import annotations
@@ -22,9 +13,7 @@ from tempfile import TemporaryDirectory
 
 from hasten.facts.choice import Choice
 from hasten.facts.trials import Proven, Tried
-from hasten.tune.proof.by_bits import ByBits
-from hasten.tune.proof.by_gradients import ByGradients, GradientProver
-from hasten.tune.proof.by_losses import ByLosses, ShortRuns
+from hasten.tune.proof.claim_proofs import ByBits, ByGradients, ByLosses, GradientProver, ShortRuns
 from hasten.tune.proof.dropping import Choices
 from hasten.tune.search.candidates import same, same_choices, with_choice, without
 from hasten.tune.search.search_log import SearchLog
@@ -33,7 +22,7 @@ from hasten.tune.trials.arms import Arms
 
 def prove(arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns) -> Choices:
     """The choices of a plan that preserve what they claim, with runners-up in the places of those that do not. Every
-    proof is added to the log. runs: how long losses may be compared."""
+    proof is added to the log."""
     # Bytes of the job's own numbers: a folder that others cannot read, removed with the block.
     with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
         gradients = ByGradients(GradientProver(arms, Path(folder)), log.report)
@@ -49,7 +38,7 @@ def prove(arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns) -> Choices
                 lost += failed
                 if losses.curves is not None and losses.curves is not known:
                     log.keep(losses.curves)
-                joined = with_runners_up(base, failed, log) if losses.has_time else base
+                joined = with_runners_up(base, failed, log)
             if len(joined) == len(base):
                 return base
             base = joined

@@ -1,8 +1,7 @@
 """How long runs take to a target, and what pairs of them say of a choice.
 
-Every run has a process of its own. A process that happens to be slower is so for as long as it lives; as each run draws
-that again, it is in the spread of the runs, and is not mistaken for a gain. It also needs no more memory than the job
-itself. In return, the job is built, and compiled where the plan says so, for every run.
+Every run has a process of its own: one that happens to be slower is so for as long as it lives, which is then in the
+spread of the runs, and is not mistaken for a gain.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ from hasten.tune.trials.arms import Arms
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetMetric:
-    """The result of an evaluation by which the job is judged. refused: why there is none, None where there is; stops:
-    whether the job has early stopping of its own."""
+    """The result of an evaluation by which the job is judged. refused: why there is none, None where there is."""
 
     metric: str
     higher_is_better: bool
     refused: str | None = None
-    stops: bool = False
 
     def is_reached(self, value: float, target: float) -> bool:
         return at_least_as_good(value, target, higher_is_better=self.higher_is_better)
@@ -42,6 +39,9 @@ class Time(NamedTuple):
 
     seconds: float
     steps: int
+
+    def __str__(self) -> str:
+        return f"{three_digits(self.seconds)} s and {self.steps:.0f} steps"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,22 +103,16 @@ class TargetPair:
     after: Time | None
 
     @property
-    def whole(self) -> bool:
-        return self.before is not None and self.after is not None
-
-    @property
-    def ratio(self) -> float:
-        """How many times sooner it is with the choice. For whole pairs."""
-        assert self.before is not None
-        assert self.after is not None
-        return self.before.seconds / self.after.seconds
+    def ratio(self) -> float | None:
+        """How many times sooner it is with the choice; None where one of the runs never reached the target."""
+        return self.before.seconds / self.after.seconds if self.before and self.after else None
 
 
 def reached(choice: Choice, on: tuple[Choice, ...], metric: TargetMetric, pairs: Sequence[TargetPair]) -> Reached:
-    """The record of one choice beside the plan without it. It is kept when every pair is whole and it is significantly
-    sooner, which one pair never shows."""
-    whole = all(pair.whole for pair in pairs)
-    speedup = early_speedup([pair.ratio for pair in pairs]) if whole and len(pairs) > 1 else None
+    """The record of one choice beside the plan without it. It is kept when every run has reached its target and it is
+    significantly sooner, which one pair never shows."""
+    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
+    speedup = early_speedup(ratios) if len(ratios) == len(pairs) > 1 else None
     before, after = [pair.before for pair in pairs], [pair.after for pair in pairs]
     return Reached(
         choice=choice,
@@ -157,17 +151,12 @@ def _sentence(metric: TargetMetric, pairs: Sequence[TargetPair], speedup: Speedu
     if last.before is None:
         return f"the plan without it never reached {target} from seed {last.seed}"
     if speedup is None:
-        after, before = _text(last.after), _text(last.before)
-        return f"it reached {target} after {after}, and the plan without it after {before}, from seed {last.seed} alone"
-    with_it = [pair.after for pair in pairs if pair.after is not None]
-    without = [pair.before for pair in pairs if pair.before is not None]
-    return f"{speedup} to the job's own {metric.metric}: in {_middle(with_it)} instead of {_middle(without)} (medians)"
+        without = f"the plan without it after {last.before}"
+        return f"it reached {target} after {last.after}, and {without}, from seed {last.seed} alone"
+    after, before = _middle([pair.after for pair in pairs]), _middle([pair.before for pair in pairs])
+    return f"{speedup} to the job's own {metric.metric}: in {after} instead of {before} (medians)"
 
 
-def _text(time: Time) -> str:
-    return f"{three_digits(time.seconds)} s and {time.steps} steps"
-
-
-def _middle(times: Sequence[Time]) -> str:
-    seconds, steps = median(each.seconds for each in times), median(each.steps for each in times)
-    return f"{three_digits(seconds)} s and {steps:.0f} steps"
+def _middle(times: Sequence[Time | None]) -> Time:
+    seconds, steps = zip(*(each for each in times if each is not None), strict=True)
+    return Time(median(seconds), median(steps))

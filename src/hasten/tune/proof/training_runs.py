@@ -1,8 +1,7 @@
 """Runs of the job from a seed of their own, trained in an arm's process on request.
 
 A whole run is the one that `hasten train` would make, with evaluations, schedule and early stopping. A shorter run does
-not stop early. It is trained in pieces, so that progress can be shown; where a piece ends changes nothing. Its seconds
-are those of data, steps and evaluations, without the time in which the arm is stopped.
+not stop early. It is trained in pieces, so that progress can be shown; where a piece ends changes nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ def planned_run(trial: Trial) -> dict[str, Any]:
 
 def target_metric(trial: Trial) -> dict[str, Any]:
     """metric: the result of an evaluation by which the job is judged, that of its early stopping where it has one, else
-    the loss; higher_is_better; refused: why there is none, None where there is; stops: whether the job stops early.
+    the loss; higher_is_better; refused: why there is none, None where there is.
 
     Raises JobError for a metric that does not say which way is better."""
     if trial.job.valid is None:
-        return {"metric": "loss", "higher_is_better": False, "refused": NO_VALID, "stops": False}
+        return {"metric": "loss", "higher_is_better": False, "refused": NO_VALID}
     rule = trial.stop or EarlyStopping("loss")
     rises = higher_is_better(rule, trial.job.metrics)
-    return {"metric": rule.metric, "higher_is_better": rises, "refused": None, "stops": trial.stop is not None}
+    return {"metric": rule.metric, "higher_is_better": rises, "refused": None}
 
 
 def train(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:

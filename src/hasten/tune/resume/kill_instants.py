@@ -1,8 +1,7 @@
 """When a run is killed: drawn from a seed before anything is killed, in shares of what an undisturbed run took.
 
-A process spends most of its time on what cannot fail: it loads libraries, and it computes. A uniform instant would
-hardly ever hit a checkpoint that is half written or half read. So instants are drawn by phase, and the two phases that
-touch the disk are hit as often as the two that do not.
+A process spends most of its time on what cannot fail: it loads libraries, and it computes. So instants are drawn by
+phase, and the two phases that touch the disk are hit as often as the two that do not.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ _TURNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instant:
-    """share: of the phase, 0 to 1; before_save: share of the training before the save that is hit."""
+    """share: of the phase, 0 to 1; where the phase is saving, of the training before the save as well."""
 
     phase: Phase
     share: float
-    before_save: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,19 +50,18 @@ class RunTimes:
 def draw(kills: int, seed: int) -> list[Instant]:
     """As many instants, in the order in which they are used. The first one lets the run come to its first steps."""
     chance = random.Random(seed)
-    phases = [_TURNS[number % len(_TURNS)] for number in range(kills)]
-    later = phases[1:]
+    first, *later = (_TURNS[number % len(_TURNS)] for number in range(kills))
     chance.shuffle(later)
-    return [Instant(phase=phase, share=chance.random(), before_save=chance.random()) for phase in [*phases[:1], *later]]
+    return [Instant(phase=phase, share=chance.random()) for phase in [first, *later]]
 
 
 def missed(instant: Instant) -> Instant:
     """Another one for an instant that the run did not come to, because it ended before."""
-    return Instant(phase=Phase.TRAINING, share=instant.share / 2, before_save=instant.before_save)
+    return Instant(phase=Phase.TRAINING, share=instant.share / 2)
 
 
-def training_seconds(share: float, times: RunTimes, steps_left: int, coming: Sequence[Instant]) -> float:
+def training_seconds(times: RunTimes, steps_left: int, coming: Sequence[Instant]) -> float:
     """How long to let a process train: together the kills that are still coming use up the run, whichever shares they
     have. coming: this one and those after it."""
     advancing = sum(each.phase in ADVANCING for each in coming)
-    return 2 * share * steps_left * times.step_seconds / (advancing + 1)
+    return 2 * coming[0].share * steps_left * times.step_seconds / (advancing + 1)

@@ -9,8 +9,9 @@ checkpoints. Where they differ, a second reference is run; where that one differ
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -24,11 +25,9 @@ from hasten.tune.resume.run_process import Errand, RunProcess, Train
 
 SAVES = 12  # in a run, about
 MOST_BETWEEN_SAVES = 10  # steps
-LEAST_SAVES = 4
 UNDISTURBED = ("reference run", "second reference run")
 IDLE_RUNS = 3  # that end before anything could kill them; another one would as well
-LONGEST_SECONDS = 3600.0  # that the reference may be silent: while it builds the job, or is in one step or evaluation
-MANY_TIMES, LEAST_SECONDS = 20.0, 300.0  # of the reference's longest silence, before another run is called hung
+LONGEST_SECONDS = 3600.0  # that a run may be silent: while it builds the job, or is in one step or evaluation
 CHECK_SECONDS = 0.05  # between two checks of a process that sends nothing
 _STATES = ("run", "loop", "weights")  # of a checkpoint; what it says of the log's seconds and bytes is a clock's
 _SAVE_CHECK_SECONDS = 0.001
@@ -110,18 +109,11 @@ class _Reference:
 class _Trial:
     def __init__(self, root: Path, job: str, plan: str | None, train: Train, watch: Watch, steps: int) -> None:
         self._root, self._train_run, self._watch, self._runs = root, train, watch, 0
-        self._silent_seconds, self._may_be_silent = 0.0, LONGEST_SECONDS
-        self._step_seconds = 0.0  # of the fastest run so far: the first process is often the slowest
         every = max(1, min(steps // SAVES, MOST_BETWEEN_SAVES))
         self._errand = Errand(job=job, plan=plan, folder="", resumes=False, steps=steps, save_every=every)
 
     def proof(self, kills: int, seed: int) -> ResumeProof:
         reference = self._reference(UNDISTURBED[0])
-        if reference.steps < LEAST_SAVES * self._errand.save_every and self._errand.save_every > 1:
-            self._errand = replace(self._errand, save_every=max(1, reference.steps // LEAST_SAVES))
-            reference = self._reference(UNDISTURBED[0])
-        self._may_be_silent = min(max(MANY_TIMES * self._silent_seconds, LEAST_SECONDS), LONGEST_SECONDS)
-        self._step_seconds = reference.times.step_seconds
         coming, made = draw(kills, seed), list[Kill]()
         runs = idle = 0
         found: tuple[Difference, int] | None = None
@@ -152,14 +144,14 @@ class _Trial:
         process, _ = self._train(replace(self._errand, folder=str(folder)), what, saves)
         assert process.loaded_at is not None
         assert process.going_at is not None
-        steps = _newest_step(folder)
         times = RunTimes(
             starting_seconds=process.loaded_at - process.began_at,
             resuming_seconds=process.going_at - process.loaded_at,
-            step_seconds=_seconds_of_a_step(process),
-            save_seconds=max(median(saves.seconds), _LEAST_SAVE_SECONDS) if saves.seconds else _LEAST_SAVE_SECONDS,
+            step_seconds=(process.heard_at - process.going_at) / max(process.step - process.first_step, 1),
+            save_seconds=max(median(saves.seconds or [0.0]), _LEAST_SAVE_SECONDS),
         )
-        return _Reference(folder, steps, process.complete is True, process.total_steps, _lines(folder), times)
+        steps, complete = _newest_step(folder), process.complete is True
+        return _Reference(folder, steps, complete, process.total_steps, _lines(folder), times)
 
     def _killed_run(
         self, reference: _Reference, coming: list[Instant], made: list[Kill], wanted: int
@@ -169,13 +161,14 @@ class _Trial:
         folder = self._new_folder()
         errand = replace(self._errand, folder=str(folder))
         while True:
-            saves = _Saves(folder)
-            saved = _newest_step(folder)
+            saves, saved = _Saves(folder), _newest_step(folder)
             what = f"resuming from step {saved:,}" if errand.resumes else "the run to be killed"
-            times = replace(reference.times, step_seconds=self._step_seconds)
-            aim = _Aim(coming[0], coming, times, reference.steps - saved) if coming else None
+            at = None
+            if coming:
+                seconds = training_seconds(reference.times, reference.steps - saved, coming)
+                at = partial(_kill_at, coming[0], reference.times, seconds)
             try:
-                process, was_killed = self._train(errand, what, saves, aim)
+                process, was_killed = self._train(errand, what, saves, at)
             except HastenError as error:
                 if errand.resumes:
                     error.what = f"killed, the run was to resume from step {saved:,}: {error.what}"
@@ -186,76 +179,42 @@ class _Trial:
                 del coming[0]
                 self._watch.killed(len(made), wanted, made[-1])
             # A run that was asked to end, and killed when it had saved for that, has nothing left to do.
-            asked = not reference.complete and _newest_step(folder) >= reference.steps
-            ended = process.complete is not None or asked
+            ended = process.complete is not None or (not reference.complete and _newest_step(folder) >= reference.steps)
             difference = _compared(reference, folder, ended=ended)
             if difference is not None:
                 return difference, process.first_step
             if ended:
-                if aim is not None and not was_killed:
+                if coming and not was_killed:
                     coming[0] = missed(coming[0])
-                    self._step_seconds = min(self._step_seconds, _seconds_of_a_step(process))
                 return None
             errand = replace(errand, resumes=True)
 
-    def _train(self, errand: Errand, what: str, saves: _Saves, aim: _Aim | None = None) -> tuple[RunProcess, bool]:
+    def _train(
+        self, errand: Errand, what: str, saves: _Saves, kill_at: KillAt | None = None
+    ) -> tuple[RunProcess, bool]:
         """Let a process train until it ends, or is killed; and whether it was killed."""
         process = RunProcess(errand, self._train_run, self._root)
         try:
             while process.exit_code is None:
-                at = aim.instant(process, saves) if aim is not None and process.complete is None else None
+                at = kill_at(process, saves) if kill_at is not None and process.complete is None else None
                 left = CHECK_SECONDS if at is None else at - time.monotonic()
                 if left <= 0:
                     return process, process.kill()
-                watches_saves = process.going_at is not None and (aim is None or aim.waits_for_save)
-                process.listen(min(left, _SAVE_CHECK_SECONDS if watches_saves else CHECK_SECONDS))
-                if watches_saves:
+                process.listen(min(left, CHECK_SECONDS if process.going_at is None else _SAVE_CHECK_SECONDS))
+                if process.going_at is not None:
                     saves.check(time.monotonic())
-                self._check_silence(process)
+                silent = time.monotonic() - process.heard_at
+                if silent > LONGEST_SECONDS:
+                    raise process.hung(silent)
                 steps = min(errand.steps, process.total_steps or errand.steps)
                 self._watch.trains(what, process.step, max(steps, process.step))
             return process, False
         finally:
             process.end()
 
-    def _check_silence(self, process: RunProcess) -> None:
-        silent = time.monotonic() - process.heard_at
-        self._silent_seconds = max(self._silent_seconds, silent)
-        if silent > self._may_be_silent:
-            raise process.hung(silent)
-
     def _new_folder(self) -> Path:
         self._runs += 1
         return self._root / f"run-{self._runs}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Aim:
-    target: Instant
-    coming: list[Instant]
-    times: RunTimes
-    steps_left: int
-
-    @property
-    def waits_for_save(self) -> bool:
-        return self.target.phase is Phase.SAVING
-
-    def instant(self, process: RunProcess, saves: _Saves) -> float | None:
-        """When to kill; None where that is not known yet."""
-        target, times, left = self.target, self.times, self.steps_left
-        match target.phase:
-            case Phase.STARTING:
-                return process.began_at + target.share * times.starting_seconds
-            case Phase.GOING_ON if process.loaded_at is not None:
-                return process.loaded_at + target.share * times.resuming_seconds
-            case Phase.TRAINING if process.going_at is not None:
-                return process.going_at + training_seconds(target.share, times, left, self.coming)
-            case Phase.SAVING if process.going_at is not None:
-                since = process.going_at + training_seconds(target.before_save, times, left, self.coming)
-                began = saves.began_after(since)
-                return None if began is None else began + target.share * times.save_seconds
-            case _:
-                return None
 
 
 class _Saves:
@@ -271,8 +230,7 @@ class _Saves:
 
     def check(self, now: float) -> None:
         names = self._unfinished() - self._before
-        for name in names - self._open:
-            self._began[name] = now
+        self._began |= dict.fromkeys(names - self._open, now)
         self.seconds += [now - self._began[name] for name in self._open - names]
         self._open = names
 
@@ -290,10 +248,25 @@ class _Saves:
             return set()
 
 
-def _seconds_of_a_step(process: RunProcess) -> float:
-    """Of a run that has ended: of everything since its first step."""
-    assert process.going_at is not None
-    return (process.heard_at - process.going_at) / max(process.step - process.first_step, 1)
+KillAt = Callable[[RunProcess, _Saves], float | None]
+"""When to kill a process; None where that is not known yet."""
+
+
+def _kill_at(
+    target: Instant, times: RunTimes, training_seconds: float, process: RunProcess, saves: _Saves
+) -> float | None:
+    match target.phase:
+        case Phase.STARTING:
+            return process.began_at + target.share * times.starting_seconds
+        case Phase.GOING_ON if process.loaded_at is not None:
+            return process.loaded_at + target.share * times.resuming_seconds
+        case Phase.TRAINING if process.going_at is not None:
+            return process.going_at + training_seconds
+        case Phase.SAVING if process.going_at is not None:
+            began = saves.began_after(process.going_at + training_seconds)
+            return None if began is None else began + target.share * times.save_seconds
+        case _:
+            return None
 
 
 def _phase(process: RunProcess, saves: _Saves) -> Phase:

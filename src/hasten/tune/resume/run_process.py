@@ -18,8 +18,7 @@ from typing import Any
 
 from hasten.errors import Hang, HastenError, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import killed_for_memory
-from hasten.tune.trials.child_process import ChildProcess
-from hasten.tune.trials.messages import LAST_WORDS, Messages
+from hasten.tune.trials.child_process import ChildProcess, Messages
 from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended
 from hasten.tune.trials.trial_outcome import SentError
 
@@ -126,8 +125,7 @@ class RunProcess:
         if ended_for_memory(code, self._killed_before):
             what = "the system has killed the process that trains, as memory was full"
             return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
-        said = self._child.printed.strip()[-LAST_WORDS:]
-        what = f"the process that trains {how_it_ended(code)}" + (f"; it said: {said}" if said else "")
+        what = f"the process that trains {how_it_ended(code)}"
         return UserCodeFailed(what, fix="train it once to see it fail: hasten train")
 
     def _kill_all(self) -> None:

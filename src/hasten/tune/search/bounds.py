@@ -1,18 +1,14 @@
 """An upper bound on the time that each technique can gain: what cannot be seen is not tried, and the most promising is
 tried first.
 
-REACH names the parts of the planned run that a technique can shorten; their seconds bound its gain (measure/budget.py).
-The table is generous, for a part too many costs one trial, and a part too few loses a gain silently:
+REACH names the parts of the planned run that a technique can shorten; their seconds bound its gain
+(measure/speedup_bound.py). A part too many costs one trial, and a part too few loses a gain silently:
 
-* A technique that is not in the table reaches everything.
-* Process-wide settings reach everything: all parts use memory and compute threads.
-* Where loader workers read beside the step, they take cores and memory bandwidth from it. What makes reading cheaper,
-  or moves it, can then shorten every part, however long the wait for data is.
+* Where loader workers read beside the step, they take cores and memory bandwidth from it. What makes reading cheaper
+  can then shorten every part.
 * What makes the model cheaper cannot shorten the wait for data: a batch that takes longer to read than to compute is
   waited for in any case. What splits the step or moves threads can.
-* On an accelerator a fused update and metrics on the device spare the host a wait. It then runs ahead of the device and
-  hides reading, copying and launching behind it.
-* Evaluation reads, copies and computes by the same plan, so whatever makes one of these faster reaches it.
+* On an accelerator a fused update and metrics on the device spare the host a wait. It then runs ahead of the device.
 
 A bound belongs to the budget of one plan.
 """
@@ -96,21 +92,11 @@ REACH: Mapping[str, Reach] = {
     "threads": Reach(always=EVERYTHING),
 }
 
-FAULT_SECONDS = 1e-6
-"""What a page fault is assumed to cost, with clearing the page. It only orders what is tried."""
-
-OPERATION_SECONDS = 20e-6
-"""What launching an operation is assumed to cost, forward and backward: many operations are no symptom where each takes
-much longer."""
-
-COUNTED = frozenset({"SLOW_ALLOCATION"})
-"""Symptoms that are counted in events, whose seconds may be noisy."""
-
-COUNTS = 0.02
-"""Share of the planned run from which a counted symptom is worth a remedy."""
-
-RARELY = frozenset({"flush_denormals"})
-"""They reach everything and help only in jobs with tiny numbers, which no budget shows. They are tried last."""
+# Assumed costs, by which trials are ordered: a page fault with clearing the page; launching an operation both ways.
+FAULT_SECONDS, OPERATION_SECONDS = 1e-6, 20e-6
+COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms that are counted in events, whose seconds may be noisy
+COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
+RARELY = frozenset({"flush_denormals"})  # techniques that help only in jobs with tiny numbers, which no budget shows
 
 REMEDIED: Mapping[str, Parts] = {
     "SLOW_MATRIX_PRODUCT": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
@@ -30,11 +29,7 @@ ONE_OF: Mapping[str, str] = {"accumulation": "microbatch"}
 """Technique -> another that does the same; where both are proposed, only the other is tried."""
 
 EVALUATION_ALONE = frozenset({"evaluation_batch"})
-"""They do not change steps, so only evaluations are compared."""
-
-SAME_GRADIENTS = frozenset({"fused_optimizer"}) | EVALUATION_ALONE
-"""They should not change a bit of any gradient, which is faster to prove than that gradients are right. Where they do
-change one, only that time is lost."""
+"""They change nothing of the training, so only evaluations are compared, and the losses are proven by their bits."""
 
 MEMORY_ALONE = frozenset({"activation_checkpointing"})
 """They trade time for memory, and help where the job does not fit."""
@@ -52,52 +47,45 @@ RUNS = 5
 """For how many planned runs a plan is assumed to be used: what they would save at most has to be worth the trial."""
 
 COMPILE_SECONDS, COMPILE_GAIN = 20.0, 1.5
-"""What compiling is assumed to cost at least and to gain at most before it has been tried. Trying it takes longer than
-everything else, so it is not tried for a run that could not earn that."""
+"""What compiling is assumed to cost at least and to gain at most: a run that could not earn that has no trial of it."""
 
 Member = TypeVar("Member")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """A choice that is not tried, and why."""
-
-    choice: Choice
-    reason: str
+Reasons = list[tuple[Choice, str]]
+"""Choices that are not tried, each with the reason."""
 
 
 def worth_trying(
     choices: Iterable[Choice], bounds: Mapping[str, Bound], run_seconds: float, trial_seconds: Callable[[Choice], float]
-) -> tuple[list[Choice], list[Skipped]]:
+) -> tuple[list[Choice], Reasons]:
     """Those that could gain enough to be seen and to be worth the trial, most promising first, and all others.
 
     run_seconds: of the planned run; trial_seconds: of trying one choice.
     """
-    found, skipped = list[Choice](), list[Skipped]()
+    found, skipped = list[Choice](), Reasons()
     for choice in choices:
         bound = bounds.get(choice.technique)
         if bound is None:
             found.append(choice)
         elif bound.most_gain < WORTH_SEEING:
-            skipped.append(Skipped(choice=choice, reason=bound.reason))
+            skipped.append((choice, bound.reason))
         elif (saved := run_seconds * (1 - 1 / bound.most_gain)) * RUNS < (takes := trial_seconds(choice)):
             reason = f"trying it takes {takes:.1f} s, and it could save {saved:.2f} s of a planned run (upper bound)"
-            skipped.append(Skipped(choice=choice, reason=reason))
+            skipped.append((choice, reason))
         else:
             found.append(choice)
     return order(found, bounds), skipped
 
 
-def allowed(proposed: Iterable[Choice], ceiling: Preserves) -> tuple[list[Choice], list[Skipped]]:
+def allowed(proposed: Iterable[Choice], ceiling: Preserves) -> tuple[list[Choice], Reasons]:
     """Those that a search may try, in the order proposed, and those that it may not."""
-    found, skipped, proposed = list[Choice](), list[Skipped](), list(proposed)
+    found, skipped, proposed = list[Choice](), Reasons(), list(proposed)
     names = {choice.technique for choice in proposed}
     for choice in proposed:
         reason = _refused(choice, names, ceiling)
         if reason is None:
             found.append(choice)
         else:
-            skipped.append(Skipped(choice=choice, reason=reason))
+            skipped.append((choice, reason))
     return found, skipped
 
 
@@ -108,6 +96,11 @@ def changes_training(choice: Choice) -> bool:
 
 def claim_of(choice: Choice) -> Preserves:
     return Preserves.TRAINING if choice.preserves is None else choice.preserves
+
+
+def is_proven_by_bits(choice: Choice) -> bool:
+    """Whether its training has to be the baseline's to the last bit."""
+    return choice.preserves is Preserves.BITS or choice.technique in EVALUATION_ALONE
 
 
 def _refused(choice: Choice, names: Collection[str], ceiling: Preserves) -> str | None:

@@ -1,8 +1,8 @@
 """One arm in a comparison, and what was measured of it so far.
 
-It lives between its windows as long as all arms of a comparison fit into memory beside each other, and may be asked to
-continue in another process. Where they do not fit, it ends after each of its windows and starts again for the next one.
-What a process pays once is separated from what it pays for every step and every evaluation.
+It lives between its windows as long as all arms of a comparison fit into memory beside each other. Where they do not,
+it ends after each of its windows and starts again for the next one. What a process pays once is separated from what it
+pays for every step and every evaluation.
 """
 
 from __future__ import annotations

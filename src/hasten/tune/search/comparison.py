@@ -1,11 +1,8 @@
 """One comparison: several plans beside the plan that they are to beat, in interleaved windows.
 
 In every repeat each arm runs one window, and every other repeat runs backwards. At some repeats the arms whose result
-is known are dropped: clearly faster, no faster, or out of reach of significance. Checking early makes false wins
-likelier, so a win here is only a reason to measure the choice once more, on windows that are not checked early
-(confirmation.py).
-
-An arm that fails leaves the comparison alone. When the base fails, the comparison fails.
+is known are dropped. Checking early makes false wins likelier, so a win here is only a reason to measure the choice
+once more, on windows that are not checked early (confirmation.py). An arm that fails leaves the comparison alone.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ class Compared:
     """The base's measurements, and by the name of each entry what was measured of it or how it failed.
 
     early: name -> its ratios, for those that were dropped before the last repeat; they have fewer windows than the
-    base. ended_early: whether all of them were dropped by ComparisonSettings.ends_all.
+    base.
     """
 
     base: Measured
@@ -66,7 +63,6 @@ class Compared:
     early: dict[str, tuple[float, ...]]
     losses: dict[str, tuple[float, ...]]
     memory: dict[str, tuple[int, ...]]
-    ended_early: bool = False
 
 
 Watch = Callable[[int, int, dict[str, float]], None]
@@ -103,7 +99,7 @@ class _Comparison:
         length: RunLength,
         alive: ExitStack,
     ) -> None:
-        self._arms, self._settings, self._length, self._ended_early = arms, settings, length, False
+        self._arms, self._settings, self._length = arms, settings, length
         self._failed, self._early = dict[str, ArmFailed](), dict[str, tuple[float, ...]]()
         self.base, *others = (
             ComparedArm(entry=entry, arms=arms, steps=settings.steps, resident=settings.resident)
@@ -136,7 +132,7 @@ class _Comparison:
         known = [name for name in candidates if self._is_known(name, ratios[name])]
         ends_all, until = self._settings.ends_all, self._settings.control_repeats
         if ends_all is not None and any(ends_all(ratios[name]) for name in candidates):
-            known, self._ended_early = list(self.running), True
+            known = list(self.running)
         elif repeats < self._settings.repeats and until is not None and (repeats >= until or known == candidates):
             known += [name for name in self.running if name not in candidates]
         if not known:
@@ -164,7 +160,6 @@ class _Comparison:
             early=self._early,
             losses={name: arm.losses for name, arm in everyone.items()},
             memory={name: tuple(arm.memory) for name, arm in everyone.items()},
-            ended_early=self._ended_early,
         )
 
     def _measure_turns(self, arms: Sequence[ComparedArm]) -> None:

@@ -1,24 +1,19 @@
 """Confirms the speed of a whole plan: beside the baseline, and beside itself without each of its choices.
 
 All arms are new processes on new windows: a search keeps the luckiest of many choices, and luck seldom strikes twice.
-The baseline runs a second time in another process: where equal arms differ, the plan must differ more. Where there is
-time for several processes of each arm, the interval covers them (measure/processes.py).
+The baseline runs a second time in another process: where equal arms differ, the plan must differ more.
 
-A choice is worth what the plan loses without it. One that earns nothing beyond the difference of equal arms is removed,
-and the rest is measured again, because two choices can replace each other. A doubtful choice only looked faster when it
-was tried: it stays where the plan without it is slower with 80 % confidence. For two doubtful ones the plan without
-both has an arm of its own. Where there is no time to measure again, the fastest measured plan is taken. Choices that
-earn nothing stay where the plan is proven with them and not without.
-
-A known bias: a plan without one choice, or without both doubtful ones, is quoted by the windows that it was compared
-on.
+A choice that earns nothing beyond the difference of equal arms is removed, and the rest is measured again, because two
+choices can replace each other. A doubtful choice only looked faster when it was tried: it stays where the plan without
+it is slower with 80 % confidence. For two doubtful ones the plan without both has an arm of its own. Where there is no
+time to measure again, the fastest measured plan is taken. Choices that earn nothing stay where the plan is proven with
+them and not without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 
 from hasten.facts.choice import Choice, Speedup
@@ -49,8 +44,6 @@ from hasten.tune.trials.arms import Arms
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
 FAR = 1.3  # a speed-up far beyond any difference of equal arms
-Run = Callable[[Entry, Sequence[Entry]], Compared]
-"""(base, entries beside it) -> the comparison of them"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,30 +73,28 @@ def confirm(
     loses none; room: arms that fit into memory beside each other; again: the settings of another comparison, of these
     choices, None where there is no time for it; without it, there is always time for the same settings.
     """
+    measuring = _Measuring(arms=arms, length=length, watch=watch, room=room, doubtful=doubtful)
     while True:
-        run = partial(_run, arms, settings, length, watch, room)
-        found = _measured(run, choices, doubtful, length, room)
-        confirmed = found.confirmed
-        idle = [earned.choice for earned in confirmed.earned if not earned.kept]
-        if not confirmed.choices or not idle:
-            return _reported(found, proven)
+        found = measuring.plan(choices, settings)
+        idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
         left = without(choices, *idle)
-        if (shorter := _with_measured(found, idle, length)) is not None:
-            if is_proven(confirmed) and not is_proven(shorter.confirmed):
-                return _with_all_kept(found, proven)
-            return _reported(shorter, proven)
-        if not left and is_proven(confirmed):  # each can go because of the other, and both cannot
-            return _with_all_kept(found, proven)
-        if not left:
-            baseline = found.comparison.measured[AGAIN]
-            nothing = _confirmed((), baseline, found.comparison, confirmed.noise, (), length)
-            return Confirmation(confirmed=nothing, comparison=found.comparison)
-        next_settings = again(left) if again is not None else settings
-        if next_settings is None:
-            return _fastest_measured(found, proven, doubtful, length)
-        if len(idle) < 2:
-            _reported(found, proven)
-        choices, settings = left, next_settings
+        shorter = measuring.without_some(found, idle) if idle else found
+        if shorter is None and left:
+            next_settings = again(left) if again is not None else settings
+            if next_settings is not None:
+                if len(idle) == 1:
+                    _report(found, proven)
+                choices, settings = left, next_settings
+                continue
+            shorter = measuring.fastest_without_some(found, idle)
+        if shorter is not None and (is_proven(shorter.confirmed) or not is_proven(found.confirmed)):
+            found = shorter
+        elif is_proven(found.confirmed):
+            found = _with_all_kept(found)  # each idle choice can go because of another one, and not all can
+        elif not left:
+            found = measuring.nothing(found)
+        _report(found, proven)
+        return found
 
 
 def is_earning(ratios: Sequence[float]) -> bool:
@@ -117,78 +108,132 @@ def is_far(ratios: Sequence[float]) -> bool:
     return len(ratios) >= REPEATS_OF_A_CONTROL and early_speedup(ratios).high < 1 / FAR
 
 
-def _run(
-    arms: Arms,
-    settings: ComparisonSettings,
-    length: RunLength,
-    watch: Watch,
-    room: int,
-    base: Entry,
-    entries: Sequence[Entry],
-) -> Compared:
-    def report_pairs(done: int, whole: int, ratios: dict[str, float]) -> None:
-        plain = ratios.get(PLAIN, 1.0)  # the plan is the base, so its ratio is 1
-        others = {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
-        watch(done, whole, {WHOLE: 1 / plain} | others)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Measuring:
+    arms: Arms
+    length: RunLength
+    watch: Watch
+    room: int
+    doubtful: Sequence[Choice]
 
-    checks = CHECKS if settings.starts == 1 else CHECKS[1:]  # windows of a single process settle nothing
-    settings = replace(settings, resident=len(entries) < room, checks=checks, is_known=is_earning, control_repeats=None)
-    return compare_arms(arms, base, entries, settings, length, report_pairs)
+    def plan(self, choices: Sequence[Choice], settings: ComparisonSettings) -> Confirmation:
+        """The plan beside the baseline, and without each of its choices."""
+        controls = [
+            Entry(name=PLAIN, plan=plan_of([]), stays=True),
+            Entry(name=AGAIN, plan=plan_of([]), is_known=is_far),
+        ]
+        whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
+        shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
+        without_some = [_shorter(choices, [left], stays=_is_in(self.doubtful, left)) for left in shorter.values()]
+        pairs = [pair for pair in combinations(choices, 2) if all(_is_in(self.doubtful, choice) for choice in pair)]
+        without_both = [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
+        together = 1 + len(controls) + len(without_some) + len(without_both) <= self.room
+        without_some += without_both if together else []
+        comparison = self._compared(whole_plan, [*controls, *without_some] if together else controls, settings)
+        for control in controls:
+            if control.name in comparison.failed:
+                raise comparison.failed[control.name]
+        comparisons = [comparison]
+        if not together:
+            groups = in_groups(without_some, max(self.room - 1, 1))
+            comparisons = [self._compared(whole_plan, group, settings) for group in groups]
+        noise = self._noise(comparison)
+        earned = [
+            self._earned(left, found, name, noise)
+            for found in comparisons
+            for name, left in shorter.items()
+            if name in found.measured or name in found.failed
+        ]
+        confirmed = self._confirmed(choices, comparison.base, comparison, noise, earned)
+        return Confirmation(confirmed=confirmed, comparison=comparison)
 
+    def without_some(self, found: Confirmation, removed: Sequence[Choice]) -> Confirmation | None:
+        """The plan without these choices, as the same comparison has measured it; None where it has not, to the end."""
+        name, comparison = _without(*removed), found.comparison
+        if name not in comparison.measured or name in comparison.early:
+            return None
+        kept = [earned for earned in found.confirmed.earned if not _is_in(removed, earned.choice)]
+        choices = without(found.confirmed.choices, *removed)
+        if len(choices) != len(kept):
+            return None
+        confirmed = self._confirmed(choices, comparison.measured[name], comparison, found.confirmed.noise, kept)
+        return Confirmation(confirmed=confirmed, comparison=comparison)
 
-def _measured(
-    run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], length: RunLength, room: int
-) -> Confirmation:
-    whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
-    plain, again = Entry(name=PLAIN, plan=plan_of([]), stays=True), Entry(name=AGAIN, plan=plan_of([]), is_known=is_far)
-    controls = [plain, again]
-    shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
-    without_some = [_shorter(choices, [left], stays=_is_in(doubtful, left)) for left in shorter.values()]
-    pairs = [pair for pair in combinations(choices, 2) if all(_is_in(doubtful, choice) for choice in pair)]
-    without_both = [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
-    together = 1 + len(controls) + len(without_some) + len(without_both) <= room
-    without_some += without_both if together else []
-    comparison = run(whole_plan, [*controls, *without_some] if together else controls)
-    for control in controls:
-        if control.name in comparison.failed:
-            raise comparison.failed[control.name]
-    noise = _noise(comparison, length)
-    comparisons = (
-        [comparison] if together else [run(whole_plan, group) for group in in_groups(without_some, max(room - 1, 1))]
-    )
-    earned = [
-        _earned(left, found, name, _distance(noise), length, doubtful=_is_in(doubtful, left))
-        for found in comparisons
-        for name, left in shorter.items()
-        if name in found.measured or name in found.failed
-    ]
-    confirmed = _confirmed(choices, comparison.base, comparison, noise, earned, length)
-    return Confirmation(confirmed=confirmed, comparison=comparison)
+    def fastest_without_some(self, found: Confirmation, idle: Sequence[Choice]) -> Confirmation | None:
+        """Of the plans without an idle choice, or without both doubtful ones, that were measured: the fastest that is
+        proven; None where none is."""
+        some = [[choice] for choice in idle]
+        some += (
+            [[*self.doubtful]] if len(self.doubtful) > 1 and all(_is_in(idle, each) for each in self.doubtful) else []
+        )
+        shorter = [each for removed in some if (each := self.without_some(found, removed)) is not None]
+        proven = [each for each in shorter if is_proven(each.confirmed)]
+        return _with_all_kept(max(proven, key=lambda each: each.confirmed.speedup.ratio)) if proven else None
 
+    def nothing(self, found: Confirmation) -> Confirmation:
+        """The empty plan: the baseline in its second process."""
+        comparison = found.comparison
+        confirmed = self._confirmed((), comparison.measured[AGAIN], comparison, found.confirmed.noise, ())
+        return Confirmation(confirmed=confirmed, comparison=comparison)
 
-def _confirmed(
-    choices: Sequence[Choice],
-    planned: Measured,
-    comparison: Compared,
-    noise: Speedup,
-    earned: Sequence[Earned],
-    length: RunLength,
-) -> Confirmed:
-    plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
-    faster = noise
-    if choices:
-        starts, equal = by_start(plain, planned, length), by_start(plain, again, length)
-        faster = over_processes(speedup(plain, planned, length), starts, equal)
-    if len(choices) == 1:
-        earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
-    return Confirmed(
-        choices=tuple(choices),
-        speedup=faster,
-        noise=noise,
-        plain=costs(plain, length),
-        planned=costs(planned, length),
-        earned=tuple(earned),
-    )
+    def _compared(self, base: Entry, entries: Sequence[Entry], settings: ComparisonSettings) -> Compared:
+        def report_pairs(done: int, whole: int, ratios: dict[str, float]) -> None:
+            plain = ratios.get(PLAIN, 1.0)  # the plan is the base, so its ratio is 1
+            others = {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
+            self.watch(done, whole, {WHOLE: 1 / plain} | others)
+
+        settings = replace(
+            settings,
+            resident=len(entries) < self.room,
+            checks=CHECKS if settings.starts == 1 else CHECKS[1:],  # windows of a single process settle nothing
+            is_known=is_earning,
+            control_repeats=None,
+        )
+        return compare_arms(self.arms, base, entries, settings, self.length, report_pairs)
+
+    def _confirmed(
+        self,
+        choices: Sequence[Choice],
+        planned: Measured,
+        comparison: Compared,
+        noise: Speedup,
+        earned: Sequence[Earned],
+    ) -> Confirmed:
+        length, plain, again = self.length, comparison.measured[PLAIN], comparison.measured[AGAIN]
+        faster = noise
+        if choices:
+            starts, equal = by_start(plain, planned, length), by_start(plain, again, length)
+            faster = over_processes(speedup(plain, planned, length), starts, equal)
+        if len(choices) == 1:
+            earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
+        return Confirmed(
+            choices=tuple(choices),
+            speedup=faster,
+            noise=noise,
+            plain=costs(plain, length),
+            planned=costs(planned, length),
+            earned=tuple(earned),
+        )
+
+    def _earned(self, removed: Choice, comparison: Compared, name: str, noise: Speedup) -> Earned:
+        is_doubtful = _is_in(self.doubtful, removed)
+        if name in comparison.failed:  # the plan needs the choice to run, or the arm had bad luck
+            return Earned(choice=removed, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=not is_doubtful)
+        if name in comparison.early:
+            found = early_speedup([1 / ratio for ratio in comparison.early[name]])
+        else:
+            found = speedup(comparison.measured[name], comparison.base, self.length)
+        kept = found.ratio >= max(WORTH_SEEING, _distance(noise)) and (is_likely_gain(found) or not is_doubtful)
+        return Earned(choice=removed, speedup=found, kept=kept)
+
+    def _noise(self, comparison: Compared) -> Speedup:
+        """How many times as fast the baseline is in its second process."""
+        plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
+        if AGAIN not in comparison.early:
+            return speedup(plain, again, self.length)
+        beside = replace(plain, windows=plain.windows[: len(again.windows)])
+        pairs = zip(*paired_totals(beside, again, self.length), strict=True)
+        return early_speedup([before.seconds / after.seconds for before, after in pairs])
 
 
 def _without(*choices: Choice) -> str:
@@ -206,71 +251,17 @@ def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
     return any(one is choice for choice in choices)
 
 
-def _earned(
-    removed: Choice, comparison: Compared, name: str, noise: float, length: RunLength, *, doubtful: bool
-) -> Earned:
-    if name in comparison.failed:  # the plan needs the choice to run, or the arm had bad luck
-        return Earned(choice=removed, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=not doubtful)
-    if name in comparison.early:
-        found = early_speedup([1 / ratio for ratio in comparison.early[name]])
-    else:
-        found = speedup(comparison.measured[name], comparison.base, length)
-    kept = found.ratio >= max(WORTH_SEEING, noise) and (is_likely_gain(found) or not doubtful)
-    return Earned(choice=removed, speedup=found, kept=kept)
-
-
-def _noise(comparison: Compared, length: RunLength) -> Speedup:
-    """How many times as fast the baseline is in its second process."""
-    plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
-    if AGAIN not in comparison.early:
-        return speedup(plain, again, length)
-    beside = replace(plain, windows=plain.windows[: len(again.windows)])
-    pairs = zip(*paired_totals(beside, again, length), strict=True)
-    return early_speedup([before.seconds / after.seconds for before, after in pairs])
-
-
 def _distance(noise: Speedup) -> float:
     """How much equal arms differ, as a ratio; 1 where the difference is not significant."""
     return 1.0 if noise.low <= 1 <= noise.high else max(noise.ratio, 1 / noise.ratio)
 
 
-def _reported(found: Confirmation, proven: Callable[[Confirmed], None]) -> Confirmation:
+def _report(found: Confirmation, proven: Callable[[Confirmed], None]) -> None:
     if is_proven(found.confirmed):
         proven(found.confirmed)
-    return found
 
 
-def _with_all_kept(found: Confirmation, proven: Callable[[Confirmed], None]) -> Confirmation:
+def _with_all_kept(found: Confirmation) -> Confirmation:
     """A proven plan whose idle choices stay, as without them nothing is proven."""
     earned = tuple(replace(each, kept=True) for each in found.confirmed.earned)
-    return _reported(replace(found, confirmed=replace(found.confirmed, earned=earned)), proven)
-
-
-def _fastest_measured(
-    found: Confirmation, proven: Callable[[Confirmed], None], doubtful: Sequence[Choice], length: RunLength
-) -> Confirmation:
-    """Of the plan and those without an idle choice, or without both doubtful ones, that were measured beside it: the
-    fastest that is proven, the plan itself where none of the shorter ones is."""
-    idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
-    some = [[choice] for choice in idle]
-    some += [[*doubtful]] if len(doubtful) > 1 and all(_is_in(idle, choice) for choice in doubtful) else []
-    shorter = [each for removed in some if (each := _with_measured(found, removed, length)) is not None]
-    best = max(
-        (each for each in shorter if is_proven(each.confirmed)),
-        key=lambda each: each.confirmed.speedup.ratio,
-        default=found,
-    )
-    return _with_all_kept(best, proven) if is_proven(best.confirmed) else found
-
-
-def _with_measured(found: Confirmation, idle: Sequence[Choice], length: RunLength) -> Confirmation | None:
-    """The plan without its idle choices, as the same comparison has measured it; None where it has not, to the end."""
-    name, comparison = _without(*idle), found.comparison
-    if name not in comparison.measured or name in comparison.early:
-        return None
-    kept = [earned for earned in found.confirmed.earned if not _is_in(idle, earned.choice)]
-    choices = without(found.confirmed.choices, *idle)
-    if len(choices) != len(kept):
-        return None
-    confirmed = _confirmed(choices, comparison.measured[name], comparison, found.confirmed.noise, kept, length)
-    return Confirmation(confirmed=confirmed, comparison=comparison)
+    return replace(found, confirmed=replace(found.confirmed, earned=earned))

@@ -2,9 +2,8 @@
 
     total = process + one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
 
-Each window of steps gives one total, so totals are compared like windows: in pairs that ran next to each other. The
-evaluations of an arm are distributed over its windows, so that their spread is in the totals. What is paid once was
-measured once: a difference in it that starting a process can make by itself does not count.
+Each window of steps gives one total, so totals are compared like windows: in pairs that ran next to each other. What is
+paid once was measured once: a difference in it that starting a process can make by itself does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of a normal distribution
 LOOKS_FASTER = 1.02  # a measured ratio, not significant, from which a choice is measured once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
-LONGEST_SECONDS = 1e12  # of any run; what is longer is a mistake
 # By which the starts of one arm are assumed to differ: seconds, share of itself, and the most of both.
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
 
@@ -79,10 +77,8 @@ def costs(arm: Measured, length: RunLength) -> Costs:
 
 
 def spread_over(later: Costs, earlier: Costs | None) -> Costs:
-    """The later costs of the same arm, with the spread of both times. An earlier spread that a file states and that is
-    impossible is ignored."""
-    given = [each.between for each in (later, earlier) if each is not None and each.between is not None]
-    known = [each for each in given if 0 <= each.low <= each.high < LONGEST_SECONDS]
+    """The later costs of the same arm, with the spread of both times."""
+    known = [each.between for each in (later, earlier) if each is not None and each.between is not None]
     low = min([later.total, *(each.low for each in known)])
     high = max([later.total, *(each.high for each in known)])
     return replace(later, between=Between(low=low, high=high) if known else None)

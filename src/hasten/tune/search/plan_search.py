@@ -6,8 +6,8 @@
 4. Confirm the whole plan beside the baseline, and remove what earns nothing (confirmation.py).
 5. Where the ceiling allows it, judge what changes training by whole runs, on top of that plan (target.py).
 
-Every result is a record of the file of trials, written at once. A search that gets the records of an
-earlier one on the same job and machine repeats none of its trials, only the proofs and the confirmation.
+Every result is a record of the file of trials, written at once. A search that gets the records of an earlier one on the
+same job and machine repeats none of its trials, only the proofs and the confirmation.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from hasten.errors import InvalidMeasurement, NotMeasurable
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import (
     Confirmed,
-    Costs,
     Doing,
     Ended,
     Memory,
-    Plain,
     Rates,
     Record,
     Step,
@@ -33,7 +31,7 @@ from hasten.facts.trials import (
     differs_from_itself,
 )
 from hasten.measure.paired_timing import LEAST_PAIRS
-from hasten.tune.proof.by_losses import SEEDS, ShortRuns
+from hasten.tune.proof.claim_proofs import SEEDS, ShortRuns
 from hasten.tune.proof.prove_choices import prove
 from hasten.tune.search.candidates import plan_of, same
 from hasten.tune.search.compared_arm import WINDOW_SECONDS, Entry
@@ -42,11 +40,12 @@ from hasten.tune.search.confirmation import PLAIN, WHOLE, confirm
 from hasten.tune.search.objective import speedup, spread_over
 from hasten.tune.search.plan_profile import PlanProfile, profile_plan
 from hasten.tune.search.round_trials import RoundTrials, watching
-from hasten.tune.search.rounds import SearchRounds
+from hasten.tune.search.rounds import Joined, SearchRounds
 from hasten.tune.search.search_log import SHARE_OF_CURVES, Options, SearchLog
 from hasten.tune.search.target import TargetGain, judge_training
 from hasten.tune.search.time_needed import REPORT_SECONDS, SLACK, confirmation_seconds, confirmation_settings
 from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.other_programs import WHEN_QUIET
 from hasten.tune.trials.trial_outcome import ArmFailed
 
 
@@ -69,10 +68,16 @@ class Found:
     def has_plan(self) -> bool:
         return self.proven is not None or self.gained is not None
 
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Of the best plan; none where there is no plan."""
+        best = self.gained or self.proven
+        return best.choices if best is not None else ()
+
 
 class Search:
-    """Call it once. keep: receives every record at once; report: what the search is doing; earlier: the
-    records of a search of the same key; began: by time.monotonic(), when its time began, None for now."""
+    """Call it once. keep: receives every record at once; report: what the search is doing; earlier: the records of a
+    search of the same key; began: by time.monotonic(), when its time began, None for now."""
 
     def __init__(
         self,
@@ -89,8 +94,8 @@ class Search:
         began = time.monotonic() if began is None else began
         lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
         self._log = SearchLog(options=options, keep=keep, report=report, lost_seconds=lost_seconds, began=began)
-        self._profiles = dict[tuple[str, ...], PlanProfile]()
-        self._profile_anew = partial(profile_plan, arms, job, options.ceiling)
+        self._profiles = dict[frozenset[str], PlanProfile]()
+        self._new_profile = partial(profile_plan, arms, job, options.ceiling)
 
     def __call__(self) -> Found:
         """Raises ArmFailed when the baseline fails, and NotMeasurable where other programs never left the processor to
@@ -101,17 +106,15 @@ class Search:
         log.known = self._earlier(profile.surveyed)
         log.keep(profile.surveyed)
         log.keep(profile.budget)
-        profile = replace(profile, costs=_last_costs(log.known))
         found = Found(profile=profile, log=log)
         try:
             trials = RoundTrials(arms=self._arms, log=log, baseline=profile)
             joined = SearchRounds(trials=trials, profile_of=self._profile_of).run()
             found.profile = trials.baseline
-            base = self._prove(found, (*joined.sure, *joined.doubtful))
-            self._confirm(found, base, [choice for choice in base if choice in joined.doubtful])
+            self._confirm(found, self._prove(found, joined))
             self._show(found)
             self._change_training(found)
-            self._end(found)
+            log.keep(Ended(choices=found.choices, seconds=log.seconds))
         except NotMeasurable as error:
             if not found.has_plan:
                 raise
@@ -120,37 +123,29 @@ class Search:
             found.interrupt = interrupt
         return found
 
-    def _end(self, found: Found) -> None:
-        choices = found.proven.choices if found.proven is not None else ()
-        choices = found.gained.choices if found.gained is not None else choices
-        self._log.keep(Ended(choices=tuple(choices), seconds=self._log.seconds))
-
     def _profile_of(self, base: Sequence[Choice]) -> PlanProfile:
         """Of the job under a plan of these choices, once for each plan."""
-        name = _name(base)
-        if name not in self._profiles:
-            self._profiles[name] = self._profile_anew(base)
-        return self._profiles[name]
+        names = frozenset(map(repr, base))
+        if names not in self._profiles:
+            self._profiles[names] = self._new_profile(base)
+        return self._profiles[names]
 
-    def _nearest_profile(self, base: Sequence[Choice], baseline: PlanProfile) -> PlanProfile:
+    def _nearest_profile(self, base: Joined, baseline: PlanProfile) -> PlanProfile:
         """Of the profiled plan that has most of these choices and no others."""
-        names = [name for name in self._profiles if name and {*name} <= {*_name(base)}]
-        return self._profiles[max(names, key=len)] if names else baseline
+        all_names = frozenset(map(repr, base.choices))
+        nearest = max((names for names in self._profiles if names <= all_names), key=len)
+        return self._profiles[nearest] if nearest else baseline
 
-    def _prove(self, found: Found, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    def _prove(self, found: Found, joined: Joined) -> Joined:
         """The choices that preserve what they claim."""
         profile, log = found.profile, self._log
-        pair_seconds = profile.step_seconds + self._nearest_profile(base, profile).step_seconds
+        pair_seconds = profile.step_seconds + self._nearest_profile(joined, profile).step_seconds
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
-        runs = ShortRuns(
-            first_seed=profile.surveyed.seed,
-            steps=min(steps, profile.length.steps),
-            seconds_left=lambda: log.seconds_left,
-        )
-        return prove(self._arms, base, log, runs)
+        runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
+        return joined.only(prove(self._arms, joined.choices, log, runs))
 
-    def _confirm(self, found: Found, base: tuple[Choice, ...], doubtful: Sequence[Choice]) -> None:
-        if not base:
+    def _confirm(self, found: Found, base: Joined) -> None:
+        if not base.choices:
             return
 
         profile = found.profile
@@ -165,23 +160,21 @@ class Search:
             if not self._is_spoiled(confirmed):
                 found.proven = kept(confirmed)
 
-        settings = self._settings(profile, base, doubtful)
-
         def again(left: Sequence[Choice]) -> ComparisonSettings | None:
-            still = [choice for choice in left if choice in doubtful]
-            return self._settings(profile, left, still) if self._has_time_for(profile, left, still) else None
+            still = base.only(left)
+            return self._settings(profile, still) if self._has_time_for(profile, still) else None
 
         self._log.report(Doing(what="confirming"))
         run = partial(
             confirm,
             self._arms,
-            base,
-            settings,
+            base.choices,
+            self._settings(profile, base),
             profile.length,
             watching(self._log, "confirming"),
             proven,
             room=profile.room,
-            doubtful=doubtful,
+            doubtful=base.doubtful,
             again=again,
         )
         try:
@@ -192,14 +185,12 @@ class Search:
         except ArmFailed as failure:
             if found.proven is None:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
-                self._log.add_failure(base, failure, who)
+                self._log.add_failure(base.choices, failure, who)
             return
         if self._is_spoiled(final.confirmed):
             noise = final.confirmed.noise
             raise NotMeasurable(
-                f"not measurable now: two processes of the same job differ in speed, {noise}",
-                fix="run the same command when the machine is quiet, which continues this search; on a machine that is "
-                "never quiet, add --busy",
+                f"not measurable now: two processes of the same job differ in speed, {noise}", fix=WHEN_QUIET
             )
         if found.proven is None:
             kept(final.confirmed)
@@ -217,35 +208,31 @@ class Search:
         def won(gained: TargetGain) -> None:
             found.gained = gained
 
-        base = () if found.proven is None else found.proven.choices
-        judge_training(self._arms, self._log, found.profile, base, won)
+        judge_training(self._arms, self._log, found.profile, found.choices, won)
 
-    def _settings(
-        self, baseline: PlanProfile, base: Sequence[Choice], doubtful: Sequence[Choice]
-    ) -> ComparisonSettings:
-        """Of a confirmation, for the time that is left."""
-        sure, nearest = _others(base, doubtful), self._nearest_profile(base, baseline)
+    # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
+
+    def _settings(self, baseline: PlanProfile, base: Joined) -> ComparisonSettings:
+        """For the time that is left."""
+        nearest = self._nearest_profile(base, baseline)
+        once, seconds = self._once(base, nearest), self._seconds_to_report
+        return confirmation_settings(baseline, nearest, base.sure, base.doubtful, once, seconds)
+
+    def _has_time_for(self, baseline: PlanProfile, base: Joined) -> bool:
+        nearest = self._nearest_profile(base, baseline)
         once = self._once(base, nearest)
-        return confirmation_settings(baseline, nearest, sure, doubtful, once, self._seconds_to_report)
-
-    def _has_time_for(self, baseline: PlanProfile, base: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
-        sure, nearest = _others(base, doubtful), self._nearest_profile(base, baseline)
-        needed = confirmation_seconds(baseline, nearest, sure, doubtful, once=self._once(base, nearest))
-        return needed < self._seconds_to_report
+        return confirmation_seconds(baseline, nearest, base.sure, base.doubtful, once=once) < self._seconds_to_report
 
     @property
     def _seconds_to_report(self) -> float:
         return (self._log.seconds_left - REPORT_SECONDS) / SLACK
 
-    def _once(self, base: Sequence[Choice], profile: PlanProfile) -> float:
-        """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile."""
+    def _once(self, base: Joined, profile: PlanProfile) -> float:
+        """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile: by the
+        trials of its choices."""
         beyond = profile.start_seconds + profile.length.process_seconds
-        return max(0.0, *(self._one_off(choice) - beyond for choice in base))
-
-    def _one_off(self, choice: Choice) -> float:
-        """Seconds that an arm with this choice paid once, such as for compiling."""
-        last = self._log.last_trial(choice)
-        return 0.0 if last is None or last.costs is None else last.costs.one_off
+        trials = [self._log.last_trial(choice) for choice in base.choices]
+        return max(0.0, *(tried.costs.one_off - beyond for tried in trials if tried and tried.costs), 0.0)
 
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,24 +241,21 @@ class Search:
         arm of these fails, the plan stays proven, and the report lacks them."""
         if found.proven is None:
             return
+        self._log.report(Doing(what="profiling the plan"))
         try:
-            self._show_plan(found, found.proven)
+            self._log.keep(self._profile_of(found.choices).budget)
+            with self._arms.start("rates", plan_of(found.choices)) as arm:
+                traced = arm.ask("rates")
+            self._log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
+            for step in self._way(found.profile, found.proven):
+                self._log.keep(step)
         except (ArmFailed, InvalidMeasurement) as failure:
             self._log.report(Doing(what=f"a part of the report is missing: {failure}"))
-
-    def _show_plan(self, found: Found, proven: Confirmed) -> None:
-        self._log.report(Doing(what="profiling the plan"))
-        self._log.keep(self._profile_of(proven.choices).budget)
-        with self._arms.start("rates", plan_of(proven.choices)) as arm:
-            traced = arm.ask("rates")
-        self._log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
-        for step in self._way(found.profile, proven):
-            self._log.keep(step)
 
     def _way(self, profile: PlanProfile, proven: Confirmed) -> list[Step]:
         """The planned run's seconds with one choice more at a time. Nothing where there is no time to measure them. The
         last steps are known: the plan was measured, and beside it the plan without its last choice."""
-        choices, plain, planned = proven.choices, proven.plain.total, proven.planned_seconds
+        choices, plain = proven.choices, proven.plain.total
         ratios = self._first_choices(profile, choices[:-2])
         if ratios is None:
             return []
@@ -279,27 +263,22 @@ class Search:
             last = next((earned.speedup for earned in proven.earned if same(earned.choice, choices[-1])), None)
             if last is None or not last.pairs:
                 return []
-            total = planned / plain
-            ratios.append(
-                Speedup(
-                    ratio=1 / (total * last.ratio),
-                    low=1 / (total * last.high),
-                    high=1 / (total * last.low),
-                    pairs=last.pairs,
-                )
-            )
+            total = proven.planned_seconds / plain
+            low, high = 1 / (total * last.high), 1 / (total * last.low)
+            ratios.append(Speedup(ratio=1 / (total * last.ratio), low=low, high=high, pairs=last.pairs))
         steps = [Step(choice=None, total=plain, low=plain, high=plain)]
         for choice, ratio in zip(choices, [*ratios, proven.speedup], strict=True):
             steps.append(Step(choice=choice, total=plain / ratio.ratio, low=plain / ratio.high, high=plain / ratio.low))
         return steps
 
     def _first_choices(self, profile: PlanProfile, choices: Sequence[Choice]) -> list[Speedup] | None:
-        """How many times as fast as the baseline the first one of them is, the first two, and so on."""
+        """How many times as fast as the baseline the first one of them is, the first two, and so on; None where an arm
+        fails, or there is no time."""
         if not choices:
             return []
         needed = (len(choices) + 1) * (profile.arm_start_seconds + LEAST_PAIRS * profile.window_seconds)
         if self._log.seconds_left < needed:
-            return self._first_alone(choices)
+            return None
         names = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
         entries = [Entry(name=name, plan=plan_of(first), stays=True) for name, first in names.items()]
         settings = ComparisonSettings(
@@ -313,28 +292,3 @@ class Search:
         if compared.failed:
             return None
         return [speedup(compared.base, compared.measured[name], profile.length) for name in names]
-
-    def _first_alone(self, choices: Sequence[Choice]) -> list[Speedup] | None:
-        """By the trial that it joined by; None for more than one, and where it was not tried alone."""
-        trials = [tried for tried in self._log.tried if not tried.on and same(tried.choice, choices[0])]
-        found = [tried.speedup for tried in trials if tried.speedup is not None]
-        return found[-1:] if len(choices) == 1 and found else None
-
-
-def _last_costs(known: Sequence[Record]) -> Costs | None:
-    """Of the baseline, in an earlier search."""
-    for record in reversed(known):
-        if isinstance(record, Plain):
-            return record.costs
-        if isinstance(record, Confirmed):
-            return record.plain
-    return None
-
-
-def _others(choices: Sequence[Choice], some: Sequence[Choice]) -> list[Choice]:
-    return [choice for choice in choices if choice not in some]
-
-
-def _name(base: Sequence[Choice]) -> tuple[str, ...]:
-    """Of a plan, whatever order its choices are in."""
-    return tuple(sorted(map(repr, base)))

@@ -1,7 +1,6 @@
 """The trials of a round: its choices in comparisons of a few, each beside the same plan, as far as there is time.
 
-The most promising are tried first. A choice with a large lead ends its comparison, and those after it. A choice that is
-dropped for that, or because the time for the end began, stays open, in this search and in the next one. What an earlier
+The most promising are tried first. A choice with a large lead ends its comparison, and those after it. What an earlier
 search has found out on the same plan is taken from its records.
 """
 
@@ -9,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 
-from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried
-from hasten.measure.paired_timing import LEAST_PAIRS, early_speedup
-from hasten.tune.proof.by_bits import same_losses
+from hasten.measure.paired_timing import early_speedup
+from hasten.tune.proof.claim_proofs import same_losses
 from hasten.tune.search.bounds import is_counted
-from hasten.tune.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, Skipped, plan_of, same, with_choice
+from hasten.tune.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
 from hasten.tune.search.compared_arm import WINDOW_SECONDS, Entry
-from hasten.tune.search.comparison import CLEAR, Compared, ComparisonSettings, compare_arms, is_known
+from hasten.tune.search.comparison import Compared, ComparisonSettings, compare_arms, is_known
 from hasten.tune.search.confirmation import AGAIN, PLAIN
 from hasten.tune.search.objective import WORTH_SEEING, costs, is_gain, speedup, spread_over
 from hasten.tune.search.plan_profile import PlanProfile
-from hasten.tune.search.search_log import SearchLog
+from hasten.tune.search.search_log import SearchLog, claims_bits
 from hasten.tune.search.time_needed import comparison_seconds, end_seconds, warning_of
 from hasten.tune.trials.arms import Arms
 
@@ -35,13 +34,11 @@ LEAD = 1.3  # a speed-up by which all later trials take so much less time that t
 
 @dataclass(kw_only=True, slots=True)
 class RoundTrials:
-    """baseline: its profile, with the step of the last comparison that it was the base of; inconclusive: choices
-    that were dropped when another's lead ended their comparison."""
+    """baseline: its profile, with the step of the last comparison that it was the base of."""
 
     arms: Arms
     log: SearchLog
     baseline: PlanProfile
-    inconclusive: list[Choice] = field(default_factory=list[Choice])
 
     def try_all(
         self, profile: PlanProfile, base: tuple[Choice, ...], choices: Sequence[Choice], *, in_time: bool = True
@@ -49,13 +46,13 @@ class RoundTrials:
         """The trials of all that there is time for, up to one with a large lead. profile: of the job under the base.
 
         Raises ArmFailed when the base fails."""
-        results = list[Tried]()
+        results, new = list[Tried](), list[Choice]()
         for choice in choices:
-            remembered = self.log.remembered(choice, base)
-            if remembered is not None:
-                self.log.add_remembered(remembered)
-                results.append(remembered)
-        new = [choice for choice in choices if self.log.remembered(choice, base) is None]
+            records = self.log.remembered(choice, base)
+            for record in records:
+                self.log.add(record)
+            results += [record for record in records if isinstance(record, Tried)]
+            new += [] if records else [choice]
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         always = self._whatever_the_time(profile, base, new) if in_time else new
@@ -67,17 +64,12 @@ class RoundTrials:
                 waiting = [choice for choice in waiting if choice not in group]
                 results += self._compare(profile, base, group, always, in_time=in_time)
             if not self.has_lead(results):
-                self.log.skip([Skipped(choice=each, reason=OUT_OF_TIME) for each in waiting], base)
+                self.log.skip([(each, OUT_OF_TIME) for each in waiting], base)
         return results
 
     def has_lead(self, results: Sequence[Tried]) -> bool:
         faster = [tried for tried in results if tried.verdict == "faster" and ratio_of(tried) >= LEAD]
         return any(self.log.is_sound(tried.choice) for tried in faster)
-
-    def note_inconclusive(self, results: Sequence[Tried]) -> None:
-        decided = [tried.choice for tried in results if not _is_inconclusive(tried)]
-        found = [*self.inconclusive, *(tried.choice for tried in results if _is_inconclusive(tried))]
-        self.inconclusive = [choice for choice in found if not any(same(choice, each) for each in decided)]
 
     def _whatever_the_time(
         self, profile: PlanProfile, base: tuple[Choice, ...], waiting: Sequence[Choice]
@@ -156,11 +148,9 @@ class RoundTrials:
         results = [_tried(choice, base, compared, profile) for choice in group]
         for tried in results:
             self.log.add(tried)
-            if tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference"):
+            if claims_bits(tried):
                 losses = compared.losses
                 self.log.add(same_losses(losses[PLAIN], losses[str(tried.choice)]).of(tried.choice))
-        if compared.ended_early:
-            self.note_inconclusive(results)
         return results
 
     # ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -174,7 +164,7 @@ class RoundTrials:
         """With any one of them; where several are faster, those join that there is time for."""
         return max(self.end_seconds(profile, with_choice(base, choice) or base) for choice in group)
 
-    def has_time_to_end(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
+    def has_time_to_end(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> bool:
         return self.end_seconds(profile, sure, doubtful) < self.log.seconds_left
 
     def end_seconds(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
@@ -199,8 +189,8 @@ def _tried(choice: Choice, base: tuple[Choice, ...], compared: Compared, profile
     if name in compared.failed:
         return Tried(choice=choice, on=base, verdict="failed", reason=compared.failed[name].reason)
     found, seconds = _speedup_of(name, compared, profile), costs(compared.measured[name], profile.length)
+    verdict = "faster" if is_gain(found) else "slower" if found.high < 1 / WORTH_SEEING else "no difference"
     unknown = name in compared.early and not (is_gain(found) or is_known(compared.early[name]))
-    verdict = _verdict(found)
     return Tried(
         choice=choice, on=base, verdict=verdict, reason=f"{found}", speedup=found, costs=seconds, cut_short=unknown
     )
@@ -212,18 +202,6 @@ def _speedup_of(name: str, compared: Compared, profile: PlanProfile) -> Speedup:
     return speedup(compared.base, compared.measured[name], profile.length)
 
 
-def _verdict(found: Speedup) -> str:
-    if is_gain(found):
-        return "faster"
-    return "slower" if found.high < 1 / WORTH_SEEING else "no difference"
-
-
 def _is_lead(ratios: Sequence[float]) -> bool:
     found = early_speedup(ratios)
     return is_gain(found) and found.ratio >= LEAD
-
-
-def _is_inconclusive(tried: Tried) -> bool:
-    """Whether it was dropped early and may be clearly faster all the same."""
-    found = tried.speedup
-    return tried.verdict == "no difference" and found is not None and found.pairs < LEAST_PAIRS and found.high > CLEAR

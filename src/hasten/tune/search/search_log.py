@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
-from hasten.tune.search.candidates import OUT_OF_TIME, Skipped, same
+from hasten.tune.search.candidates import OUT_OF_TIME, same
 from hasten.tune.trials.trial_outcome import ArmFailed
 
 SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
@@ -27,9 +28,9 @@ class Options:
 
 @dataclass(kw_only=True, slots=True)
 class SearchLog:
-    """keep: receives every record at once; report: what the search is doing; known: records of an
-    earlier search of the same key, whose trials are not repeated; lost_seconds: that other programs cost so far, which
-    are not counted as the search's."""
+    """keep: receives every record at once; report: what the search is doing; known: records of an earlier search of the
+    same key, whose trials are not repeated; lost_seconds: that other programs cost so far, which are not counted as the
+    search's."""
 
     options: Options
     keep: Callable[[Record], None]
@@ -38,7 +39,7 @@ class SearchLog:
     known: Sequence[Record] = ()
     tried: list[Tried] = field(default_factory=list[Tried])
     proofs: list[Proven] = field(default_factory=list[Proven])
-    comparisons: int = 0  # that were run, and not remembered
+    comparisons: int = 0  # that were run by this search
     began: float = field(default_factory=time.monotonic)
     _on_top: float = 0.0
 
@@ -77,9 +78,10 @@ class SearchLog:
             reason = f"{who} failed: {failure.reason}"
             self.add(Proven(choice=choice, passes=False, reason=reason, unanswered=True))
 
-    def skip(self, skipped: Sequence[Skipped], base: tuple[Choice, ...]) -> None:
-        for each in skipped:
-            self.add(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
+    def skip(self, skipped: Iterable[tuple[Choice, str]], base: tuple[Choice, ...]) -> None:
+        """Choices that are not tried, each with the reason."""
+        for choice, reason in skipped:
+            self.add(Tried(choice=choice, on=base, verdict="skipped", reason=reason))
 
     @property
     def not_reached(self) -> list[str]:
@@ -88,30 +90,20 @@ class SearchLog:
         late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
         return [name for name in late if name not in tried]
 
-    def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
-        """What an earlier search found out about a choice on top of these. Not a failure; not what was dropped before
-        it reached significance; not what claims bits, may join, and was not yet compared."""
-        for tried in self.known:
-            if not isinstance(tried, Tried) or not same(tried.choice, choice):
+    def remembered(self, choice: Choice, base: Sequence[Choice]) -> list[Tried | Proven]:
+        """What an earlier search found out about a choice on top of these: its trial, and the proof by the trial's
+        losses, which is the next record. Empty where the trial failed, ended before its result was known, or was
+        interrupted before such a proof."""
+        for tried, proof in pairwise([*self.known, None]):
+            if not (isinstance(tried, Tried) and same(tried.choice, choice) and _is_answer(tried)):
                 continue
-            if tried.cut_short or tried.verdict in ("skipped", "failed"):
+            if len(tried.on) != len(base) or not all(map(same, tried.on, base)):
                 continue
-            on_the_same = len(tried.on) == len(base) and all(map(same, tried.on, base))
-            if on_the_same and not (_claims_bits(tried) and self._proof_by(tried) is None):
-                return tried
-        return None
-
-    def _proof_by(self, tried: Tried) -> Proven | None:
-        """What the windows of a remembered trial proved: the record right behind it. A later proof is of a plan, in
-        which other choices may be at fault."""
-        position = next(number for number, record in enumerate(self.known) if record is tried)
-        following = next(iter(self.known[position + 1 : position + 2]), None)
-        return following if isinstance(following, Proven) and same(following.choice, tried.choice) else None
-
-    def add_remembered(self, tried: Tried) -> None:
-        self.add(tried)
-        if _claims_bits(tried) and (proof := self._proof_by(tried)) is not None:
-            self.add(proof)
+            if not claims_bits(tried):
+                return [tried]
+            if isinstance(proof, Proven) and same(proof.choice, choice):
+                return [tried, proof]
+        return []
 
     def last_trial(self, choice: Choice) -> Tried | None:
         """The last time that an arm was started for it; what was skipped may be tried later."""
@@ -123,5 +115,10 @@ class SearchLog:
         return all(proof.passes for proof in self.proofs if same(proof.choice, choice))
 
 
-def _claims_bits(tried: Tried) -> bool:
+def claims_bits(tried: Tried) -> bool:
+    """Whether its losses have to be the base's, and it may join the plan."""
     return tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference")
+
+
+def _is_answer(tried: Tried) -> bool:
+    return not tried.cut_short and tried.verdict not in ("skipped", "failed")

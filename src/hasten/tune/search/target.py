@@ -1,7 +1,5 @@
-"""Judges choices that change what is learned, by the time to the target: the baseline's result at its end.
-
-Such choices cannot be compared step by step. The target of a seed is the result that the plan without the choice has at
-the end of its planned run from that seed; what counts are the seconds to the first evaluation that is at least as good.
+"""Judges choices that change what is learned, by the time to the target: the result of the plan without the choice at
+the end of its planned run from the same seed. What counts are the seconds to the first evaluation that is as good.
 
 1. One whole run of each choice, from the job's own seed, on top of the plan so far. Those that are no sooner are
    dropped.
@@ -10,7 +8,7 @@ the end of its planned run from that seed; what counts are the seconds to the fi
 3. The winner joins the plan, and the next best is tried on top of it. The target stays.
 
 It is a gain only if the run then ends at the target, so the plan says that as well (`stop_at`), with the target of the
-job's own seed. Where nothing has joined, that alone is judged. A job with early stopping of its own keeps that.
+job's own seed.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from hasten.tune.proof.time_to_target import (
     target_metric,
     verdict,
 )
-from hasten.tune.search.candidates import Skipped, changes_training, plan_of, with_choice
+from hasten.tune.search.candidates import changes_training, plan_of, with_choice
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.search_log import SearchLog
 from hasten.tune.trials.arms import Arms
@@ -41,7 +39,6 @@ from hasten.tune.trials.trial_outcome import ArmFailed
 PAIRS = 5
 FURTHER = 2  # choices that are trained from more than one seed, of those that were sooner from the first
 MOST_ADDED = 3
-STOP_AT = "stop_at"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +56,10 @@ def judge_training(
 
     won: receives every plan that reaches its target sooner, the best last, so that an interruption loses none.
     """
-    if log.options.ceiling < Preserves.TRAINING:
-        return
     only = log.options.only
     proposed = [choice for choice in profile.proposed if only is None or choice.technique in only]
     choices = [choice for choice in proposed if changes_training(choice) and with_choice(base, choice) is not None]
-    ends = only is None or STOP_AT in only
-    if not (choices or ends):
+    if log.options.ceiling < Preserves.TRAINING or not choices:
         return
     try:
         metric = target_metric(arms, plan_of(base))
@@ -90,8 +84,7 @@ def judge_training(
         won(found)
 
     with suppress(ArmFailed):  # of the plan itself, which is the reason of its choices
-        if not trials.add_choices(base, choices, joins) and ends and not metric.stops:
-            trials.end_early(base, joins)
+        trials.add_choices(base, choices, joins)
     if gained:
         _keep_rates(arms, log, gained[-1].choices)
 
@@ -118,15 +111,14 @@ class TargetTrials:
     steps: int
     run_seconds: float
     targets: dict[int, float] = field(default_factory=dict[int, float])
-    _whole: dict[int, EvaluatedRun] = field(default_factory=dict[int, EvaluatedRun])  # of the first base, by seed
     _runs_left: int = 0
 
     def add_choices(
         self, base: tuple[Choice, ...], choices: Sequence[Choice], won: Callable[[TargetGain], None]
-    ) -> int:
-        """How many choices have joined. Raises ArmFailed when the base fails."""
+    ) -> None:
+        """Raises ArmFailed when the base fails."""
         joined, before = tuple[Reached, ...](), None
-        for _ in range(MOST_ADDED if choices else 0):
+        for _ in range(MOST_ADDED):
             try:
                 sooner = self._sooner(base, choices, before)
                 best = self._best(base, [choice for choice, _ in sooner[:FURTHER]])
@@ -137,40 +129,20 @@ class TargetTrials:
                 choices = [choice for choice, _ in sooner[FURTHER:]]
                 break
             before = next(time for choice, time in sooner if choice is best.choice)
-            others = [choice for choice, _ in sooner if choice.technique != best.choice.technique]
+            choices = [choice for choice, _ in sooner if choice.technique != best.choice.technique]
             rivals = [choice for choice, _ in sooner[FURTHER:] if choice.technique == best.choice.technique]
             _skip(self.log, rivals, base, f"it was sooner from one seed, and {best.choice} was sooner still")
-            base, joined, choices = _joined(base, best.choice), (*joined, best), others
+            base, joined = _joined(base, best.choice), (*joined, best)
             won(TargetGain(choices=(*base, self._end()), reached=joined))
             if not choices:
                 break
         _skip(self.log, choices, base, "it was sooner from one seed, and others were tried from more in its place")
-        return len(joined)
-
-    def end_early(self, base: tuple[Choice, ...], won: Callable[[TargetGain], None]) -> None:
-        """Judge the target alone: the base up to there beside itself up to its end. Raises ArmFailed if it fails."""
-        self._runs_left, pairs = 1 + PAIRS - len(self._whole), list[TargetPair]()
-        try:
-            for seed in range(self.first_seed, self.first_seed + 1 + PAIRS):
-                if seed not in self._whole:
-                    self._time_of_base(self._run(base, None, seed), seed)
-                pairs.append(self._pair(self._whole[seed].end, self._whole[seed], seed))
-                if pairs[0].ratio == 1:
-                    break
-        except ArmFailed as failure:
-            self._add_failure(self._end(), base, failure)
-            raise
-        record = reached(self._end(), base, self.metric, pairs[1:] or pairs)
-        self._add(record)
-        if record.kept:
-            won(TargetGain(choices=(*base, record.choice), reached=(record,)))
 
     def _end(self) -> Choice:
-        """The choice that ends the run at the target; it has none before the first run is over."""
-        target, options = self.targets.get(self.first_seed), dict[str, Value]()
-        if target is not None:
-            options["at_least" if self.metric.higher_is_better else "at_most"] = target
-        return Choice(technique=STOP_AT, value=self.metric.metric, preserves=Preserves.TRAINING, options=options)
+        """The choice that ends the run at the target."""
+        option = "at_least" if self.metric.higher_is_better else "at_most"
+        target: dict[str, Value] = {option: self.targets[self.first_seed]}
+        return Choice(technique="stop_at", value=self.metric.metric, preserves=Preserves.TRAINING, options=target)
 
     def _sooner(
         self, base: tuple[Choice, ...], choices: Sequence[Choice], before: Time | None
@@ -191,7 +163,7 @@ class TargetTrials:
                 continue
             pair = self._pair(before, run, seed)
             record = reached(choice, base, self.metric, [pair])
-            if pair.after is not None and pair.ratio > 1:
+            if pair.after is not None and (pair.ratio or 0) > 1:
                 self.log.keep(record)
                 found.append((choice, pair.after))
             else:
@@ -203,9 +175,7 @@ class TargetTrials:
 
         Raises ArmFailed when the base fails."""
         running, found = {str(choice): (choice, list[TargetPair]()) for choice in choices}, list[Reached]()
-        for number in range(PAIRS):
-            if not running:
-                break
+        for number in range(PAIRS if choices else 0):
             seed, self._runs_left = self.first_seed + 1 + number, (PAIRS - number) * (1 + len(running))
             order = [None, *(choice for choice, _ in running.values())]
             runs, before = self._interleaved(base, order if number % 2 == 0 else order[::-1], seed)
@@ -216,10 +186,12 @@ class TargetTrials:
                     del running[name]
                     continue
                 pairs.append(self._pair(before, run, seed))
-                if not pairs[-1].whole or len(pairs) == PAIRS:
+                if pairs[-1].ratio is None or len(pairs) == PAIRS:
                     found.append(reached(choice, base, self.metric, pairs))
                     self._add(found[-1])
                     del running[name]
+            if not running:
+                break
         kept = [record for record in found if record.kept]
         return max(kept, key=lambda record: record.speedup.ratio if record.speedup else 0.0, default=None)
 
@@ -248,7 +220,7 @@ class TargetTrials:
     def _time_of_base(self, run: EvaluatedRun, seed: int) -> Time | None:
         if seed not in self.targets:  # then it was trained to its end
             assert run.result is not None
-            self.targets[seed], self.run_seconds, self._whole[seed] = run.result, run.end.seconds, run
+            self.targets[seed], self.run_seconds = run.result, run.end.seconds
         return run.reached_at(self.metric, self.targets[seed])
 
     def _run(self, base: tuple[Choice, ...], choice: Choice | None, seed: int) -> EvaluatedRun:
@@ -281,4 +253,4 @@ def _joined(base: tuple[Choice, ...], choice: Choice) -> tuple[Choice, ...]:
 
 
 def _skip(log: SearchLog, choices: Iterable[Choice], base: tuple[Choice, ...], reason: str) -> None:
-    log.skip([Skipped(choice=choice, reason=reason) for choice in choices], base)
+    log.skip([(choice, reason) for choice in choices], base)

@@ -1,8 +1,7 @@
 """Estimates the seconds of trials, proofs and the confirmation: what a search begins has to be finished in time.
 
 The confirmation uses the time that is left: first for windows in which the first step after a stop is a small part;
-then for several processes of each arm, because processes of the same code differ for as long as they live; and then for
-longer windows.
+then for several processes of each arm, which differ for as long as they live; and then for longer windows.
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing
 from hasten.measure.paired_timing import LEAST_PAIRS
-from hasten.tune.proof.by_bits import STEPS_OF_AN_EPOCH
-from hasten.tune.proof.by_losses import FEWEST_STEPS, SEEDS
-from hasten.tune.search.candidates import EVALUATION_ALONE, SAME_GRADIENTS
+from hasten.tune.proof.claim_proofs import FEWEST_STEPS, SEEDS, STEPS_OF_AN_EPOCH, STEPS_OF_GRADIENTS
+from hasten.tune.search.candidates import EVALUATION_ALONE, is_proven_by_bits
 from hasten.tune.search.compared_arm import WINDOW_SECONDS
 from hasten.tune.search.comparison import REPEATS_OF_A_CONTROL, REPEATS_OF_AN_ARM, ComparisonSettings
 from hasten.tune.search.confirmation import FAR
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.search_log import SHARE_OF_CURVES
 
-REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8  # of float64 references, and of the proof beside them
+REFERENCES_SECONDS = 6.0  # of float64 references
 STEPS_OF_REFERENCES = 32  # of the baseline, whose time the fewest references take at least
-STEPS_OF_SAME_GRADIENTS = 4  # of either arm
 REPORT_SECONDS = 2.0
 SLACK = 1.1  # a machine is not always as fast as when it was profiled
 
@@ -59,15 +56,12 @@ def end_seconds(
 
 
 def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
-    claims, seconds = {choice.preserves for choice in choices}, 0.0
-    rounding = {choice.technique for choice in choices if choice.preserves is Preserves.ROUNDING}
-    if Preserves.BITS in claims:
+    seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
+    if any(map(is_proven_by_bits, choices)):
         seconds += 2 * (baseline.start_seconds + 2 * STEPS_OF_AN_EPOCH * baseline.step_seconds)
-    if rounding - SAME_GRADIENTS:
+    if Preserves.ROUNDING in claims:
         references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
         seconds += references + STEPS_OF_GRADIENTS * baseline.step_seconds
-    elif rounding:
-        seconds += 2 * (baseline.start_seconds + STEPS_OF_SAME_GRADIENTS * baseline.step_seconds)
     if Preserves.STATISTICS in claims:
         fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
         seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
@@ -127,26 +121,22 @@ def confirmation_seconds(
     """steps: of a window; None for the fewest. Arms without a sure choice are assumed to be dropped early, and so is
     the second process of the baseline where the plan is far faster."""
     steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
-    choices, room = [*sure, *doubtful], baseline.room
+    choices = [*sure, *doubtful]
     singles = len(choices) if len(choices) > 1 else 0
-    pair = 1 if len(doubtful) > 1 and len(choices) > len(doubtful) else 0
-    together = CONTROLS + singles + pair <= room
-    shorter = singles + (pair if together else 0)
-    groups = 0 if together else math.ceil(singles / max(room - 1, 1))  # each beside the whole plan again
-    first_arms, more_arms = (CONTROLS + shorter, 0) if together else (CONTROLS, groups + shorter)
-    first = starts if first_arms <= room else LEAST_PAIRS  # an arm that does not fit is a new process in every repeat
-    more = starts if room > 1 else LEAST_PAIRS
+    pair = 1 if len(doubtful) > 1 and sure else 0
+    first = starts if baseline.room >= CONTROLS else LEAST_PAIRS  # an arm that does not fit is new at every turn
+    more = (starts if baseline.room > 1 else LEAST_PAIRS) * (singles + pair)
     is_far = baseline.step_seconds > FAR * profile.step_seconds
     plain_windows = LEAST_PAIRS + (REPEATS_OF_A_CONTROL if is_far else LEAST_PAIRS)
-    plan_windows = LEAST_PAIRS * (1 + groups + shorter - singles)
+    plan_windows = LEAST_PAIRS * (1 + pair)
     if singles:
         plan_windows += REPEATS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
     evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
     always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
-    evaluations = (first_arms + more_arms - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
+    evaluations = (CONTROLS + singles + pair - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
     return (
         2 * first * baseline.seconds_to_start(steps)
-        + ((first_arms - 2) * first + more_arms * more) * (profile.seconds_to_start(steps) + once)
+        + (first + more) * (profile.seconds_to_start(steps) + once)
         + plain_windows * steps * baseline.step_seconds
         + plan_windows * steps * profile.step_seconds
         + evaluations * profile.evaluating_seconds

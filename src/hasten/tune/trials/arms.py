@@ -7,7 +7,7 @@ what it held is free for the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,7 @@ from hasten.measure.paired_timing import Window
 from hasten.tune.trials.other_programs import OtherPrograms
 from hasten.tune.trials.process_seconds import import_seconds, libraries_of
 from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended
-from hasten.tune.trials.trial_limits import LimitCheck, room_for
-from hasten.tune.trials.trial_limits import Limits as Limits
+from hasten.tune.trials.trial_limits import LimitCheck, Limits, room_for
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tune.trials.trial_process import END_SECONDS, TrialProcess
 
@@ -41,18 +40,15 @@ class Arm:
     """
 
     def __init__(self, name: str, process: TrialProcess, limits: Limits) -> None:
+        """Waits until the job is built. Raises ArmFailed."""
         self.name, self._process, self._limits = name, process, limits
-        self._check, self._check_at = LimitCheck(process.child.pid, process.folder, limits), 0.0
+        self._check, self._check_at = LimitCheck(process.child.pid, process.folder), 0.0
         self._killed_before, self._failure = killed_for_memory(), None
-        self.turns, self.losses, self.peak_bytes, self.build_seconds = list[float](), list[float](), 0, 0.0
+        self.turns, self.losses, self.peak_bytes = list[float](), list[float](), 0
         self.first_turn: float | None = None
-        self.data = dict[str, str]()
-
-    def wait_until_built(self) -> None:
-        """Raises ArmFailed."""
         with self._failing_alone():
-            answer = self._answer_within(self._limits.build_seconds)
-            self.build_seconds, self.data = float(answer["seconds"]), {**answer["data"]}
+            answer = self._answer_within(limits.build_seconds)
+            self.build_seconds, self.data = float(answer["seconds"]), dict[str, str](answer["data"])
 
     def window(self, steps: int) -> Window:
         """Raises ArmFailed for whatever keeps it from a window, and for one without a step (trap 48)."""
@@ -79,15 +75,6 @@ class Arm:
             self._process.child.messages.send({"do": do, **fields})
             return self._answer_within(self._limits.window_seconds if limit_seconds is None else limit_seconds)
 
-    def end(self) -> None:
-        """Kill it and all that it started. Does nothing where it has ended."""
-        self._process.end()
-
-    @property
-    def printed(self) -> str:
-        """The end of what it has printed."""
-        return self._process.child.printed
-
     @property
     def held_bytes(self) -> int:
         """The most memory that it and its processes held so far; pages that they share are counted in each."""
@@ -110,20 +97,19 @@ class Arm:
         finally:
             self._process.stop()
         if self._failure is not None:
-            self.end()
+            self._process.end()
             raise self._failure
 
     def _answer_within(self, seconds: float) -> dict[str, Any]:
-        """Meanwhile read what it prints, and check what it holds."""
-        until = time.monotonic() + seconds
-        while (answer := self._process.child.messages.receive()) is None:
-            if self._process.child.messages.ended or self._process.child.exit_code is not None:
+        """Meanwhile check what it holds."""
+        child, until = self._process.child, time.monotonic() + seconds
+        while (answer := child.messages.receive()) is None:
+            if child.messages.ended or child.exit_code is not None:
                 raise self._died()
             left = until - time.monotonic()
             if left <= 0:
-                what = f"no answer within {seconds:g} s; {self._process.child.standing()}"
-                raise ArmFailed(self.name, Outcome.HUNG, what)
-            self._process.child.listen(min(left, CHECK_SECONDS))
+                raise ArmFailed(self.name, Outcome.HUNG, f"no answer within {seconds:g} s; {child.standing()}")
+            child.listen(min(left, CHECK_SECONDS))
             if time.monotonic() >= self._check_at:  # of windows shorter than that, one in several is checked
                 if exceeded := self._check.exceeded():
                     raise ArmFailed(self.name, *exceeded)
@@ -135,12 +121,10 @@ class Arm:
 
     def _died(self) -> ArmFailed:
         code = self._process.child.exit_code_within(END_SECONDS)
-        if code is None:
-            what = "it lives, but has closed the connection that it answers on"
-            return ArmFailed(self.name, Outcome.CRASHED, what)
-        if ended_for_memory(code, self._killed_before):
+        if code is not None and ended_for_memory(code, self._killed_before):
             return ArmFailed(self.name, Outcome.OUT_OF_MEMORY, "the system has killed it, as memory was full")
-        return ArmFailed(self.name, Outcome.CRASHED, f"it {how_it_ended(code)}")
+        how = "has closed its connection" if code is None else how_it_ended(code)
+        return ArmFailed(self.name, Outcome.CRASHED, f"it {how}")
 
 
 class Arms:
@@ -157,8 +141,7 @@ class Arms:
     ) -> None:
         self._job, self._given, self.place = job, limits or Limits(), place
         self.other_programs = other_programs or OtherPrograms(None)
-        self._limits = self._given
-        self._libraries: Sequence[str] = libraries_of(job)
+        self._limits, self._libraries = self._given, libraries_of(job)
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
 
@@ -167,15 +150,10 @@ class Arms:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
-        try:
-            process = TrialProcess(self._job, plan_to_toml(plan), self._libraries)
-        except (OSError, EOFError) as error:
-            what = f"it was not started: the process that trials are forked from has ended: {error}"
-            raise ArmFailed(name, Outcome.CRASHED, what) from None
+        process = TrialProcess(self._job, plan_to_toml(plan), self._libraries)
         slow_once = any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
             arm = Arm(name, process, self._given if slow_once else self._limits)
-            arm.wait_until_built()
             self._check_data(arm.data)
             yield arm
         finally:
@@ -193,12 +171,9 @@ class Arms:
     def process_seconds(self, arm: Arm) -> float:
         """That a process of `hasten train` takes around its training, whatever the plan: imports, and the checkpoint of
         its end as this arm saves it. Measured once. Raises ArmFailed."""
-
-        def measured() -> float:
-            return import_seconds(libraries_of(self._job)) + float(arm.ask("saving")["seconds"])
-
         if self._process_seconds is None:
-            self._process_seconds = self.other_programs.undisturbed(measured)
+            saving = self.other_programs.undisturbed(lambda: float(arm.ask("saving")["seconds"]))
+            self._process_seconds = saving + self.other_programs.undisturbed(lambda: import_seconds(self._libraries))
         return self._process_seconds
 
     def expect(self, *, build_seconds: float, request_seconds: float) -> None:

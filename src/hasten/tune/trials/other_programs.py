@@ -1,9 +1,8 @@
 """Measures again what other programs disturbed.
 
 While another program uses the processor, one compute thread can be faster than two, and a search would prove what the
-load did. So measurements are kept only where other programs took none of the processor's time that the arms could have
-used (measure/busy.py). Otherwise they are dropped and repeated once the machine is quiet. The load alone decides what
-is dropped, never a measured second.
+load did. So measurements during which other programs took processor time that the arms could have used are dropped
+(measure/processor_load.py), and repeated once the machine is quiet. The load alone decides, never a measured second.
 
 The search waits for at most as long as it was asked to take. Then it ends without a verdict: NotMeasurable.
 """
@@ -22,6 +21,10 @@ from hasten.tune.trials.process_tree import processor_seconds
 
 CHECK_SECONDS = 1.0  # between two checks of a machine that is not quiet
 LONGEST_WAIT_SECONDS = 5.0  # before another try: what others use may be a core that no arm needs
+WHEN_QUIET = (
+    "run the same command when the machine is quiet, which continues this search; on a machine that is never quiet, "
+    "add --busy"
+)
 
 Answer = TypeVar("Answer")
 
@@ -96,12 +99,8 @@ class OtherPrograms:
     def _lose(self, load: Load, patience_seconds: float) -> None:
         self.lost_seconds += load.seconds
         if self.lost_seconds > patience_seconds and not load.is_quiet:
-            raise NotMeasurable(
-                f"not measurable now: {_taken(load)}, after {self.lost_seconds:.0f} s of waiting and of measurements "
-                "that were dropped",
-                fix="run the same command when the machine is quiet, which continues this search; on a machine that is "
-                "never quiet, add --busy",
-            )
+            lost = f"{self.lost_seconds:.0f} s of waiting and of measurements that were dropped"
+            raise NotMeasurable(f"not measurable now: {_taken(load)}, after {lost}", fix=WHEN_QUIET)
 
 
 def _taken(load: Load) -> str:

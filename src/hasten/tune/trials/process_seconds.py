@@ -7,11 +7,11 @@ checkpoint, as the run does at its end.
 
 from __future__ import annotations
 
-import ast
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,7 +20,12 @@ from hasten.errors import HastenError
 from hasten.training.run import Run
 
 LONGEST_SECONDS = 120.0  # of importing; the start of a job whose libraries take longer is not counted
-_OURS = ("hasten.cli", "hasten.entry", "torch._dynamo")  # torch imports the last one with the first optimizer
+IMPORTED_BY_TRAIN = (
+    "hasten.cli",
+    "hasten.entry",
+    "torch._dynamo",
+)  # torch imports the last one with the first optimizer
+_IMPORTED = re.compile(r"^(?:import|from)\s+(\w[\w.]*)", re.MULTILINE)
 
 LOADED_ONCE = frozenset({"PIL", "numpy", "pandas", "scipy", "skimage", "sklearn", "torch", "torchmetrics"})
 """Libraries that start no thread, open no device and read no setting when they are imported. They are loaded once, in
@@ -30,7 +35,7 @@ the process that arms are forked from; whatever else a job imports, each of its 
 def import_seconds(libraries: Sequence[str]) -> float:
     """Of a new interpreter with these libraries, from its start to its end. Where they cannot be imported, of one
     without them: the job's own file reports what is wrong with them."""
-    program = f"import {', '.join((*_OURS, *libraries))}"
+    program = f"import {', '.join((*IMPORTED_BY_TRAIN, *libraries))}"
     began = time.perf_counter()
     try:
         subprocess.run(
@@ -56,18 +61,11 @@ def saving_seconds(run: Run) -> float:
 
 
 def libraries_of(job: str) -> list[str]:
-    """Dotted names of what the file of a job, path/file.py:function, imports on its top level and may be loaded once.
-    None for a file that cannot be read or parsed: building the job reports what is wrong with it."""
+    """Dotted names of what the file of a job, path/file.py:function, imports at the begin of a line and may be loaded
+    once. None for a file that cannot be read: building the job reports what is wrong with it."""
     try:
-        tree = ast.parse(Path(job.rpartition(":")[0]).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        text = Path(job.rpartition(":")[0]).read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return []
-    firsts = {name: name.partition(".")[0] for node in tree.body for name in _imported(node)}
+    firsts = {name: name.partition(".")[0] for name in _IMPORTED.findall(text)}
     return [name for name, first in firsts.items() if first in LOADED_ONCE and find_spec(first) is not None]
-
-
-def _imported(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
-        yield node.module

@@ -1,8 +1,7 @@
 """The processes of a trial: found, stopped, killed and measured.
 
 A trial leads a session of its own, and what it starts is in its process group: one signal stops or continues all of it.
-At the end its session and its descendants are killed. A daemon that the job has given a session and a parent of its own
-is not found.
+At the end its session and its descendants are killed, but no daemon that has a session and a parent of its own.
 
 Source: https://man7.org/linux/man-pages/man5/proc_pid_task_children.5.html
 """
@@ -25,12 +24,12 @@ _SET_PARENT_DEATH_SIGNAL = 1  # from <linux/prctl.h>
 _PAUSE_SECONDS = 0.002
 
 
-def die_with(parent: int) -> None:
-    """Kill this process when its parent, which has this number, ends. Does nothing outside Linux."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Send this process a signal when its parent, which has this number, ends. Does nothing outside Linux."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, number, 0, 0, 0)
     if os.getppid() != parent:  # it ended before
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
 
 def descendants(pid: int) -> list[int]:
@@ -103,10 +102,7 @@ def how_it_ended(exit_code: int) -> str:
     """exit_code: below 0 the number of a signal."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
-    try:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"was killed by signal {-exit_code}"
+    return f"was killed by {signal.Signals(-exit_code).name}"
 
 
 def ended_for_memory(exit_code: int, killed_before: int | None) -> bool:
@@ -119,15 +115,6 @@ def resident_bytes(pid: int) -> int:
     """Memory that a process holds, shared pages in full; 0 for one that has ended."""
     with suppress(psutil.Error):
         return psutil.Process(pid).memory_info().rss
-    return 0
-
-
-def proportional_bytes(pid: int) -> int:
-    """As resident_bytes, but of a page that several processes share only its share, where the system counts that. The
-    kernel walks through all pages for it."""
-    with suppress(psutil.Error):
-        memory = psutil.Process(pid).memory_full_info()
-        return getattr(memory, "pss", memory.rss)
     return 0
 
 

@@ -1,9 +1,8 @@
-"""The key of a search: a digest of all that a trial's result depends on.
+"""The key of a search: a digest of all that a trial's result depends on, by which a later search resumes it.
 
-A search that finds its own key in an earlier file of trials resumes it. So whatever may change a result changes the
-key: the code that is loaded (hasten's, and all from outside of installed packages), the shapes of model and data, the
-length of the run, the machine and the versions. Not included are the values in the data, the versions of other
-libraries, and what a function imports later.
+Counted are the code that is loaded (hasten's, and all from outside of installed packages), the shapes of model and
+data, the length of the run, the machine and the versions. Not included are the values in the data, the versions of
+other libraries, and what a function imports later.
 """
 
 from __future__ import annotations
@@ -41,14 +40,12 @@ def environment_of(proven_on: ProvenOn) -> dict[str, str]:
     return {"hasten": version("hasten"), "python": platform.python_version(), "torch": proven_on.torch}
 
 
-def digest_of_sources(job: str) -> str:
-    """Of what this process has loaded, whatever its place: a project that is moved keeps its digest.
-
-    job: its name; where it is in an installed package, all of that package counts."""
+def digest_of_sources() -> str:
+    """Of what this process has loaded, whatever its place: a project that is moved keeps its digest."""
     digest = hashlib.sha256()
     of_hasten = (path for path in sorted(HASTEN.rglob("*")) if path.suffix in (".py", ".c"))
     hastens = ((path.relative_to(HASTEN).as_posix(), path) for path in of_hasten)
-    for name, file in (*_own_modules(job.rpartition(":")[0].partition(".")[0]), *hastens):
+    for name, file in (*_own_modules(), *hastens):
         try:
             content = hashlib.sha256(file.read_bytes()).hexdigest()
         except (OSError, ValueError):
@@ -57,8 +54,8 @@ def digest_of_sources(job: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _own_modules(package: str) -> Iterator[tuple[str, Path]]:
-    """Name and file of every module that is no library's, by name, and of those in a package."""
+def _own_modules() -> Iterator[tuple[str, Path]]:
+    """Name and file of every module that is no library's, by name."""
     standard = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
     for name, module in sorted(sys.modules.copy().items()):
         # Of a module that loads itself late, an attribute that it lacks would load it.
@@ -69,5 +66,5 @@ def _own_modules(package: str) -> Iterator[tuple[str, Path]]:
         parts = place.split(os.sep)
         # Debian has a file of the standard library in /etc, and a link in its place.
         is_library = file.startswith(standard) or place.startswith(standard) or not _INSTALLED_INTO.isdisjoint(parts)
-        if name.partition(".")[0] == package or not (is_library or Path(place).is_relative_to(HASTEN)):
+        if not (is_library or Path(place).is_relative_to(HASTEN)):
             yield name, Path(file)

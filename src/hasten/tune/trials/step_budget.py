@@ -10,8 +10,7 @@ A clock is read at the boundaries inside the steps of a window, so the parts add
     python       what is left: the loop that asks for a batch and hands it on
     evaluation   one whole evaluation, extrapolated from a part of its batches where it is long
 
-Python that runs inside a forward pass, a backward pass or an update belongs to that part. On an accelerator every
-boundary waits for the computing stream, so the step is longer than an unobserved one; see PlannedRun.step_seconds.
+On an accelerator every boundary waits for the computing stream, so the step is longer than an unobserved one.
 """
 
 from __future__ import annotations

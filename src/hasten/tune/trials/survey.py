@@ -27,11 +27,11 @@ def survey(trial: Trial) -> dict[str, Any]:
     run = trial.run
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
     for technique in ALL:
-        answer = technique.applies(run.setup, run.setup.machine)
+        answer = technique.applies(run.setup)
         if isinstance(answer, No):
             refused[technique.name] = printable(answer.reason)
         else:
-            proposed += [as_table(choice) for choice in technique.candidates(run.setup, run.setup.machine)]
+            proposed += [as_table(choice) for choice in technique.candidates(run.setup)]
     return {
         "proposed": proposed,
         "refused": refused,
@@ -45,7 +45,7 @@ def survey(trial: Trial) -> dict[str, Any]:
         "machine": run.setup.machine.summary,
         "fingerprint": asdict(run.built.fingerprint),
         "proven_on": asdict(run.built.proven_on),
-        "sources": digest_of_sources(trial.name),
+        "sources": digest_of_sources(),
     }
 
 

@@ -1,8 +1,7 @@
 """A job under a plan, trained on request: what an arm's process holds.
 
-The steps are those of the training itself, on its own loader, from the first one on; only early stopping is off, which
-would end a trial at an accident of its losses. When the planned run has no whole window left, it is restarted and
-warmed up again, outside of what is timed.
+The steps are those of the training itself, on its own loader, from the first one on; only early stopping is off. When
+the planned run has no whole window left, it is restarted and warmed up again, outside of what is timed.
 
 The wait for an epoch's first batch is called a turn. Turns are timed one by one and are in no window: a loader that
 restarts its workers takes long over them, and a window would contain one or not, by chance.

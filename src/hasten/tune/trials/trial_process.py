@@ -1,9 +1,6 @@
 """The process of one trial, forked by multiprocessing's fork server, which has loaded torch and hasten and nothing of
-the user's.
-
-So a trial starts at once and inherits neither data nor settings. It is stopped between its windows with all that it has
-started, and killed with it at its end.
-"""
+the user's: it starts at once and inherits neither data nor settings. It is stopped between its windows with all that it
+has started, and killed with it at its end."""
 
 from __future__ import annotations
 
@@ -19,12 +16,11 @@ from typing import Any
 from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.errors import StorageFailed
-from hasten.tune.trials.child_process import ChildProcess
-from hasten.tune.trials.messages import Messages
+from hasten.tune.trials.child_process import ChildProcess, Messages
 from hasten.tune.trials.process_tree import continue_all, stop_all
 
 END_SECONDS = 10.0  # that the kernel may take to release what was killed
-_OURS = ("hasten.tune.trials.trial_requests", "torch._dynamo")  # what torch and hasten load when a run is built
+_OURS = ("hasten.tune.trials.end_with_search", "hasten.tune.trials.trial_requests", "torch._dynamo")
 
 
 def start_fork_server(libraries: Sequence[str] = ()) -> Any:
@@ -48,8 +44,8 @@ class TrialProcess:
 
     def __init__(self, job: str, plan: str, libraries: Sequence[str]) -> None:
         self.folder = tempfile.mkdtemp(prefix="trial-", dir=process_folder())
-        self._is_over, self._owner = False, os.getpid()
-        place = (environment_within(self.folder), sys.path, sys.argv, _present_folder())
+        self._is_over = False
+        place = (environment_within(self.folder), sys.path, sys.argv, os.getcwd())
         self.child = ChildProcess(start_fork_server(libraries), _live, job, plan, place)
 
     def stop(self) -> None:
@@ -63,7 +59,7 @@ class TrialProcess:
 
     def end(self) -> None:
         """Kill it and all that it has started, and wait for that."""
-        if self._is_over or os.getpid() != self._owner:  # a copy of this process does not own it
+        if self._is_over:
             return
         self._is_over = True
         self.child.kill(END_SECONDS)
@@ -79,13 +75,7 @@ def environment_within(folder: str) -> dict[str, str]:
     return {**os.environ, **dict.fromkeys(ours, folder), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _present_folder() -> str | None:
-    with suppress(OSError):  # it was deleted
-        return os.getcwd()
-    return None
-
-
-Place = tuple[Mapping[str, str], Sequence[str], Sequence[str], str | None]
+Place = tuple[Mapping[str, str], Sequence[str], Sequence[str], str]
 """Environment, path of modules, arguments and present folder: the fork server has those of its own start."""
 
 
@@ -101,6 +91,5 @@ def _live(messages: Messages, job: str, plan: str, place: Place) -> None:
     os.environ.update(environment)
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
-    if folder is not None:
-        os.chdir(folder)
+    os.chdir(folder)
     serve(messages, job, plan)

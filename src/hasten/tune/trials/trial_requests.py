@@ -1,8 +1,5 @@
-"""What runs in an arm's process: build the job by a plan, then answer requests until none comes any more.
-
-Requests and answers are JSON messages. Whatever the job prints goes to another pipe, so none of it is taken for an
-answer. REQUESTS lists what an arm can be asked: a function of the trial and the request's fields.
-"""
+"""What runs in an arm's process: build the job by a plan, then answer requests until none comes any more. REQUESTS
+lists what an arm can be asked: a function of the trial and the request's fields."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ from typing import Any
 from hasten.facts.plan_file import plan_from_toml
 from hasten.training.setup.load_job import load_job
 from hasten.tune.proof.gradient_check import judge_gradients_of, keep_references
-from hasten.tune.proof.same_gradients import compare_gradients, keep_gradients
 from hasten.tune.proof.training_runs import planned_run, target_metric, train, train_on
-from hasten.tune.trials.messages import Messages
+from hasten.tune.trials.child_process import Messages
 from hasten.tune.trials.process_seconds import saving_seconds
 from hasten.tune.trials.step_budget import step_budget
 from hasten.tune.trials.survey import rates, survey
@@ -38,8 +34,6 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "train on": train_on,
     "references": lambda trial, asked: keep_references(trial, asked["folder"], asked["first"], asked["steps"]),
     "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
-    "keep gradients": lambda trial, asked: keep_gradients(trial, asked["folder"]),
-    "compare gradients": lambda trial, asked: compare_gradients(trial, asked["folder"], asked["kept"]),
     "saving": lambda trial, asked: {"seconds": saving_seconds(trial.run)},
     "budget": lambda trial, asked: step_budget(trial, asked["steps"]),
 }
