@@ -44,7 +44,7 @@ def norms() -> nn.Module:
 @pytest.mark.parametrize(
     ("technique", "value", "says"),
     [
-        ("microbatch", "100", "is 100, for a batch of 8"),
+        ("microbatch", "100", "the plan asks for microbatch = 100"),
         ("schedule", '"OneCycle"', "is not a scheduler of torch"),
     ],
 )

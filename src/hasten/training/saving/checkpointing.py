@@ -73,7 +73,7 @@ class Checkpointing:
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
-        """Whether after_step has work to do. Cheap, as it is called at every step.
+        """Whether after_step has work to do. Cheap, because it is called at every step.
 
         Raises StorageFailed at the third failure in a row.
         """
