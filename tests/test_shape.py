@@ -24,9 +24,7 @@ LAST_TRAP = 51
 
 # Rooms that hold a check; each set is to become ROOMS.
 ROOMS = {source.room for source in PACKAGE}
-READ_NO_PRIVATE_NAMES = ROOMS
-SAY_NO_OLD_WORDS = ROOMS - {"checkpoint", "data", "facts"}
-SMALL_FOLDERS = ROOMS - {"facts"}
+SAY_NO_OLD_WORDS = ROOMS - {"data"}
 CROWDED_TESTS = ("tests/training/",)
 
 Check = Callable[[Source], Iterable[Fault]]
@@ -52,7 +50,7 @@ def checks_of(source: Source) -> list[Check]:
         handlers.check_handlers,
         shapes.check_docstring,
         shapes.check_budgets,
-        *([names.check_private_names] if source.room in READ_NO_PRIVATE_NAMES else []),
+        names.check_private_names,
         *([words.check_words] if source.room in SAY_NO_OLD_WORDS else []),
     ]
 
@@ -72,8 +70,7 @@ def test_tools_and_tests_keep_to_theirs():
 
 
 def test_folders_are_small():
-    small = [path for path in files_in("src") if Source(path, "").room in SMALL_FOLDERS]
-    small += [path for path in files_in("tests") if not path.startswith(CROWDED_TESTS)]
+    small = files_in("src") + [path for path in files_in("tests") if not path.startswith(CROWDED_TESTS)]
     assert_none(shapes.check_folders(small, [technique.name for technique in ALL]))
 
 

@@ -80,17 +80,6 @@ def test_a_window_is_of_as_many_steps_as_last_for_the_seconds_of_the_protocol():
     assert {(window.arm, window.steps) for window in measured.windows} == {("a", 10), ("b", 20)}
 
 
-@pytest.mark.proof
-def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
-    protocol = Protocol(starts=3, rounds=2, steps=50, warmup_steps=5, limit_seconds=60)
-    measured = run_arms([arm("additions", name) for name in "ab"], protocol)
-    expected = ["abba", "baab", "abba"]  # another one first in every start
-    assert [(window.arm, window.start) for window in measured.windows] == [
-        (name, start) for start, turns in enumerate(expected) for name in turns
-    ]
-    assert [cost.arm for cost in measured.one_off] == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("function", "reported"),
     [

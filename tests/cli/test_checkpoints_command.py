@@ -185,18 +185,6 @@ def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
     assert all(torch.equal(each, written[name]) for name, each in model.state_dict().items())
 
 
-def test_weights_of_an_earlier_step_are_said_to_be_the_best_so_far(tmp_path: Path, monkeypatch):
-    complete_run(
-        tmp_path / "run",
-        valid=small_job().train,
-        optimizer=lambda params: torch.optim.SGD(params, lr=0.1, maximize=True),  # the first evaluation is the best
-        stop=hasten.EarlyStopping("loss", patience=9),
-    )
-    monkeypatch.chdir(tmp_path)
-    _, shown, _ = ran("export run -o model.safetensors")
-    assert re.search(r"step +10, from \S+; they are those of step 5, the best so far$", shown, re.MULTILINE)
-
-
 @pytest.mark.parametrize(
     ("line", "code", "says", "fix"),
     [
@@ -218,15 +206,3 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(here: Path, line
     assert says in error
     assert fix in error
     assert not list(here.parent.parent.glob("*.safetensors"))
-
-
-def test_where_no_checkpoint_is_whole_each_is_named(here: Path):
-    for each in checkpoints_of(here):
-        flip(each.path / TENSORS)
-    code, _, error = ran("export runs/job-1 -o model.safetensors")
-    assert code == 15
-    assert all(each.path.name in error for each in checkpoints_of(here))
-    shutil.rmtree(here / "checkpoints")
-    code, _, error = ran("export runs/job-1 -o model.safetensors")
-    assert code == 2
-    assert "no checkpoint was saved yet" in error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -10,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -236,44 +234,11 @@ def test_a_failure_of_the_users_code_shows_their_lines_and_none_of_ours_above_th
     assert first.endswith('jobs_of_tests.py", line 12, in <lambda>')
 
 
-def test_a_run_that_never_began_leaves_no_folder(here: Path):
-    assert ran("train", "jobs_of_tests.py:jobb")[0] == 2
-    assert not list((here / "runs").iterdir())
-
-
-def test_a_folder_that_cannot_be_written_is_found_before_the_job_is_loaded(here: Path):
-    (here / "jobs_of_tests.py").write_text("raise AssertionError('the job was loaded')")
-    (here / "file").write_text("")
-    code, _, error = ran("train", "jobs_of_tests.py:job", "--run-dir", "file")
-    assert code == 15
-    assert "a file has this name" in error
-
-
 def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What Python has come to with these arguments, in a process that signals can end."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
-
-
-@pytest.mark.proof
-def test_a_command_of_its_own_process_leaves_libraries_out_of_collections_and_nothing_of_the_job(here: Path):
-    (here / "counted.py").write_text(
-        "import gc, pathlib\nfrom support import small_job\n"
-        "def job():\n"
-        "    mine = []\n"
-        "    counts = gc.get_freeze_count(), any(each is mine for each in gc.get_objects())\n"
-        "    pathlib.Path('counts').write_text(str(counts))\n"
-        "    return small_job(max_steps=1)\n"
-    )
-    assert apart("-c", "from hasten.cli import main; main()", "train", "counted.py:job").returncode == 0
-    frozen, mine = literal_eval((here / "counts").read_text())
-    assert frozen > 100_000
-    assert mine
-    (here / "counts").unlink()
-    before = gc.get_freeze_count()
-    assert ran("train", "counted.py:job")[0] == 0
-    assert literal_eval((here / "counts").read_text())[0] == before  # what runs in another's process leaves it as it is
 
 
 @pytest.mark.fault("SIGINT once / twice")

@@ -20,9 +20,6 @@ def numbers():
 def large():
     return [np.full(600_000, index, dtype=np.uint8) for index in range(4)]
 
-def uneven():
-    return [{"a": 1}, {"a": 1, "b": 2}, {"a": 1}]
-
 def texts():
     return ["a", "b"]
 
@@ -73,21 +70,12 @@ def test_a_data_set_is_packed_by_the_name_of_its_function(here: Path):
     assert value_of(shown, "next") == "hasten pack 'my shards' --verify"
 
 
-def test_samples_with_members_of_their_own_are_used_as_dictionaries(here: Path):
-    shown = ran("pack data_of_tests.py:uneven shards")[1]
-    assert value_of(shown, "use") == 'train=hasten.Shards("shards")'
-
-
 def test_the_order_and_the_size_of_shards_can_be_chosen(here: Path):
     for megabytes, shards in [(1, 4), (2, 2), (256, 1)]:
         _, shown, _ = ran(f"pack data_of_tests.py:large large-{megabytes} --shard-size {megabytes}")
         assert value_of(shown, "shards").startswith(f"{shards} of 2.")
     assert ran("pack data_of_tests.py:texts kept --keep-order")[0] == 0
     assert list(hasten.Shards("kept", form=("0.txt",))) == [("a",), ("b",)]
-    for seed in (1, 2):
-        assert ran(f"pack data_of_tests.py:numbers shards-{seed} --seed {seed}")[0] == 0
-    orders = [[number for (number,) in hasten.Shards(f"shards-{seed}", form=("1.cls",))] for seed in (1, 2)]
-    assert orders[0] != orders[1]
 
 
 def test_whole_shards_verify_and_damaged_ones_end_with_the_code_of_data(here: Path):

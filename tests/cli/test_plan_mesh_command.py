@@ -79,13 +79,6 @@ def test_where_no_mesh_is_legal_the_arithmetic_and_fewer_devices_are_told():
     assert last_line(shown) == f"next hasten plan-mesh jobs_of_meshes.py:odd --devices 16 {CLUSTER}"
 
 
-def test_what_a_plan_says_of_meshes_plays_no_part_and_that_is_said(here: Path):
-    (here / "own.toml").write_text('[[choice]]\ntechnique = "tensor"\nvalue = 2\n')
-    _, shown, _ = ran(f"plan-mesh jobs_of_meshes.py:job --devices 2 --plan own.toml {CLUSTER}")
-    assert "the entries tensor of own.toml are ignored" in shown
-    assert last_line(shown) == "next hasten train jobs_of_meshes.py:job --plan own.toml --nproc 2"
-
-
 def test_a_machine_reads_everything_and_what_the_job_prints_goes_elsewhere():
     code, shown, error = ran(f"plan-mesh jobs_of_meshes.py:job --devices 4 --format json {CLUSTER}")
     found = json.loads(shown)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from hasten import errors
 from hasten.cli import app
@@ -66,19 +65,6 @@ def test_options_change_only_on_purpose():
 
 
 @pytest.mark.proof
-def test_equal_arms_are_shown_pair_by_pair_and_the_plan_is_offered(here: Path):
-    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3")
-    assert code == 0
-    assert not CONTROL_CODE.search(shown)
-    assert "judged by  loss of the last evaluation, with a margin of 0.50%" in shown
-    rows = [line.split() for line in shown.splitlines() if line.endswith("+0.00%")]
-    assert [row[0] for row in rows] == ["0", "1", "2"]
-    assert all(row[1] == row[2] for row in rows)
-    assert "loss is equivalent with 3 pairs" in shown
-    assert last_line(shown) == "next      hasten train loss_jobs.py:job --plan nothing.toml"
-
-
-@pytest.mark.proof
 def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: Path):
     asked = ("--pairs", "3", "--margin", "1")
     code, shown, _ = ran("loss_jobs.py:another_rate_when_planned", "--plan", "plan.toml", *asked)
@@ -87,6 +73,7 @@ def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: P
     assert last_line(shown) == "next      hasten train loss_jobs.py:another_rate_when_planned"
 
 
+@pytest.mark.proof
 def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes(here: Path):
     asked = ("--pairs", "3", "--steps", "9", "--margin", "0.01", "--seeds", "4")
     code, shown, _ = ran("loss_jobs.py:job", "--plan", "plan.toml", *asked)
@@ -125,21 +112,12 @@ def test_what_cannot_be_asked_is_refused(here: Path, arguments: list[str], code:
     assert says in error
 
 
-@pytest.mark.parametrize(
-    ("seed", "says"),
-    [
-        (1, "1 of 9 pairs were trained, too few"),
-        pytest.param(3, "after 3 of 9 pairs", marks=pytest.mark.proof),
-    ],
-)
-def test_an_interruption_tells_what_the_finished_pairs_said(
-    here: Path, monkeypatch: pytest.MonkeyPatch, seed: int, says: str
-):
+def test_an_interruption_tells_what_the_finished_pairs_said(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HASTEN_TEST_PROCESS", str(os.getpid()))
-    monkeypatch.setenv("HASTEN_TEST_SEED", str(seed))
+    monkeypatch.setenv("HASTEN_TEST_SEED", "1")
     code, shown, _ = ran("loss_jobs.py:interrupting", "--plan", "plan.toml", "--pairs", "9")
     assert code == 130
-    assert says in shown
+    assert "1 of 9 pairs were trained, too few" in shown
     assert last_line(shown) == "next      hasten prove loss loss_jobs.py:interrupting --plan plan.toml --pairs 9"
 
 
@@ -157,10 +135,6 @@ def test_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(tmp_path:
     *_, curves = read_trials(tmp_path / "plan.trials.jsonl")
     assert isinstance(curves, Curves)
     assert (curves.plain, curves.verdict) == (curves.planned, "equivalent")
-
-
-def test_what_each_proof_is_for_is_told_to_its_end():
-    assert "..." not in CliRunner().invoke(app, ["prove", "--help"]).stdout.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("proof", ["loss", "resume"])

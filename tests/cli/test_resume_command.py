@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hasten
-from hasten.cli.run_history import newest_run_of, same_job
+from hasten.cli.run_history import newest_run_of
 from hasten.training.run_folder.folder_names import ASKED
 from hasten.training.run_folder.run_request import RunRequest, asked_in
 from support import small_job
@@ -187,20 +187,6 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     assert remembered("run").name == "going_b.py:job"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("a.py:job", "./a.py:job", True),
-        ("jobs/a.py:job", "jobs.a:job", True),
-        ("a.py:job", "b.py:job", False),
-        ("a.py:job", "a.py:other", False),
-        ("a.py:job", "jobs/a.py:job", False),
-    ],
-)
-def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same: bool):
-    assert same_job(one, other) == same
-
-
 # ── what is refused at once ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -208,7 +194,7 @@ def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same:
     ("options", "code", "says", "fix"),
     [
         ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
-        ("--resume --run-dir other", 2, "other: there is no run in it, but other things are, such as notes", "name"),
+        ("--resume --run-dir other", 2, "other: it holds no run, but something else, such as notes", "name"),
         ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
         ("--resume --run-dir new --keep-last 1", 2, "--keep-last", "2"),
         ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),
@@ -225,10 +211,3 @@ def test_what_cannot_be_is_refused_before_the_job_is_loaded(here: Path, options:
     assert fix in error
     assert not (here / "new").exists()
     assert not (here / "runs").exists() or not list((here / "runs").iterdir())
-
-
-def test_a_run_with_a_checkpoint_needs_the_weights_no_more_that_it_began_with(here: Path):
-    broken_off("train going_a.py:job --run-dir run")
-    code, shown, _ = ran("train going_a.py:job --run-dir run --resume --weights gone.pt")
-    assert code == 0
-    assert "gone.pt was not read: the run resumes with its own weights" in shown

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gc
-
 import pytest
 import torch
 from torch import nn
@@ -101,16 +99,6 @@ def test_a_checkpointed_model_holds_fewer_activations():
     assert [again[f"layers.4.{part}"] for part in range(3)] == [FLOAT * ROWS * 16] * 3
 
 
-def test_microbatches_divide_the_activations_and_not_the_gradients():
-    model = Chain(16, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = torch.randn(ROWS, 16)
-    whole = profile_memory(step_of(model, optimizer, rows), model, [optimizer])
-    parts = profile_memory(step_of(model, optimizer, rows, microbatches=4), model, [optimizer])
-    assert parts.by_kind[Kind.ACTIVATIONS] < whole.by_kind[Kind.ACTIVATIONS] / 2
-    assert parts.by_kind[Kind.PARAMETERS] == whole.by_kind[Kind.PARAMETERS]
-
-
 def test_no_hook_and_no_mode_is_left_behind_even_when_the_step_raises():
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -130,40 +118,6 @@ def test_no_hook_and_no_mode_is_left_behind_even_when_the_step_raises():
     assert not model._forward_pre_hooks
     assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
-
-
-def test_a_failing_module_that_the_step_survives_does_not_confuse_the_names():
-    class Refuses(nn.Module):
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            raise ValueError("not today")
-
-    model = nn.ModuleDict({"refuses": Refuses(), "layer": nn.Sequential(nn.Linear(8, 8), nn.Tanh())})
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = torch.randn(ROWS, 8)
-
-    def step() -> None:
-        with pytest.raises(ValueError, match="not today"):
-            model["refuses"](rows)
-        model["layer"](rows).sum().backward()
-        optimizer.step()
-
-    profile = profile_memory(step, model, [optimizer])
-    assert profile.by_module["layer.1"] == FLOAT * ROWS * 8
-
-
-def test_nothing_is_kept_alive_by_the_profile():
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    alive = []
-
-    def step() -> None:
-        output = model(torch.randn(2, 4))
-        alive.append(torch.utils.weak.WeakTensorKeyDictionary({output: None}))
-        output.sum().backward()
-
-    profile_memory(step, model, [optimizer])
-    gc.collect()
-    assert [len(dictionary) for dictionary in alive] == [0, 0]
 
 
 def test_a_model_without_parameters_is_refused():

@@ -64,17 +64,6 @@ def test_the_bound_is_the_planned_run_without_the_seconds_of_those_parts(parts, 
     assert share(BUDGET, RUN, frozenset(parts)) == pytest.approx(1 - left / 2000)
 
 
-@given(budgets, runs)
-def test_what_reaches_everything_has_no_bound(budget, run):
-    assert most_gain(budget, run, EVERYTHING) == math.inf
-    assert share(budget, run, EVERYTHING) == 1
-
-
-@given(budgets, runs, PARTS, PARTS)
-def test_more_parts_never_gain_less_and_nothing_gains_less_than_one(budget, run, some, others):
-    assert 1 <= most_gain(budget, run, some) <= most_gain(budget, run, some | others)
-
-
 @given(budgets, runs, PARTS, st.floats(0.01, 1))
 def test_nothing_that_shortens_those_parts_alone_can_beat_its_bound(budget, run, parts, left):
     """left: of what the parts took."""

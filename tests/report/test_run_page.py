@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hasten.errors import Misconfigured
-from hasten.facts.events import Finished, Noticed, Trained
+from hasten.facts.events import Finished, Trained
 from hasten.report.page.run_log import read_run
 from hasten.report.page.run_page import next_command, sentence_of
 from hasten.report.page.run_page import page_of as page_of_run
@@ -70,12 +70,6 @@ def test_a_loss_that_became_nan_is_told(tmp_path: Path):
     found = read_run(tmp_path)
     assert sum(math.isnan(event.loss) for event in found.trained) == 1
     assert "training: 1 value of the loss is not finite, and leaves a gap." in page_of_run(found)
-
-
-def test_a_run_without_a_step_has_its_page(tmp_path: Path):
-    log = read_run(write_run(tmp_path, [Noticed(text="nothing yet")]))
-    assert sentence_of(log) == "The log of this run has no step"
-    assert faults(page_of_run(log)) == []
 
 
 def test_of_many_evaluations_the_best_is_among_those_shown(tmp_path: Path):

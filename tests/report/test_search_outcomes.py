@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hasten.facts.choice import Speedup
-from hasten.facts.plan import Plan, PlannedChoice, make_plan
-from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Plain, Proven, Reached, Record, Step, Surveyed, Tried
+from hasten.facts.plan import Plan, make_plan
+from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Proven, Reached, Record, Step, Surveyed, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import next_command, sentence_of
 from hasten.report.page.plan_page import page_of as page_of_plan
@@ -17,11 +17,9 @@ from support.report.samples import (
     FINGERPRINT,
     PLAIN_TAKES,
     PROVEN_ON,
-    RATE,
     THREADS,
     faster,
     sample_plan,
-    sample_reached,
     sample_records,
 )
 
@@ -99,12 +97,6 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     assert next_command(evidence) == "hasten train examples/digits.py:job"
 
 
-def test_without_the_baselines_costs_it_says_no_seconds():
-    ended = Ended(choices=(), seconds=61.0)
-    for records in ([*without(*NO_WINNER, Plain), ended], [ended]):
-        assert sentence_of(told(NONE, records)) == "Nothing that was tried is proven to make this job faster"
-
-
 def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():
     unfinished = without(*NO_WINNER)
     again = [*unfinished, Ended(choices=(), seconds=61.0), unfinished[0]]
@@ -147,15 +139,6 @@ def test_a_plan_whose_own_choices_were_not_proven_says_why_and_leads_to_another_
     assert "interval kept" not in drawn
 
 
-def test_what_was_not_proven_says_nothing_of_a_plan_with_other_choices():
-    plan = replace(sample_plan(), choices=sample_plan().choices[:2])
-    evidence = told(plan, unproven())
-    assert sentence_of(evidence) == "A plan that states 2 min 11 s instead of 6 min 52 s"
-    shown = text_of(evidence)
-    assert "The plan was changed" not in shown
-    assert "The whole plan was not confirmed" in shown
-
-
 def test_a_plan_that_was_proven_and_is_not_in_the_file_is_not_nothing():
     killed = [record for record in sample_records(steps=12) if not isinstance(record, Ended)]  # before it was written
     assert sentence_of(told(Plan(), killed)) == "10 trials, and no plan yet"
@@ -164,13 +147,6 @@ def test_a_plan_that_was_proven_and_is_not_in_the_file_is_not_nothing():
 
 
 # ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_plan_of_what_changes_training_alone_leads_to_training_by_it():
-    joined = sample_reached(RATE, faster(1.5, 0.05, 5), kept=True)
-    plan = replace(NONE, choices=(PlannedChoice(choice=RATE),))
-    evidence = told(plan, [*without(*NO_WINNER), joined, Ended(choices=(RATE,), seconds=300.0)], "night.toml")
-    assert next_command(evidence) == "hasten train examples/digits.py:job --plan night.toml"
 
 
 def test_a_search_for_another_file_names_it():

@@ -162,10 +162,6 @@ def test_no_text_of_a_job_reaches_the_terminal_as_a_control_code():
     assert not [code for code in codes if code in text]
 
 
-def test_markup_in_a_text_is_shown_as_it_is():
-    assert "[red]loud[/red] :smile:" in shown(Terminal(), Noticed(text="[red]loud[/red] :smile:"))
-
-
 @pytest.mark.trap(51)
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_a_loss_that_is_no_number_is_shown_as_such(stream: type[io.StringIO]):
@@ -192,15 +188,6 @@ def test_the_estimate_leaves_out_what_happened_before_the_first_record():
     assert seconds_left(compiled, trained(20, seconds=110.0), started()) == 220.0
     assert seconds_left(compiled, trained(240, seconds=330.0), started()) is None
     assert seconds_left(compiled, trained(20, seconds=110.0), started(total_steps=None)) is None
-
-
-def test_a_stream_that_cannot_hold_a_character_still_gets_the_line():
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    shown_to = Progress(stream)
-    shown_to.log(Noticed(text="2 × faster"))
-    shown_to.close()
-    assert raw.getvalue() == b"note: 2 ? faster\n"
 
 
 def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.CaptureFixture[str]):

@@ -92,10 +92,10 @@ def doctor(
     findings, linted, failed = _findings(projects)
     for job in jobs:
         projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
-        found = profile_job(job, plan)
+        model, run = profile_job(job, plan)
         if output is Format.TEXT:
-            show_profile(found)
-        findings += findings_of(found, own.rules)
+            show_profile(job, model, run)
+        findings += findings_of(model, run, own.rules)
     once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
     _show(once, linted, output, projects, next(iter(jobs), None))
     _end([*unreadable, *failed], bool(findings))

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
     from hasten.facts.profiles import ModelProfile, RunProfile
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobProfiles:
-    name: str
-    model: ModelProfile
-    run: RunProfile
-
-
 def is_job(argument: str) -> bool:
     """Whether it is `digits.py:job` and no path."""
     return ":" in argument and not Path(argument).exists()
@@ -40,7 +32,7 @@ def file_of(job: str) -> list[Path]:
     return [file] if file.is_file() else []
 
 
-def profile_job(name: str, plan: Path | None) -> JobProfiles:
+def profile_job(name: str, plan: Path | None) -> tuple[ModelProfile, RunProfile]:
     """What the job prints goes to standard error: a program may read the findings."""
     planned = read(plan)
     from hasten.doctor.profiling.model_profiler import profile_model
@@ -54,7 +46,7 @@ def profile_job(name: str, plan: Path | None) -> JobProfiles:
             run = profile_run(load(name), planned, name=name, report=_show_progress)
         finally:
             _show_progress("")
-    return JobProfiles(name=name, model=model, run=run)
+    return model, run
 
 
 @contextmanager
@@ -71,20 +63,20 @@ def stdout_to_stderr() -> Iterator[None]:
         os.close(output)
 
 
-def show_profile(found: JobProfiles) -> None:
-    show(f"{found.name} on {found.run.device}", run_lines(found.run))
-    echo_indented(budget_rows(found.run))
-    show("", model_lines(found.model))
-    echo_indented(layer_rows(found.model))
+def show_profile(name: str, model: ModelProfile, run: RunProfile) -> None:
+    show(f"{name} on {run.device}", run_lines(run))
+    echo_indented(budget_rows(run))
+    show("", model_lines(model))
+    echo_indented(layer_rows(model))
     typer.echo()
 
 
-def findings_of(found: JobProfiles, rules: Sequence[AnyRule]) -> list[Finding]:
+def findings_of(model: ModelProfile, run: RunProfile, rules: Sequence[AnyRule]) -> list[Finding]:
     """By the rules that are about models and runs."""
     from hasten.doctor.lint.suppression import not_silenced
     from hasten.doctor.registry import found_in_model, found_in_run, of_models, of_runs
 
-    return not_silenced([*found_in_model(found.model, of_models(rules)), *found_in_run(found.run, of_runs(rules))])
+    return not_silenced([*found_in_model(model, of_models(rules)), *found_in_run(run, of_runs(rules))])
 
 
 def _show_progress(what: str) -> None:

@@ -34,9 +34,9 @@ class ProvenOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Between:
-    """Seconds of the planned run by a fast and by a slow window: at least eight of ten windows are between.
+    """Seconds of the planned run, by a fast and by a slow window: at least eight of ten windows are between them.
 
-    It is the spread of the machine while it was measured, not a confidence interval of the mean.
+    It shows how much the machine's speed varied, and is no confidence interval of the mean.
     """
 
     low: float

@@ -7,16 +7,7 @@ from statistics import median
 
 from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, Reached, Verdict, verdict_of
-from hasten.report.display import (
-    BY_WINDOWS,
-    duration,
-    interval,
-    listed,
-    many,
-    named,
-    ratio,
-    spread,
-)
+from hasten.report.display import BY_WINDOWS, duration, interval, listed, many, named, ratio, spread
 
 _STOPS_EARLY = "; all of it unless early stopping ends the run before"
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from hasten.doctor.profiling.user_lines import shown
 from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
@@ -21,6 +20,7 @@ from hasten.facts.profiles import Layer, ModelProfile
 from hasten.measure.flop_count import profile_flops
 from hasten.measure.memory_profile import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
+from hasten.training.failures.user_code import short
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
@@ -112,7 +112,7 @@ def _defined_at(model: nn.Module, name: str) -> tuple[str, int]:
         owner = type(model.get_submodule(".".join(parts[:length])))
         if owner.__module__.partition(".")[0] != "torch":
             try:
-                return shown(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)[1]
+                return short(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)[1]
             except (OSError, TypeError):  # made where there is no source
                 return "", 0
     return "", 0

@@ -97,7 +97,8 @@ class _Profiler:
             clock = LoadClock(self._timed.cpu_seconds)
             steps, kept = self._rounds()
             load = clock.load()
-        free_bytes = self._free_bytes()
+        device = self._run.device
+        free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
         self._report("the parts of a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         larger, no_larger = larger_batches(self._run, self._timed, kept, steps, self._step_bytes)
@@ -107,7 +108,7 @@ class _Profiler:
         run, found = self._run, self._found
         together, grown, page = seconds_of(found.plain), growth(found.memory), median_low(found.page_costs)
         return RunProfile(
-            device=str(run.device),
+            device=str(device),
             machine=run.setup.machine.summary,
             batch_size=run.built.batch_size,
             workers=run.setup.loader.workers,
@@ -186,10 +187,6 @@ class _Profiler:
     def _step_bytes(self) -> int:
         """Upper bound of the host's memory that steps have taken so far."""
         return peak_memory(torch.device("cpu"))() - self._resident
-
-    def _free_bytes(self) -> int:
-        device = self._run.device
-        return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
 
     def _parts(self, steps: int) -> dict[str, float]:
         """Seconds of a step, by the boundaries inside it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
@@ -18,13 +17,7 @@ from hasten.report.page.curve_sections import memory_over_time, rate_section, wh
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.render import html_of
-from hasten.report.page.run_times import (
-    ARMS,
-    bars,
-    from_baseline_to_plan,
-    time_of_a_step,
-    time_of_the_run,
-)
+from hasten.report.page.run_times import ARMS, bars, from_baseline_to_plan, time_of_a_step, time_of_the_run
 from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
 from hasten.report.plan_sentence import plan_sentence, search_sentence, target_sentence
 
@@ -32,18 +25,14 @@ DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
 BASELINE_ARMS = ("plain", "plain again")
 
 
-class Answer(StrEnum):
-    """Of a proof. That no harm was measured is no proof of equivalence, and does not count as one; an arm that failed
-    on the way says nothing about the choice."""
-
-    HOLDS = "holds"
-    INCONCLUSIVE = "inconclusive"
-    FAILS = "does not hold"
-    UNANSWERED = "not answered"
-
-
-_SIGNS = {Answer.HOLDS: "✓", Answer.INCONCLUSIVE: "·", Answer.FAILS: "✕", Answer.UNANSWERED: "…"}
-_STYLES = {Answer.HOLDS: "kept", Answer.FAILS: "failed"}
+_ANSWERS = {
+    "holds": ("✓", "kept"),
+    "inconclusive": ("·", "other"),
+    "does not hold": ("✕", "failed"),
+    "not answered": ("…", "other"),
+}
+"""Answer of a proof -> its sign and its class. That no harm was measured is no proof of equivalence, and does not count
+as one; an arm that failed on the way says nothing about the choice."""
 
 
 def page_of(evidence: Evidence) -> str:
@@ -226,12 +215,12 @@ def claim_of(planned: PlannedChoice) -> str:
     return "not stated" if claim is None else claim.words
 
 
-def _answer(record: Proven) -> Answer:
+def _answer(record: Proven) -> str:
     if record.unanswered:
-        return Answer.UNANSWERED
+        return "not answered"
     if not record.passes:
-        return Answer.FAILS
-    return Answer.INCONCLUSIVE if record.inconclusive else Answer.HOLDS
+        return "does not hold"
+    return "inconclusive" if record.inconclusive else "holds"
 
 
 def _proof_counts(evidence: Evidence) -> Cell | str:
@@ -239,9 +228,8 @@ def _proof_counts(evidence: Evidence) -> Cell | str:
     found = Counter(_answer(record) for record in evidence.proven if identity(record.choice) in ours)
     if not found:
         return ""
-    names = {Answer.INCONCLUSIVE: "inconclusive", Answer.FAILS: "failed", Answer.UNANSWERED: "not answered"}
-    others = [f"{found[answer]} {name}" for answer, name in names.items() if found[answer]]
-    return Cell(text=f"{found[Answer.HOLDS]} of {found.total()}", small=" · ".join(others) or "on this job")
+    others = [f"{found[answer]} {answer}" for answer in _ANSWERS if answer != "holds" and found[answer]]
+    return Cell(text=f"{found['holds']} of {found.total()}", small=" · ".join(others) or "on this job")
 
 
 def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
@@ -252,7 +240,8 @@ def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
         answer = _answer(record)
         reason = "; ".join(filter(None, [record.reason.rstrip("."), _error(record.gradient_error, record.bound)]))
         small = f"by its losses: {reason}" if record.by_losses else reason
-        return Cell(text=f"{_SIGNS[answer]} {answer}", small=small, kind=f"verdict {_STYLES.get(answer, 'other')}")
+        sign, style = _ANSWERS[answer]
+        return Cell(text=f"{sign} {answer}", small=small, kind=f"verdict {style}")
     if stated is not None:
         error = _error(stated.gradient_error, stated.bound)
         small = error if stated.losses is None else f"by its losses: {stated.losses}"

@@ -13,15 +13,7 @@ from hasten.facts.formatting import byte_size
 from hasten.facts.trials import Rates
 from hasten.report.display import decimal, duration, listed, many, named, per_second, percent
 from hasten.report.page.charts import Band, band, chart, number
-from hasten.report.page.curve_sections import (
-    QUARTILES,
-    meaning,
-    numbers,
-    over_steps,
-    quartiles,
-    rate_section,
-    unit_of,
-)
+from hasten.report.page.curve_sections import QUARTILES, meaning, numbers, over_steps, quartiles, rate_section, unit_of
 from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, Table
 from hasten.report.page.plan_page import claim_of
 from hasten.report.page.render import html_of

@@ -1,4 +1,4 @@
-"""When a run's loop saves, how the run ends when it is asked to, and where it resumes.
+"""When a run saves, how it ends when a signal asks for it, and where it resumes.
 
 The loop calls Checkpointing between two optimizer steps.
 """
