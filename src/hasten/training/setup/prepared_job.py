@@ -256,5 +256,4 @@ def _say_drift(setup: Setup, plan: Plan, fingerprint: Fingerprint, here: ProvenO
     if plan.job is None and plan.machine is None:  # it was never proven
         return
     if found := drift(plan, fingerprint, here):
-        differences = "; ".join(str(difference) for difference in found)
-        setup.notices.append(f"the plan was proven elsewhere ({differences}); its gains may not hold here")
+        setup.notices.append(f"the plan was proven elsewhere ({'; '.join(found)}); its gains may not hold here")
