@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.doctor.edits import AddArgument, Append, Remove, Replace, Unspliceable, spliced, splices_of
@@ -71,6 +71,7 @@ def test_a_statement_goes_with_its_line_and_no_comment_goes(text, after):
 NAMES = st.sampled_from(["a", "bb", "ä", "(c)", "'x, y'", "f(1, 2)", "[1, 2]", "lambda: (1, 2)", "*d"])
 
 
+@settings(max_examples=40)
 @given(given_=st.lists(NAMES, max_size=4), comma=st.booleans(), breaks=st.booleans())
 def test_a_call_of_any_shape_gets_one_more_argument(given_, comma, breaks):
     inside = (",\n  " if breaks else ", ").join(given_) + ("," if comma and given_ else "")

@@ -69,7 +69,7 @@ def run(text: str, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-FEW = SCRIPTS[::6]
+FEW = SCRIPTS[::12]
 
 
 @pytest.mark.parametrize("path", [*FEW, *(pytest.param(each, marks=pytest.mark.proof) for each in SCRIPTS

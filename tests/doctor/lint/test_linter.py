@@ -160,7 +160,7 @@ def mutated(seed: int) -> str:
     return text
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_mutated_file_is_looked_at_or_told_to_be_unreadable(seed):
     with suppress(Unreadable):
