@@ -12,11 +12,9 @@ from bench.judge import (
     SHORT_PAIRS,
     SHORT_STEPS,
     Kind,
-    share_interval,
     target_of,
     train_all,
     whole_tests,
-    written,
 )
 
 from hasten.measure.loss_equivalence import Criterion
@@ -37,22 +35,6 @@ def values(*losses: float) -> list[Trained]:
 def test_what_does_no_harm_must_be_called_equivalent_and_a_harm_never(name, outcome):
     harmed = whole_tests(values(*[2.0, 2.1, 1.9] * 20), values(*[2.2, 2.3, 2.1] * 20), 3)
     assert target_of(named(name), harmed).outcome == outcome
-
-
-@pytest.mark.parametrize(
-    ("hits", "trials", "low", "high"), [(20, 20, 0.8316, 1.0), (0, 10, 0.0, 0.3085), (8, 10, 0.4439, 0.9748)]
-)
-def test_the_interval_of_a_share_is_that_of_clopper_and_pearson(hits, trials, low, high):
-    assert share_interval(hits, trials) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_a_record_tells_every_test_and_every_pair(tmp_path):
-    tests = {"rate × 1.3": whole_tests(values(2.0, 2.1, 1.9), values(2.2, 2.3, 2.1), 3)}
-    targets = [target_of(named("rate × 1.3"), tests["rate × 1.3"])]
-    home = written(tests, tests, targets, {"itself": True}, tmp_path)
-    assert {path.name for path in home.iterdir()} == {"README.md", "result.json", "samples.jsonl", "environment.json"}
-    assert '"plain": [2.0, 2.1, 1.9], "planned": [2.2, 2.3, 2.1]' in (home / "samples.jsonl").read_text()
-    assert "| rate × 1.3 | 0 | 0 | 0 | 1 |" in (home / "README.md").read_text()
 
 
 @pytest.mark.proof

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 from bench.loading import BASELINE, CACHED, CEILING, LEAST_ON_CPU, OURS, judged
 from bench.loading_arms import DEVIATION, LOADERS, MEAN, SIZE, files
-from bench.pictures import HEIGHT, WIDTH, write_pictures
-from PIL import Image, JpegImagePlugin
+from bench.pictures import write_pictures
 
 from hasten.measure.paired_timing import Window, interleaved
 
@@ -68,25 +66,3 @@ def test_on_a_processor_the_baseline_the_ceiling_and_the_cache_are_judged():
         (f"{OURS}: pictures for each one of {CEILING}", "met"),
         (f"{CACHED}: pictures for each one of {BASELINE}", "missed"),
     ]
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("pictures") / "these", 24)
-
-
-def test_pictures_are_of_the_size_and_the_coding_that_the_goal_names(pictures):
-    for path in pictures.rglob("*.jpg"):
-        with Image.open(path) as picture:
-            assert picture.size == (WIDTH, HEIGHT)
-            assert isinstance(picture, JpegImagePlugin.JpegImageFile)
-            assert JpegImagePlugin.get_sampling(picture) == 2  # Pillow's number for 4:2:0
-
-
-def test_no_picture_is_another_one_and_all_are_the_same_every_time(pictures, tmp_path):
-    def contents(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted(folder.rglob("*.jpg"))}
-
-    again = write_pictures(tmp_path / "again", 24)
-    assert contents(again) == contents(pictures)
-    assert len(set(contents(pictures).values())) == 24

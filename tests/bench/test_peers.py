@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 import torch
 from bench.peer_trainers import by_hand, loaders
-from bench.peer_work import Columns, How, Kept, Work, of_rows, of_windows
+from bench.peer_work import Columns, How, Work, of_rows
 from bench.peers import (
     HASTEN,
     LEAST,
     whole_targets,
 )
-from bench.pipeline_naive import Windows, photos_script
 from torch import nn
 from torch.utils.data import TensorDataset
-
-from support.data.image_cases import jpeg, write
 
 SAMPLES, BATCH = 22, 4
 
@@ -61,28 +57,6 @@ def test_a_loop_by_hand_takes_the_planned_steps_and_tells_every_evaluation(tuned
     by_hand(work(**length), How(tuned=tuned, workers=0, tick=lambda: ticks.append(1), told=results.append))
     assert (len(ticks), len(results)) == (steps, told)
     assert all(0 <= each <= 1 for each in results)
-
-
-def test_windows_gathered_are_those_of_the_naive_data_set():
-    windows = torch.randint(256, (6, 9), dtype=torch.uint8)
-    inputs, targets = Columns((windows,), of_windows)[[4, 1]]
-    naive = [Windows(windows)[index] for index in (4, 1)]
-    assert torch.equal(inputs, torch.stack([each[0] for each in naive]))
-    assert torch.equal(targets, torch.stack([each[1] for each in naive]))
-
-
-def test_a_kept_picture_is_shown_as_the_naive_data_set_shows_it(tmp_path):
-    write(tmp_path, {"fern/1.jpg": jpeg(40, 56), "moss/1.jpg": jpeg(56, 40, seed=1)})
-    script = photos_script()
-    photos = script["PhotoDataset"](str(tmp_path), train=True)
-    kept = Kept(photos, script["SIZE"], script["MEAN"], script["STD"])
-    for index in range(2):
-        random.seed(index)
-        shown, label = photos[index]
-        random.seed(index)
-        again, same_label = kept[index]
-        torch.testing.assert_close(again, shown, rtol=0, atol=1e-5)
-        assert int(label) == same_label
 
 
 def test_whole_runs_of_a_peer_are_held_against_those_of_hasten_from_the_same_seeds():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -15,12 +14,9 @@ from bench.pipeline_record import (
     Found,
     Whole,
     foretold,
-    payback,
-    seconds_to,
     targets,
     times_faster,
 )
-from bench.tuner_planned import evaluations_of
 
 from hasten.facts.plan import Between, Plan, Total
 from hasten.measure.paired_timing import Window, compare
@@ -88,36 +84,3 @@ def test_a_script_is_cut_where_the_rule_of_the_stopped_jobs_would_have_ended_it(
     assert (run.stopped(higher=True).seconds, run.stopped(higher=True).value) == (seconds, kept)
     turned = replace(run, curve=[(at, -each) for at, each in run.curve])
     assert (turned.stopped(higher=False).seconds, turned.stopped(higher=False).value) == (seconds, -kept)
-
-
-def test_a_search_is_paid_back_by_what_runs_from_the_same_seed_save_and_only_where_they_surely_do():
-    assert payback(found()) == "paid back after 8 runs (8 to 9)"
-    noisy = [Whole(seconds=each, value=0.99, curve=[]) for each in (70, 21, 19)]
-    noisy = replace(found(), wholes={**found().wholes, PLANNED: noisy})
-    assert payback(noisy) == "and whether a run saves anything of it is undecided"
-
-
-def test_the_time_to_a_result_is_that_of_the_first_evaluation_that_is_as_good():
-    run = Whole(seconds=3, value=0.5, curve=[(1, 0.4), (2, 0.9), (3, 0.5)])
-    assert seconds_to(run, 0.8, higher=True) == 2
-    assert seconds_to(run, 0.45, higher=False) == 1
-    assert seconds_to(run, 0.95, higher=True) == math.inf
-
-
-def test_an_evaluation_of_a_run_is_told_by_when_it_ended():
-    log = [
-        {"event": "started"},
-        {"event": "trained", "seconds": 1.5},
-        {"event": "trained", "seconds": 2.0},
-        {"event": "evaluated", "seconds": 0.25, "results": {"loss": 0.5}},
-        {"event": "trained", "seconds": 4.5},
-        {"event": "evaluated", "seconds": 0.5, "results": {"loss": 0.25}},
-        {"event": "finished", "seconds": 5.0, "results": {"loss": 0.25}},
-    ]
-    assert evaluations_of(log) == [(2.25, {"loss": 0.5}), (5.0, {"loss": 0.25})]
-
-
-def test_what_the_search_said_is_held_against_the_runs_in_seconds_and_as_a_ratio():
-    said = foretold(found())
-    assert "takes 50.0 s, and with the plan 20.0 s, 2.5 times as fast" in said
-    assert "took 50.0 s and 20.0 s, 2.5 (" in said

@@ -8,7 +8,6 @@ from bench.arms import Measured, OneOff, Protocol
 from bench.record import (
     Record,
     Target,
-    break_even_step,
     environment,
     keep_to_one_source,
     write_record,
@@ -77,12 +76,6 @@ def test_of_an_earlier_run_its_headline_stays(tmp_path):
     assert earlier[0]["targets"][0]["outcome"] == "missed"
 
 
-def test_a_failed_control_is_written_beside_the_numbers(tmp_path):
-    found = compare(windows({"plain": 1.0, "plain again": 2.0}), baseline="plain", challenger="plain again")
-    page = (write_record(replace(a_record(), control=found), tmp_path, laptop()) / "README.md").read_text()
-    assert "found a difference where there is none" in page
-
-
 def test_the_environment_tells_versions_and_no_secrets(monkeypatch, tmp_path):
     import os
     import socket
@@ -126,12 +119,3 @@ def test_a_bench_that_was_stopped_goes_on_with_the_source_that_it_began_with_and
 )
 def test_a_target_is_decided_only_where_the_whole_interval_lies_on_one_side(low, high, at_most, outcome):
     assert Target(name="t", bound=3, at_most=at_most, low=low, value=(low + high) / 2, high=high).outcome == outcome
-
-
-@pytest.mark.parametrize(
-    ("slow_seconds", "build_seconds", "step"), [(0.5, 10.0, 2000), (0.5, 0.0, 0), (2.0, 0.0, None), (2.0, -5.0, None)]
-)
-def test_what_is_paid_once_is_earned_back_at_a_step_or_never(slow_seconds, build_seconds, step):
-    found = compare(windows({"plain": 1.0, "other": slow_seconds}), baseline="plain", challenger="other")
-    costs = {"plain": one_off("plain", 5.0), "other": one_off("other", 5.0 + build_seconds)}
-    assert break_even_step(found, costs) == step

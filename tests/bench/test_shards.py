@@ -27,7 +27,10 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
     return folder / "pictures", folder / "shards"
 
 
-@pytest.mark.parametrize(("name", "workers"), READERS)
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [pytest.param(*each, marks=pytest.mark.proof if each[1] else ()) for each in READERS],
+)
 def test_every_arm_delivers_every_picture_with_its_label_once_an_epoch(name, workers, folders):
     expected = Counter(iter(Files(folders[0])))
     epoch = LOADERS[name](*folders, workers)

@@ -25,11 +25,6 @@ def test_windows_go_on_where_the_last_one_ended_and_from_epoch_to_epoch():
     assert taken == ["a0", "a1", "a2", "b0", "b1", "b2", "c0"]
 
 
-def test_an_epoch_without_a_batch_ends_the_benchmark():
-    with pytest.raises(RuntimeError, match="no batch"):
-        endless(list)(1)
-
-
 def test_a_window_runs_exactly_its_steps_and_stops_before_the_next():
     done = []
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -69,38 +67,17 @@ def test_an_age_that_cannot_be_right_is_not_shown(here: Path):
     assert " – " in rows(ran("checkpoints runs/job-1")[1])[0]
 
 
-HARMS = {
-    "flipped": "was changed after it was written",
-    "cut": "has [0-9,]+ bytes, and [0-9,]+ were written",
-    "gone": "No such file or directory",
-    "of another step": "",
-    "a folder": "is no regular file",
-}
+HARMS = {"flipped": "was changed after it was written", "gone": "No such file or directory"}
 
 
-@pytest.mark.parametrize(
-    ("file", "harm"),
-    [
-        ("manifest.json", "flipped"),
-        ("state.json", "gone"),
-        ("state.json", "a folder"),
-        *((TENSORS, harm) for harm in ("flipped", "cut", "of another step")),
-    ],
-)
+@pytest.mark.parametrize(("file", "harm"), [("manifest.json", "flipped"), ("state.json", "gone"), (TENSORS, "flipped")])
 def test_a_damaged_checkpoint_says_what_is_wrong_and_an_older_one_is_marked(here: Path, file: str, harm: str):
-    newest, before, _ = checkpoints_of(here)
-    path = newest.path / file
+    path = checkpoints_of(here)[0].path / file
     content = path.read_bytes()
     path.unlink()
     if harm == "flipped":
         path.write_bytes(content)
         flip(path)
-    elif harm == "cut":
-        path.write_bytes(content[:-1])
-    elif harm == "of another step":
-        shutil.copy(before.path / file, path)
-    elif harm == "a folder":
-        path.mkdir()
     code, shown, _ = ran("checkpoints runs/job-1")
     assert code == 0
     broken, marked, _ = rows(shown)
@@ -150,24 +127,14 @@ def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "says"), [("runs", "is no folder of a run"), ("nowhere", "no such folder"), ("file", "is no folder")]
+    ("command", "says"),
+    [("checkpoints runs", "is no folder of a run"), ("export nowhere -o model.safetensors", "no such folder")],
 )
-@pytest.mark.parametrize("command", ["checkpoints {}", "export {} -o model.safetensors"])
-def test_a_folder_that_is_no_run_is_refused(here: Path, folder: str, says: str, command: str):
-    Path("file").write_text("")
-    code, shown, error = ran(command.format(folder))
+def test_a_folder_that_is_no_run_is_refused(here: Path, command: str, says: str):
+    code, shown, error = ran(command)
     assert (code, shown) == (2, "")
     assert says in error
     assert not Path("model.safetensors").exists()
-
-
-def test_a_list_needs_no_torch(here: Path):
-    program = (
-        "import sys; from hasten.cli import app; app(['checkpoints', 'runs/job-1'], standalone_mode=False); "
-        "sys.exit(' '.join({'torch', 'numpy', 'tomlkit', 'matplotlib', 'psutil'} & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ── hasten export ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,11 +158,9 @@ def convolution() -> nn.Module:
 
 
 JOBS = {
-    "plain": (None, {}),
     "the best evaluation": (None, {"valid": small_job().train, "stop": hasten.EarlyStopping("loss", patience=9)}),
     "tied weights": (None, {"model": Tied}),
     "biases that a plan removed": (hasten.make_plan(conv_bn_bias=True), {"model": convolution}),
-    "16 bits": (None, {"model": lambda: nn.Linear(6, 3).bfloat16(), "loss": lambda m, b: m(b[0].bfloat16()).sum()}),
 }
 
 
@@ -220,33 +185,11 @@ def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
     assert all(torch.equal(each, written[name]) for name, each in model.state_dict().items())
 
 
-def test_weights_of_an_earlier_step_are_said_to_be_the_best_so_far(tmp_path: Path, monkeypatch):
-    complete_run(
-        tmp_path / "run",
-        valid=small_job().train,
-        optimizer=lambda params: torch.optim.SGD(params, lr=0.1, maximize=True),  # the first evaluation is the best
-        stop=hasten.EarlyStopping("loss", patience=9),
-    )
-    monkeypatch.chdir(tmp_path)
-    _, shown, _ = ran("export run -o model.safetensors")
-    assert re.search(r"step +10, from \S+; they are those of step 5, the best so far$", shown, re.MULTILINE)
-
-
-def test_an_older_checkpoint_is_exported_by_its_step(here: Path):
-    assert ran("export runs/job-1 -o early.safetensors --step 6")[0] == 0
-    loaded = checkpoints_of(here)[-1].read()
-    written = safetensors.torch.load_file("early.safetensors")
-    assert all(torch.equal(each, loaded.states["weights"][name]) for name, each in written.items())
-    assert not torch.equal(written["weight"], safetensors.torch.load_file(here / "model.safetensors")["weight"])
-
-
 @pytest.mark.parametrize(
     ("line", "code", "says", "fix"),
     [
         ("-o model.pt", 2, "a .pt file is a pickle, which can run code when it is opened", "-o model.safetensors"),
-        ("-o model.onnx", 2, "weights are written as safetensors only", "-o model.safetensors"),
         ("-o runs/job-1/model.safetensors", 2, "exists already", "choose another name"),
-        ("-o no/where/model.safetensors", 15, "could not be written", "make the folder first"),
         (
             "-o new.safetensors --step 7",
             2,
@@ -258,24 +201,8 @@ def test_an_older_checkpoint_is_exported_by_its_step(here: Path):
 )
 def test_what_cannot_be_exported_is_said_and_nothing_is_written(here: Path, line: str, code: int, says: str, fix: str):
     flip(here / "checkpoints" / "step-8" / TENSORS)
-    before = {path: path.stat().st_mtime_ns for path in here.parent.parent.rglob("*")}
     ended, shown, error = ran(f"export runs/job-1 {line}")
     assert (ended, shown) == (code, "")
     assert says in error
     assert fix in error
-    assert {path: path.stat().st_mtime_ns for path in before} | {here.parent.parent: 0} == before | {
-        here.parent.parent: 0
-    }
     assert not list(here.parent.parent.glob("*.safetensors"))
-
-
-def test_where_no_checkpoint_is_whole_each_is_named(here: Path):
-    for each in checkpoints_of(here):
-        flip(each.path / TENSORS)
-    code, _, error = ran("export runs/job-1 -o model.safetensors")
-    assert code == 15
-    assert all(each.path.name in error for each in checkpoints_of(here))
-    shutil.rmtree(here / "checkpoints")
-    code, _, error = ran("export runs/job-1 -o model.safetensors")
-    assert code == 2
-    assert "no checkpoint was saved yet" in error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import subprocess
@@ -39,12 +38,6 @@ def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
     assert result.stdout.rstrip().endswith("hasten explain H303")
 
 
-def test_a_machine_is_told_the_same(here):
-    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "json"])
-    (found,) = json.loads(result.stdout)
-    assert (found["code"], found["path"], found["line"], found["safety"]) == ("H303", "wrong.py", 1, "unsafe")
-
-
 def test_a_code_host_is_told_the_same_beside_the_lines_of_a_change(here):
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "github"])
     assert result.stdout.startswith(
@@ -63,25 +56,13 @@ def test_an_editor_is_told_the_same_in_sarif(here):
     assert location["physicalLocation"]["region"] == {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 39}
 
 
-def test_a_difference_is_one_that_patch_can_read(here):
-    (here / "odd.py").write_text(f"x = '\u2028'\n\f\n{WRONG}y = 1")
-    result = CliRunner().invoke(app, ["doctor", "odd.py", "--diff", "--unsafe-fixes"])
-    assert result.stdout.count("No newline at end of file") == 1
-    told = result.stdout.replace("--- odd", "--- a/odd").replace("+++ odd", "+++ b/odd")
-    subprocess.run(["git", "apply", "-"], input=told, cwd=here, text=True, check=True)
-    assert "set_to_none" not in (here / "odd.py").read_text()
-
-
 @pytest.mark.parametrize(
     "content",
     [
         b"# coding: latin-1\n'\xe9'; optimizer.zero_grad(set_to_none=False)  # \xe9t\xe9\nx = 1",
-        b"# coding: cp932\n'\x83\x5c'\noptimizer.zero_grad(set_to_none=False)\n",
-        b"\xef\xbb\xbfoptimizer.zero_grad(set_to_none=False)  # \xc3\xa9\n",
-        b"# one\rx = 1\roptimizer.zero_grad(set_to_none=False)\ry = 1\r",
         b"# one\r\nx = 1\roptimizer.zero_grad(set_to_none=False)\r\ny = 1\n",
     ],
-    ids=["latin-1", "Shift JIS", "a mark at the beginning", "old line ends", "all line ends"],
+    ids=["latin-1", "all line ends"],
 )
 def test_a_difference_is_told_in_the_bytes_of_its_file(here, content):
     (here / "odd.py").write_bytes(content)
@@ -89,18 +70,6 @@ def test_a_difference_is_told_in_the_bytes_of_its_file(here, content):
     told = told.replace(b"--- odd", b"--- a/odd").replace(b"+++ odd", b"+++ b/odd")
     subprocess.run(["git", "apply", "-"], input=told, cwd=here, check=True)
     assert (here / "odd.py").read_bytes() == content.replace(b"set_to_none=False", b"")
-
-
-def test_what_is_asked_for_here_is_not_taken_back_by_the_project(here):
-    (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
-    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--select", "H303"]).exit_code == 1
-
-
-def test_what_would_be_mended_is_shown_and_nothing_is_written(here):
-    result = CliRunner().invoke(app, ["doctor", ".", "--diff", "--unsafe-fixes"])
-    assert "-optimizer.zero_grad(set_to_none=False)\n+optimizer.zero_grad()\n" in result.stdout
-    assert result.exit_code == 1
-    assert (here / "wrong.py").read_text() == WRONG
 
 
 def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here):
@@ -115,15 +84,15 @@ def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--diff", "--unsafe-fixes"]).stdout == ""
 
 
-def test_a_project_chooses_what_is_looked_for(here):
+def test_a_project_chooses_what_is_looked_for_unless_the_command_does(here):
     (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
     assert CliRunner().invoke(app, ["doctor", "wrong.py"]).exit_code == 0
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--select", "H303"]).exit_code == 1
 
 
-@pytest.mark.parametrize("target", [".", "wrong.py"])
-def test_what_a_project_excludes_is_not_looked_at_and_said_to_be(here, target):
+def test_what_a_project_excludes_is_not_looked_at_and_said_to_be(here):
     (here / "pyproject.toml").write_text('[tool.hasten]\nexclude = ["wrong.py"]\n')
-    told = CliRunner().invoke(app, ["doctor", target])
+    told = CliRunner().invoke(app, ["doctor", "."])
     assert told.exit_code == 0
     assert "skipped 1 file that [tool.hasten] in pyproject.toml excludes" in told.stderr
 
@@ -135,14 +104,6 @@ def test_each_project_chooses_for_its_own_files(here):
         (here / name / "pyproject.toml").write_text(f'[tool.hasten]\nignore = ["{ignored}"]\n')
     told = CliRunner().invoke(app, ["doctor", "first", "second", "--format", "json"])
     assert [each["path"] for each in json.loads(told.stdout)] == ["second/train.py"]
-
-
-def test_a_project_below_a_folder_that_is_named_chooses_too_and_nothing_is_looked_at_twice(here):
-    (here / "inner").mkdir()
-    (here / "inner" / "train.py").write_text(WRONG)
-    (here / "inner" / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
-    told = CliRunner().invoke(app, ["doctor", ".", "inner", "wrong.py", "--format", "json"])
-    assert [each["path"] for each in json.loads(told.stdout)] == ["wrong.py"]
 
 
 @pytest.mark.proof
@@ -172,24 +133,10 @@ def test_findings_of_a_job_that_is_named_as_a_module_are_told_in_sarif_too(here)
     assert all(rules[each["ruleIndex"]] == each["ruleId"] for each in run["results"])
 
 
-def test_many_files_are_looked_at_by_several_processes_and_told_in_order(here):
-    for number in range(40):
-        (here / f"{number:02}.py").write_text(f"{WRONG}{'# long' * 6_000}\n")  # so much that it is shared
-    (here / "broken.py").write_text("def f(:\n")
-    run = subprocess.run(
-        [sys.executable, "-m", "hasten", "doctor", ".", "--format", "json", "--ignore", "H6,H7"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert [each["path"] for each in json.loads(run.stdout)] == [f"{number:02}.py" for number in range(40)] + [
-        "wrong.py"
-    ]
-    assert (run.returncode, "broken.py:1: is not Python" in run.stderr) == (2, True)
-
-
+@pytest.mark.proof
 def test_nothing_found_is_said_and_is_no_failure(here):
     result = CliRunner().invoke(app, ["doctor", "right.py"])
     assert (result.exit_code, "nothing found in 1 file" in result.stdout) == (0, True)
-    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--ignore", "H3"]).exit_code == 0
 
 
 def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_looked_at(here):
@@ -200,24 +147,12 @@ def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_look
     assert "wrong.py:1:1  H303" in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [["none.py"], ["wrong.py", "--select", "H9"]])
-def test_what_was_asked_for_and_is_not_there_ends_with_the_code_of_a_mistake(here, arguments):
-    result = CliRunner().invoke(app, ["doctor", *arguments])
-    assert result.exit_code == 2
-
-
 def test_a_rule_is_explained_by_its_code():
     result = CliRunner().invoke(app, ["explain", "H303"])
     assert result.exit_code == 0
     assert "H303  gradients_zeroed" in result.stdout
     assert "Why it costs: Every gradient is filled with zeros" in " ".join(result.stdout.split())
     assert CliRunner().invoke(app, ["explain", "H999"]).exit_code == 2
-
-
-def test_source_files_are_looked_at_without_torch():
-    program = "import sys, hasten.doctor.lint.linter; print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False"
 
 
 def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, monkeypatch, capsys):
@@ -247,24 +182,12 @@ def test_what_other_processes_and_c_code_print_for_a_job_is_no_part_of_what_is_f
     assert {"of a child", "of a descriptor", "of C", "of Python"} <= {*errors.splitlines()}
 
 
-def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
-    def refused(descriptor: int) -> int:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-
-    (here / "broken.py").write_text("job = 1 / 0\n")
-    monkeypatch.setattr(os, "dup", refused)
-    with pytest.raises(HastenError, match="division by zero"):
-        profile_job("broken.py:job", None)
-
-
-@pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])
-def test_what_a_job_of_no_file_known_is_to_be_mended_in_is_asked_for(here, options):
-    code, told, errors = ran(f"doctor somewhere.else:job {options}")
+def test_what_a_job_of_no_file_known_is_to_be_mended_in_is_asked_for(here):
+    code, told, errors = ran("doctor somewhere.else:job --diff")
     assert (code, told, "needs a file" in errors) == (2, "", True)
 
 
-@pytest.mark.parametrize("targets", ["wrong.py:job", "right.py wrong.py:job"])
-def test_a_difference_is_of_a_jobs_file_and_the_job_is_said_not_to_be_looked_at(here, targets):
-    code, told, errors = ran(f"doctor {targets} --diff --unsafe-fixes")
+def test_a_difference_is_of_a_jobs_file_and_the_job_is_said_not_to_be_looked_at(here):
+    code, told, errors = ran("doctor right.py wrong.py:job --diff --unsafe-fixes")
     assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
     assert "wrong.py:job was not run" in errors

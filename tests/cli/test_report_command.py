@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,12 +69,3 @@ def test_what_cannot_be_reported_is_said_and_nothing_is_written(here: Path, line
     assert ended == code
     assert says in error
     assert not list(here.rglob("*.html"))
-
-
-def test_a_report_needs_no_torch(here: Path):
-    program = (
-        "import sys; from hasten.cli import app; app(['report', 'plan.toml'], standalone_mode=False); "
-        "app(['report', 'runs/job-1'], standalone_mode=False); sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hasten
-from hasten.cli.run_history import newest_run_of, same_job
+from hasten.cli.run_history import newest_run_of
 from hasten.training.run_folder.folder_names import ASKED
 from hasten.training.run_folder.run_request import RunRequest, asked_in
 from support import small_job
@@ -121,8 +121,7 @@ def test_the_command_that_checkpoints_tells_goes_on_as_the_run_was_asked_for(her
     _, shown, _ = ran("checkpoints run")
     code, shown, _ = ran(next_command(shown))
     assert code == 0
-    taken = "--epochs 3 --seed 5 --save-every 1 --keep-last 3 --keep-every 2 --grace 7"
-    assert f"options taken from the run: {taken}\n" in shown
+    assert f"options taken from the run: {OPTIONS}\n" in shown
     assert kept("run")[0] == 15
     assert remembered("run").changes == {"epochs": 3, "seed": 5}
 
@@ -154,22 +153,15 @@ def test_the_command_that_is_told_allows_the_change_that_was_allowed(here: Path,
     assert kept("run")[0] == 20
 
 
-@pytest.mark.parametrize("harm", ["flipped", "gone"])
-def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every_checkpoint_stays(
-    here: Path, harm: str
-):
+def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every_checkpoint_stays(here: Path):
     broken_off("train going_a.py:job --run-dir run --save-every 1 --keep-last 3")
     before = {path.name for path in Path("run/checkpoints").iterdir()}
     assert len(before) >= 3
     path = Path("run") / ASKED
-    content = path.read_text()
-    path.unlink()
-    if harm == "flipped":
-        path.write_text(content.replace('"keep_last": 3', '"keep_last": 5'))
+    path.write_text(path.read_text().replace('"keep_last": 3', '"keep_last": 5'))
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume")
     assert code == 0
-    says = {"flipped": "run: asked.json was changed after it was written", "gone": "run/asked.json is missing"}
-    assert f"says which: {says[harm]}" in shown
+    assert "says which: run: asked.json was changed after it was written" in shown
     assert remembered("run") == RunRequest(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 
@@ -195,20 +187,6 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     assert remembered("run").name == "going_b.py:job"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("a.py:job", "./a.py:job", True),
-        ("jobs/a.py:job", "jobs.a:job", True),
-        ("a.py:job", "b.py:job", False),
-        ("a.py:job", "a.py:other", False),
-        ("a.py:job", "jobs/a.py:job", False),
-    ],
-)
-def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same: bool):
-    assert same_job(one, other) == same
-
-
 # ── what is refused at once ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -216,10 +194,9 @@ def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same:
     ("options", "code", "says", "fix"),
     [
         ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
-        ("--resume --run-dir other", 2, "other: there is no run in it, but other things are, such as notes", "name"),
+        ("--resume --run-dir other", 2, "other: it holds no run, but something else, such as notes", "name"),
         ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
-        ("--resume --run-dir new --keep-last 1", 2, "--keep-last: is 1", "in case the newest is damaged"),
-        ("--run-dir other", 2, "other: the run folder is not empty: other things than a run", "name an empty folder"),
+        ("--resume --run-dir new --keep-last 1", 2, "--keep-last", "2"),
         ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),
     ],
 )
@@ -234,10 +211,3 @@ def test_what_cannot_be_is_refused_before_the_job_is_loaded(here: Path, options:
     assert fix in error
     assert not (here / "new").exists()
     assert not (here / "runs").exists() or not list((here / "runs").iterdir())
-
-
-def test_a_run_with_a_checkpoint_needs_the_weights_no_more_that_it_began_with(here: Path):
-    broken_off("train going_a.py:job --run-dir run")
-    code, shown, _ = ran("train going_a.py:job --run-dir run --resume --weights gone.pt")
-    assert code == 0
-    assert "gone.pt was not read: the run resumes with its own weights" in shown

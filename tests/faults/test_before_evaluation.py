@@ -10,7 +10,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hasten.data.loading import batch_feed as feed
-from hasten.data.loading import loader_options
 from hasten.entry import prepare
 from hasten.errors import JobError, PlanError
 from support import small_job
@@ -60,22 +59,3 @@ def test_shared_memory_that_valid_data_does_not_fit_into_is_told_with_the_number
         prepare(small_job(valid=read_by_two(Rows()), loss=no_loss))
     assert (refusal.value.exit_code, refusal.value.where) == (2, "loader_workers, for Job.valid")
     assert "5 batches of 1.00 MiB in shared memory (shm), together 5.00 MiB; 4.00 MiB are free" in refusal.value.what
-
-
-@pytest.mark.fault("/dev/shm too small")
-@pytest.mark.parametrize("evaluate_every", [None, 3])
-@pytest.mark.parametrize(
-    "ample", [loader_options.AMPLE_BATCH_BYTES, 3 * MIB // 2]
-)  # of the latter there is enough for one
-def test_what_training_holds_counts_where_evaluations_come_in_its_midst(evaluate_every, ample, monkeypatch):
-    monkeypatch.setattr(feed, "free_shared_memory", lambda: 9 * MIB)
-    monkeypatch.setattr(feed, "AMPLE_BATCH_BYTES", ample)
-    monkeypatch.setattr(loader_options, "AMPLE_BATCH_BYTES", ample)
-    both = {"train": read_by_two(Rows()), "valid": read_by_two(Rows()), "batch_size": None}
-    job = small_job(**both, evaluate_every=evaluate_every, loss=no_loss)
-    with nothing_left_behind():
-        if evaluate_every is None:
-            prepare(job).close()
-            return
-        with pytest.raises(PlanError, match=r"together 5\.00 MiB, beside 5\.00 MiB that other workers hold; 9\.00 MiB"):
-            prepare(job)

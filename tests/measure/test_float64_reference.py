@@ -84,11 +84,7 @@ class Casting(nn.Module):
     "cast",
     [
         lambda x: x.float(),
-        lambda x: x.half().float(),
-        lambda x: x.bfloat16(),
         lambda x: x.to(torch.float32),
-        lambda x: x.to(dtype=torch.float32),
-        lambda x: x.to("cpu", torch.float32),
         lambda x: x + torch.zeros(5, dtype=torch.float32),
         lambda x: F.softmax(x, -1, dtype=torch.float32) * 0 + x,
         lambda x: (x * 8).to(torch.int64).float() / 8 + x,
@@ -130,10 +126,3 @@ def test_nearby_gradients_lie_as_far_away_as_rounding(kind):
         torch.testing.assert_close(same[name], plain[name], rtol=1e-5, atol=1e-6)
         assert 0 < (near[name] - plain[name]).norm() < 1e-3 * plain[name].norm()
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
-
-
-def test_nearby_weights_of_16_bits_are_not_rounded_back():
-    model = mlp().bfloat16()
-    batch = [each.bfloat16() for each in batch_for("mlp", torch.Generator().manual_seed(0))]
-    one, other = (nearby_gradients(model, squared_error, batch, terms=1, seed=seed) for seed in (1, 2))
-    assert not torch.equal(one["0.weight"], other["0.weight"])

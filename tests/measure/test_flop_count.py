@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hasten.errors import InvalidMeasurement
 from hasten.measure.flop_count import profile_flops
 
 ROWS = 8
@@ -19,13 +17,13 @@ def test_a_linear_layer_costs_three_products_and_the_first_only_two():
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     profile = profile_flops(run_of(model, torch.randn(ROWS, 16)), model, ROWS)
     first, second = 2 * 16 * 32, 2 * 32 * 4
-    assert {item.module: item.flops_per_sample for item in profile.by_module} == {
+    assert profile.by_module == {
         "": 2 * first + 3 * second,
         "0": 2 * first,
         "2": 3 * second,
     }
     assert profile.flops_per_sample == 2 * first + 3 * second
-    assert profile.by_module[0].module == ""
+    assert next(iter(profile.by_module)) == ""
     assert profile.uncounted == ()
 
 
@@ -49,16 +47,6 @@ def test_fused_attention_costs_two_products_forward_and_five_backward():
     assert profile.flops_per_sample == 7 * 2 * heads * length * keys * width
 
 
-def test_a_transformer_layer_follows_six_n_and_the_attention_term():
-    width, heads, length = 32, 4, 16
-    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, bias=False)
-    model = nn.Sequential(nn.Linear(width, width, bias=False), layer)
-    profile = profile_flops(run_of(model, torch.randn(2, length, width)), model, 2)
-    products = 6 * length * 12 * width**2 + 4 * length * width**2
-    attention = 7 * 2 * length * length * width
-    assert profile.flops_per_sample == products + attention
-
-
 def test_checkpointed_layers_count_the_forward_pass_twice():
     model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
     inputs = torch.randn(ROWS, 16, requires_grad=True)
@@ -80,18 +68,3 @@ def test_what_has_no_formula_is_listed_and_not_passed_over():
         profile = profile_flops(run, model, 2)
     assert profile.uncounted == ("aten::mv", "hasten_test::twice")
     assert profile.flops_per_sample == 2 * 4 * 4
-
-
-def test_no_sample_is_an_error_and_not_an_infinity():
-    with pytest.raises(InvalidMeasurement, match="0 samples"):
-        profile_flops(lambda: None, nn.Linear(1, 1), 0)
-
-
-def test_an_error_inside_the_run_leaves_no_mode_behind():
-    def run() -> None:
-        raise RuntimeError("inside")
-
-    with pytest.raises(RuntimeError, match="inside"):
-        profile_flops(run, nn.Linear(1, 1), 1)
-    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
-    assert not nn.modules.module._global_forward_hooks

@@ -36,12 +36,7 @@ def noise(generator: np.random.Generator, rounds: int) -> list[float]:
     return list(np.exp(0.1 * generator.standard_normal(rounds)))
 
 
-def test_the_order_turns_round_every_time():
-    assert "".join(interleaved("ab", 4)) == "abbaabba"
-    assert "".join(interleaved("abc", 3)) == "abccbaabc"
-
-
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=15)
 @given(DURATIONS, st.floats(0.01, 100))
 def test_proportional_arms_give_exactly_their_ratio(durations, ratio):
     found = compare(windows_of([ratio * d for d in durations], durations), baseline="a", challenger="b").speedup
@@ -49,7 +44,7 @@ def test_proportional_arms_give_exactly_their_ratio(durations, ratio):
     assert [found.low, found.ratio, found.high] == pytest.approx([ratio] * 3, rel=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=15)
 @given(DURATIONS, st.integers(0, 100))
 def test_swapping_the_arms_inverts_the_ratio_and_its_interval(durations, seed):
     windows = windows_of(durations, noise(np.random.default_rng(seed), len(durations)))
@@ -64,7 +59,7 @@ def test_swapping_the_arms_inverts_the_ratio_and_its_interval(durations, seed):
 @pytest.mark.parametrize("pairs", [12, *(pytest.param(many, marks=pytest.mark.proof) for many in (13, 16, 24))])
 def test_equal_arms_are_called_equal_at_the_stated_rate(pairs):
     generator = np.random.default_rng(1)
-    experiments = [windows_of(noise(generator, pairs), noise(generator, pairs)) for _ in range(200)]
+    experiments = [windows_of(noise(generator, pairs), noise(generator, pairs)) for _ in range(100)]
     covered = [not compare(windows, baseline="a", challenger="b").differs for windows in experiments]
     assert sum(covered) / len(covered) >= 0.93
 
@@ -77,13 +72,6 @@ def test_a_slow_arm_is_caught_in_the_same_noise():
     assert found.differs
     assert found.speedup.high < 1
     assert found.extra.low > 0
-
-
-def test_drift_shared_by_both_arms_does_not_widen_the_interval():
-    drift = [1.1**turn for turn in range(12)]
-    found = compare(windows_of(drift, [2 * d for d in drift]), baseline="a", challenger="b").speedup
-    assert found.low == pytest.approx(0.5)
-    assert found.high == pytest.approx(0.5)
 
 
 def test_the_same_windows_always_give_the_same_interval():
@@ -137,14 +125,6 @@ def test_of_arms_started_several_times_only_the_middle_windows_of_each_start_mak
     assert found.windows == tuple(windows)
 
 
-def test_a_start_that_one_arm_lacks_is_an_error():
-    windows = [
-        Window(arm=arm, steps=50, seconds=1.0, start=start + (arm == "b")) for arm in "ab" for start in range(12)
-    ]
-    with pytest.raises(InvalidMeasurement, match="ran 12 windows"):
-        compare(windows, baseline="a", challenger="b")
-
-
 def test_few_pairs_are_told_with_students_interval():
     found = early_speedup((1.0, 1.1, 1.21))
     assert (found.ratio, found.pairs) == (pytest.approx(1.1), 3)
@@ -163,11 +143,6 @@ def test_few_pairs_that_have_no_spread_or_are_impossible_are_refused(ratios: tup
 # ── over processes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 SURE = Speedup(ratio=1.5, low=1.49, high=1.51, pairs=12)
-RATIOS = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=5)
-
-
-def test_of_one_start_nobody_knows_how_another_would_have_gone():
-    assert over_processes(SURE, [1.5], [1.02]) == SURE
 
 
 def test_starts_that_lie_apart_make_the_interval_wider_and_leave_the_ratio():
@@ -182,15 +157,8 @@ def test_equal_arms_that_lie_apart_make_it_wider_though_the_starts_agree():
     assert over_processes(SURE, [1.5, 1.5], [1.04, 0.96]).low < 1.45
 
 
-@given(RATIOS, st.lists(st.floats(0.5, 2.0), max_size=5))
-def test_it_is_never_narrower_than_the_one_within_the_processes(starts: list[float], equal: list[float]):
-    found = over_processes(SURE, starts, equal)
-    assert found.low <= SURE.low
-    assert found.high >= SURE.high
-
-
-@pytest.mark.parametrize("starts", [2, 4])
-def test_of_a_thousand_intervals_some_ninety_five_in_a_hundred_hold_the_truth(starts: int):
+@pytest.mark.parametrize("starts", [4])
+def test_of_three_hundred_intervals_some_ninety_five_in_a_hundred_hold_the_truth(starts: int):
     """The truth is 1, and every process differs by 2 % for as long as it lives."""
     random.seed(0)
 
@@ -198,9 +166,9 @@ def test_of_a_thousand_intervals_some_ninety_five_in_a_hundred_hold_the_truth(st
         return [random.lognormvariate(0, 0.02) / random.lognormvariate(0, 0.02) for _ in range(starts)]
 
     held = 0
-    for _ in range(1000):
+    for _ in range(300):
         ratios = apart()
         within = Speedup(ratio=median(ratios), low=median(ratios), high=median(ratios), pairs=12)
         found = over_processes(within, ratios, apart())
         held += found.low <= 1 <= found.high
-    assert 930 <= held <= 980
+    assert 280 <= held <= 296

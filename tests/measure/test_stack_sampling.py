@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 
@@ -40,17 +39,6 @@ def test_a_frame_comes_before_those_that_it_was_called_from():
     assert found[0] is frame
     assert found[1] is frame.f_back
     assert found[-1].f_back is None
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_stays_as_it_was(enabled: bool):
-    was_enabled = gc.isenabled()
-    (gc.enable if enabled else gc.disable)()
-    try:
-        assert "test_the_collector_stays_as_it_was" in [each.f_code.co_name for each in stack_of(threading.get_ident())]
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if was_enabled else gc.disable)()
 
 
 def test_the_share_of_a_place_has_wilsons_interval():

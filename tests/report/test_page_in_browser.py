@@ -20,9 +20,9 @@ import pytest
 from PIL import Image
 
 from hasten.report.page.plan_evidence import gathered
-from hasten.report.page.plan_page import page_of_plan
+from hasten.report.page.plan_page import page_of as page_of_plan
 from hasten.report.page.run_log import read_run
-from hasten.report.page.run_page import page_of_run
+from hasten.report.page.run_page import page_of as page_of_run
 from support.report.hostile import PAYLOADS, of_one_job, with_texts
 from support.report.samples import sample_plan, sample_records, write_run
 

@@ -16,9 +16,9 @@ from hasten.facts.plan import Plan
 from hasten.facts.trials import RECORDS
 from hasten.report.display import printable
 from hasten.report.page.plan_evidence import Evidence, gathered
-from hasten.report.page.plan_page import page_of_plan
+from hasten.report.page.plan_page import page_of as page_of_plan
 from hasten.report.page.run_log import RunLog, read_run
-from hasten.report.page.run_page import page_of_run
+from hasten.report.page.run_page import page_of as page_of_run
 from support.report.hostile import PAYLOADS, of_one_job, with_texts
 from support.report.parsed import Page, faults
 from support.report.samples import sample_plan, sample_records, sample_run, write_run

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from hasten.errors import PlanError, StorageFailed
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
-from hasten.facts.trials import Budget, Confirmed, Curves, Noise, Proven, Record, Step, Surveyed, Tried
+from hasten.facts.trials import Budget, Confirmed, Curves, Proven, Record, Surveyed
 from hasten.report.page.plan_evidence import gathered, read_evidence
-from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
+from hasten.report.page.plan_page import next_command, sentence_of
+from hasten.report.page.plan_page import page_of as page_of_plan
 from hasten.report.page.tried_choices import rows_of
 from hasten.report.plan_sentence import search_sentence
 from support.report.parsed import Page, faults
@@ -25,9 +26,6 @@ from support.report.samples import (
     KEPT,
     LAYOUT,
     PLAIN_TAKES,
-    THREADS,
-    WORKERS,
-    faster,
     sample_plan,
     sample_records,
     write_plan,
@@ -128,10 +126,6 @@ def test_every_picture_has_a_title_and_every_other_drawing_is_hidden_from_who_ca
         elif tag == "svg" and "viewbox" not in attributes:  # that one lies inside a picture
             assert attributes.get("aria-hidden") == "true"
     assert sum(tag == "desc" for tag, _ in shown.tags) == 4
-
-
-def test_every_table_has_a_caption():
-    shown = page()
     assert sum(tag == "table" for tag, _ in shown.tags) == sum(tag == "caption" for tag, _ in shown.tags) > 5
 
 
@@ -155,22 +149,6 @@ def test_verdicts_stand_in_their_order_with_what_they_were_beside():
     assert [row.what for row in rows][-1] == "tea"
 
 
-def test_a_trial_that_was_stopped_early_has_no_verdict():
-    trial = Tried(choice=WORKERS, on=(), verdict="no difference", reason="", speedup=faster(1.03, 0.1, 3))
-    short = replace(trial, choice=FUSED, reason=str(trial.speedup), cut_short=True)
-    rows = rows_of(evidence([trial, short], Plan()))
-    assert [(row.verdict, row.reason) for row in rows] == [
-        ("no difference", ""),
-        ("stopped early", "dropped before it reached significance"),
-    ]
-
-
-def test_values_stand_as_the_plan_has_them():
-    tricky = Choice(technique="t", value=[1, 2.5, True], options={"a": False})
-    rows = rows_of(evidence([Tried(choice=tricky, on=(), verdict="failed", reason="")], Plan()))
-    assert rows[0].what == "t = [1, 2.5, true] (a = false)"
-
-
 # ── proofs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -192,27 +170,14 @@ def test_each_answer_is_counted_by_its_name_and_only_what_holds_counts_as_holdin
     assert "… not answered the plan with it failed: killed" in shown
     assert "does not hold" not in shown
     shown = text_of(with_proofs(inconclusive, unanswered, failed))
-    assert "proofs that hold 1 of 4 1 inconclusive · 1 failed · 1 not answered" in shown
+    assert "proofs that hold 1 of 4 1 inconclusive · 1 does not hold · 1 not answered" in shown
     assert "✕ does not hold lies beyond the bound" in shown
-
-
-def test_a_choice_that_was_judged_by_its_losses_says_so_and_shows_no_error_and_no_bound():
-    reason = "the loss is equivalent with 3 pairs"
-    shown = text_of(with_proofs(Proven(choice=BF16, passes=True, reason=reason, by_losses=True)))
-    assert f"✓ holds by its losses: {reason}" in shown
-    assert "1.31" not in shown
 
 
 def test_of_a_proof_that_only_the_plan_states_no_answer_is_given():
     shown = text_of([], Plan(choices=(PlannedChoice(choice=BF16, proof=Proof(losses=SEEN)),)))
     assert f"as the plan states by its losses: {SEEN}" in shown
     assert "holds" not in shown
-
-
-def test_a_choice_that_the_plan_needs_has_no_ratio():
-    alone = Speedup(ratio=1, low=1, high=1, pairs=0)
-    records = with_one(Confirmed, lambda record: replace(record, earned=(replace(record.earned[0], speedup=alone),)))
-    assert "without it the plan does not run" in page(records).text
 
 
 # ── which records count ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,19 +190,6 @@ def test_the_latest_confirmation_of_the_plans_own_choices_counts():
     assert "3.14×" in sentence_of(evidence([*sample_records(steps=2), other]))
 
 
-def test_records_of_an_earlier_job_are_skipped_and_counted():
-    old = Tried(choice=THREADS, on=(LAYOUT,), verdict="failed", reason="of old")
-    shown = page([replace(the(Surveyed), key="old"), old, *sample_records(steps=2)])
-    assert "of old" not in shown.text
-    assert "2 records of another job or machine were skipped." in shown.text
-
-
-def test_only_the_last_steps_from_baseline_to_plan_are_drawn():
-    steps = [record for record in sample_records(steps=2) if isinstance(record, Step)]
-    assert evidence([*steps[:3], *steps]).steps == tuple(steps)
-    assert evidence(list(steps[1:])).steps == ()
-
-
 def test_a_plan_that_was_edited_is_said_to_be():
     edited = replace(sample_plan(), choices=sample_plan().choices[:2])
     assert "The plan was changed after it was measured" in page(plan=edited).text
@@ -247,23 +199,10 @@ def test_a_plan_that_was_edited_is_said_to_be():
 def test_a_search_that_found_nothing_says_so():
     nothing = with_one(Confirmed, lambda record: replace(record, choices=(), earned=(), speedup=record.noise))
     shown, found = page(nothing, plan=Plan()), evidence(nothing, plan=Plan())
-    assert sentence_of(found) == f"This job takes {PLAIN_TAKES}; nothing that was tried is proven to make it faster"
+    assert sentence_of(found).startswith(f"This job takes about {PLAIN_TAKES}; nothing that was tried is proven")
     assert "The plan has no technique" in shown.text
     assert "The plan was changed" not in shown.text
     assert next_command(found) == "hasten tune examples/digits.py:job"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "says"),
-    [
-        (1.01, 1.3, "would take"),
-        (0.98, 1.06, "no difference beyond noise"),
-        (0.8, 0.9, "longer with this plan"),
-    ],
-)
-def test_the_sentence_follows_the_interval(low: float, high: float, says: str):
-    found = Speedup(ratio=(low + high) / 2, low=low, high=high, pairs=16)
-    assert says in sentence_of(evidence(with_one(Confirmed, lambda record: replace(record, speedup=found))))
 
 
 def test_a_plan_without_trials_shows_what_it_states_itself():
@@ -291,19 +230,12 @@ def test_curves_have_their_verdict_their_ends_and_what_a_point_is():
     assert f"{sum(ends) / 4:#.4g}" in shown
 
 
-@pytest.mark.parametrize(
-    ("step", "says"), [(61, "at the start from step 61 on."), (0, None), (None, "never pay back what the plan costs")]
-)
-def test_when_the_plan_has_paid_back_is_said_and_never_is_never(step: int | None, says: str | None):
+def test_when_the_plan_has_paid_back_is_said_and_never_is_never():
     plan = sample_plan()
     assert plan.total is not None
-    shown = page(plan=replace(plan, total=replace(plan.total, break_even_step=step))).text
-    assert ("pay back" in shown or "paid back" in shown) == (says is not None)
-    assert says is None or says in shown
-
-
-def test_the_same_records_give_the_same_page():
-    assert page_of_plan(evidence()) == page_of_plan(evidence())
+    assert "at the start from step 61 on." in page().text
+    never = replace(plan, total=replace(plan.total, break_even_step=None))
+    assert "never pay back what the plan costs" in page(plan=never).text
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -328,12 +260,4 @@ def test_a_file_of_trials_that_cannot_be_read_is_an_error(tmp_path: Path, monkey
     path = write_plan(tmp_path)
     monkeypatch.setattr("hasten.report.page.plan_evidence.trials_beside", lambda plan: Path("/proc/self/mem"))
     with pytest.raises(StorageFailed, match="cannot be read"):
-        read_evidence(path)
-
-
-def test_a_line_of_trials_without_an_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hasten.facts.trials.LONGEST_LINE", 1000)
-    path = write_plan(tmp_path, records=[the(Noise)])
-    (tmp_path / "plan.trials.jsonl").write_text("x" * 2000)
-    with pytest.raises(PlanError, match="larger than a file of trials can be"):
         read_evidence(path)

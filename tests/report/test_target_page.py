@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Plan, PlannedChoice
-from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried
+from hasten.facts.trials import Confirmed, Reached, Record
 from hasten.report.page.plan_evidence import Evidence, gathered
-from hasten.report.page.plan_page import page_of_plan, sentence_of
+from hasten.report.page.plan_page import page_of as page_of_plan
+from hasten.report.page.plan_page import sentence_of
 from hasten.report.plan_sentence import search_sentence
-from hasten.report.terminal.search_progress import SearchProgress
 from support.report.parsed import Page, faults
-from support.report.samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
+from support.report.samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, sample_plan, sample_reached, sample_records
 
 END = Choice(technique="stop_at", value="loss", preserves=Preserves.TRAINING, options={"at_most": 0.112})
 SOONER = Speedup(ratio=1.56, low=1.48, high=1.64, pairs=5)
@@ -67,16 +66,6 @@ def test_a_plan_with_what_joined_and_its_end_is_the_plan_that_was_measured():
     assert gathered(planned(*KEPT, RATE, END), "plan.toml", records()).edited
 
 
-def test_what_was_sooner_alone_and_joined_later_counts_as_it_joined():
-    alone = replace(sample_reached(CLIPPED, faster(1.1, 0.05, 5), kept=True), on=())
-    first = sample_reached(RATE, SOONER, kept=True)
-    later = replace(sample_reached(CLIPPED, faster(1.2, 0.05, 5), kept=True), on=(*KEPT, RATE))
-    evidence = gathered(planned(*KEPT, RATE, CLIPPED, END), "plan.toml", records(alone, first, later))
-    assert evidence.gained == (first, later)
-    assert "+ sooner" in text_of(evidence)
-    assert "+ sooner" not in text_of(gathered(planned(*KEPT, RATE, CLIPPED, END), "plan.toml", records(first, later)))
-
-
 def test_the_last_sentence_says_which_seconds_are_compared_and_that_training_changed():
     confirmed = next(record for record in sample_records(steps=12) if isinstance(record, Confirmed))
     reached = (sample_reached(RATE, SOONER, kept=True),)
@@ -100,16 +89,3 @@ def test_seconds_have_their_spread_where_it_is_known():
     )
     unproven = search_sentence(None, 6, between=Between(low=5, high=7))
     assert "about 6.0 s, by most windows 5.0 s to 7.0 s; nothing" in unproven
-
-
-def test_the_table_on_the_terminal_has_the_trial_with_its_reason_and_the_time_that_is_left():
-    stream = io.StringIO()
-    screen = SearchProgress(60, stream, clock=lambda: 1000.0)
-    screen.doing(Doing(what="time to the target, seed 0: learning_rate = 0.2", done=1, whole=20, seconds_left=125.0))
-    screen.record(sample_reached(RATE, SOONER, kept=True))
-    screen.record(Tried(choice=RATE, on=KEPT, verdict="faster", reason="1.56× to the job's own loss"))
-    screen.close()
-    first, *_, last = stream.getvalue().splitlines()
-    assert first == "time to the target, seed 0: learning_rate = 0.2 … about 2 min 05 s left"
-    assert last.split("  ")[0] == "learning_rate = 0.2 on top of 4 choices"
-    assert last.endswith("faster: 1.56× to the job's own loss")

@@ -147,8 +147,8 @@ def test_a_terminal_that_wants_no_codes_gets_none(monkeypatch: pytest.MonkeyPatc
     assert not is_plain(Terminal())
 
 
-@pytest.mark.parametrize("attack", ["\x1b]0;title\x07", "\x1b[2J", "\x9b31m", "\r\x08", "a\nstep 1"])
-def test_no_text_of_a_job_reaches_the_terminal_as_a_control_code(attack: str):
+def test_no_text_of_a_job_reaches_the_terminal_as_a_control_code():
+    attack = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x08a\nstep 1"
     events = [
         started(job=attack, machine=attack, device=attack, choices=(attack,)),
         Noticed(text=attack),
@@ -160,10 +160,6 @@ def test_no_text_of_a_job_reaches_the_terminal_as_a_control_code(attack: str):
     text = shown(Terminal(), *events, next_command=attack)
     codes = {"\x1b]", "\x1b[2J", "\x9b", "\x07", "\x08", "a\nstep"}
     assert not [code for code in codes if code in text]
-
-
-def test_markup_in_a_text_is_shown_as_it_is():
-    assert "[red]loud[/red] :smile:" in shown(Terminal(), Noticed(text="[red]loud[/red] :smile:"))
 
 
 @pytest.mark.trap(51)
@@ -194,15 +190,6 @@ def test_the_estimate_leaves_out_what_happened_before_the_first_record():
     assert seconds_left(compiled, trained(20, seconds=110.0), started(total_steps=None)) is None
 
 
-def test_a_stream_that_cannot_hold_a_character_still_gets_the_line():
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    shown_to = Progress(stream)
-    shown_to.log(Noticed(text="2 × faster"))
-    shown_to.close()
-    assert raw.getvalue() == b"note: 2 ? faster\n"
-
-
 def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.CaptureFixture[str]):
     show("", [("next", "hasten techniques")])
     assert capsys.readouterr().out == "\n  next      hasten techniques\n"
@@ -211,10 +198,10 @@ def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.Capt
 def test_preparing_is_shown_as_every_long_work_is_and_gone_when_anything_else_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(progress_bar, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(progress_bar, "REFRESH_SECONDS", 0.0)
-    events = [Preparing(done=done, samples=1000) for done in range(1, 1001)]
+    events = [Preparing(done=done, samples=100) for done in range(1, 101)]
     for line, tenth in zip(shown(io.StringIO(), *events, *events).splitlines(), [*range(1, 11)] * 2, strict=True):
         assert re.fullmatch(rf"preparing: {tenth}0 %(, \d+ s left)?", line)
-    text = shown(Terminal(), *events[:500], Noticed(text="a file is damaged"), *events[500:])
+    text = shown(Terminal(), *events[:50], Noticed(text="a file is damaged"), *events[50:])
     assert "50 %" in text
     assert re.search(r"\x1b\[2K\s*(\x1b\[\d+m)?note\D*a file is damaged", re.sub(r"\x1b\[0m", "", text))
     assert text.endswith("\x1b[2K")

@@ -21,11 +21,19 @@ def check_budgets(source: Source) -> Iterator[Fault]:
     allowed, length = LINES_OF_A_TECHNIQUE if small else LINES_OF_A_MODULE, len(source.text.splitlines())
     if length > allowed:
         yield Fault(source, allowed + 1, f"has {length} lines; {allowed} are allowed")
-    for node in source.nodes:
+    for node in _functions(source.tree.body):
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > LINES_OF_A_FUNCTION:
+            yield Fault(source, node.lineno, f"{node.name} has {length} lines; {LINES_OF_A_FUNCTION} are a screen")
+
+
+def _functions(body: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Those in these statements, and in what the statements contain."""
+    for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > LINES_OF_A_FUNCTION:
-                yield Fault(source, node.lineno, f"{node.name} has {length} lines; {LINES_OF_A_FUNCTION} are a screen")
+            yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _functions(getattr(node, part, ()))
 
 
 def check_docstring(source: Source) -> Iterator[Fault]:

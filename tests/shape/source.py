@@ -48,12 +48,18 @@ class Source:
     def is_package(self) -> bool:
         return self.path.endswith("/__init__.py")
 
-    @property
+    @cached_property
     def is_technique(self) -> bool:
         """True for a file that ends with the record TECHNIQUE, which makes it a technique whatever its name."""
         return self.room == "techniques" and any(
             _is_name(target, "TECHNIQUE") for node in self.tree.body for target in _targets(node)
         )
+
+    @cached_property
+    def references(self) -> list[tuple[ast.Name | ast.Attribute, str]]:
+        """Every name that is read, with its dotted name."""
+        nodes = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
+        return [(node, dotted(self, node)) for node in nodes]
 
     @cached_property
     def names(self) -> dict[str, str]:

@@ -113,8 +113,7 @@ def reads_the_calendar(source: Source) -> bool:
 
 def _references(source: Source, names: Mapping[str, str] | tuple[str, ...]) -> list[tuple[int, str]]:
     """(line, which of the names) wherever one of them, or what lies in it, is read."""
-    nodes = [node for node in source.nodes if isinstance(node, ast.Name | ast.Attribute)]
-    found = {(node.lineno, _listed(dotted(source, node), names)) for node in nodes}
+    found = {(node.lineno, _listed(name, names)) for node, name in source.references}
     return sorted((line, name) for line, name in found if name)
 
 
@@ -134,7 +133,8 @@ def _imports(source: Source, names: tuple[str, ...]) -> list[tuple[int, str]]:
 
 
 def _listed(name: str, names: Mapping[str, str] | tuple[str, ...]) -> str:
-    return next((each for each in names if name == each or name.startswith(f"{each}.")), "")
+    parts = name.split(".")
+    return next((each for count in range(len(parts), 0, -1) if (each := ".".join(parts[:count])) in names), "")
 
 
 def _conditional(source: Source) -> Iterator[Fault]:
@@ -143,11 +143,9 @@ def _conditional(source: Source) -> Iterator[Fault]:
     for node in source.nodes:
         if isinstance(node, ast.Call) and (check := _SAFE_CALLS.get(called(source, node))) and check(source, node):
             safe[node.func] = node
-    for node in source.nodes:
-        if isinstance(node, ast.Name | ast.Attribute) and node not in safe:
-            name = dotted(source, node)
-            if name in _SAFE_CALLS:
-                yield Fault(source, node.lineno, f"{name} runs what the file says, unless it is called {_HOW[name]}")
+    for node, name in source.references:
+        if name in _SAFE_CALLS and node not in safe:
+            yield Fault(source, node.lineno, f"{name} runs what the file says, unless it is called {_HOW[name]}")
 
 
 def _says_weights_only(source: Source, call: ast.Call) -> bool:

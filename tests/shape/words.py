@@ -34,6 +34,7 @@ INSTEAD = {
     r"no harm seen": "equivalent within",
     r"undecided": "inconclusive",
 }
+_ANY = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 _SAID = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in INSTEAD.items()}
 
 
@@ -42,7 +43,7 @@ def check_words(source: Source) -> Iterator[Fault]:
     for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = re.sub(r"\s", " ", node.value)  # a phrase may be broken over two lines
-            for said, instead in _SAID.items():
+            for said, instead in _SAID.items() if _ANY.search(text) else ():
                 for found in said.finditer(text):
                     line = node.lineno + node.value.count("\n", 0, found.start())
                     yield Fault(source, line, f'says "{found[0]}"; say {instead}')

@@ -53,7 +53,7 @@ def flattened_in_parts(state: Any) -> tuple[Any, dict[str, Tensor], dict[str, In
 
 
 def rebuilt(tree: Any, tensors: Mapping[str, Any]) -> Any:
-    """The state that `flattened` took apart, with its tensors on the CPU. Raises Damaged for an invalid tree.
+    """The state that was `flattened`, with its tensors on the CPU. Raises Damaged for an invalid tree.
 
     tensors: by name; a rank_files.Pieced may stand for a tensor.
     """

@@ -3,6 +3,8 @@
 A command is a function in a module of this package, which is imported here to enrol it, in the order that help shows.
 """
 
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 import sys
@@ -11,29 +13,14 @@ from typing import Annotated
 
 import typer
 
-from hasten.cli.application import app, own_process
+from hasten.cli.application import app as app
+from hasten.cli.application import own_process
 from hasten.stop_signals import end_at_once
 
 from hasten.cli import doctor_command, tune_command  # isort: skip
 from hasten.cli.prove import loss_command, resume_command  # isort: skip
 from hasten.cli import train_command, checkpoints_command, techniques_command, profile_command  # isort: skip
 from hasten.cli import plan_mesh_command, pack_command, report_command  # isort: skip
-
-__all__ = [
-    "app",
-    "checkpoints_command",
-    "doctor_command",
-    "loss_command",
-    "main",
-    "pack_command",
-    "plan_mesh_command",
-    "profile_command",
-    "report_command",
-    "resume_command",
-    "techniques_command",
-    "train_command",
-    "tune_command",
-]
 
 
 def main() -> None:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
+from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
+from hasten.report.terminal.output import failure_block, show
 from hasten.stop_signals import as_ctrl_c, terminated
 
 if TYPE_CHECKING:
@@ -93,19 +95,19 @@ class RunEnded(Exception):
 
 def _report(error: BaseException, last_line: str = "") -> int:
     """Print the error and return its exit code. Raises it again where it is a bug of hasten."""
+    if isinstance(error, RankFailed) and not leads():
+        return error.exit_code  # that rank and the leader print it
     if isinstance(error, KeyboardInterrupt):
+        code = exit_code_of(error)
         if leads():
             typer.echo("\ninterrupted", err=True)
-        code = exit_code_of(error)
-    elif isinstance(error, RankFailed) and not leads():
-        return error.exit_code  # that rank and the leader print it
     else:
         failure = _failure_of(error)
         if failure is None:
             typer.echo("This is a bug in hasten. Please report it with the lines below.", err=True)
             raise error
-        _print_failure(failure, error)
         code = failure.exit_code
+        _print_failure(failure, error)
     if last_line:
         typer.echo(last_line, err=True)
     return code
@@ -121,8 +123,6 @@ def _failure_of(error: BaseException) -> HastenError | None:
 
 def _print_failure(failure: HastenError, error: BaseException) -> None:
     """On standard error. The traceback of the user's own code comes first, so that the block stays in sight."""
-    from hasten.facts.formatting import printable
-    from hasten.report.terminal.output import failure_block, show
     from hasten.training.failures.user_code import other_notes, users_traceback
 
     if isinstance(failure, UserCodeFailed):
@@ -160,7 +160,7 @@ def _freeze_libraries() -> None:
     training, and the end of the process, then take less time."""
     import gc
 
-    from hasten import entry  # noqa: F401  # with all that it imports
+    from hasten import entry  # noqa: F401
 
     gc.freeze()
 
@@ -178,8 +178,6 @@ def command(verb: str, job: str, plan: Path | None) -> str:
 
 def offer(command: str) -> None:
     """Print the command to run next."""
-    from hasten.report.terminal.output import show
-
     show("", [("next", command)])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -16,6 +15,10 @@ import typer
 from hasten.cli.application import app, echo_indented, ends_with_exit_code, offer
 from hasten.cli.run_history import job_of, resume_command
 from hasten.errors import StorageFailed
+from hasten.facts.formatting import byte_size, shortened
+from hasten.report.display import UNKNOWN, printable, table, time_left
+from hasten.report.terminal.output import show
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
@@ -38,7 +41,6 @@ def checkpoints(
       hasten checkpoints runs/job-1
     """
     from hasten.checkpoint.listing import listed
-    from hasten.report.terminal.progress_bar import ProgressBar
 
     with closing(ProgressBar("verifying")) as waiting:
         found = listed(run, waiting)
@@ -70,19 +72,16 @@ def export(
       hasten export runs/job-1 -o model.safetensors
       hasten export runs/job-1 -o early.safetensors --step 500
     """
-    from hasten.facts.formatting import byte_size
-    from hasten.report.terminal.output import show
     from hasten.training.weights.export import export_weights
 
     done = export_weights(run, output, step)
-    kept = (
-        "" if done.kept_step in (None, done.step) else f"; they are those of step {done.kept_step:,}, the best so far"
-    )
+    is_last = done.kept_step in (None, done.step)
+    best = "" if is_last else f"; they are those of step {done.kept_step:,}, the best so far"
     show(
         f"Exported {output.name}",
         [
             *(("note", text) for text in done.damaged),
-            ("step", f"{done.step:,}, from {done.checkpoint}{kept}"),
+            ("step", f"{done.step:,}, from {done.checkpoint}{best}"),
             ("weights", f"{done.tensors:,} tensors, {byte_size(done.bytes)}, in {output}"),
             ("load", f"model.load_state_dict(hasten.read_weights({json.dumps(str(output))}))"),
         ],
@@ -91,9 +90,6 @@ def export(
 
 
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
-    from hasten.report.display import printable
-    from hasten.report.terminal.output import show
-
     if found:
         typer.echo(printable(f"Checkpoints of {run}"))
         echo_indented(_lines(found, newest, now))
@@ -125,30 +121,18 @@ def _options(run: Path) -> list[str]:
 
 def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[str]:
     """A table: numbers to the right, words to the left."""
-    from rich.cells import cell_len
-
-    from hasten.facts.formatting import shortened
-    from hasten.report.display import UNKNOWN, printable, size, table, whole
-
-    numbers, texts = list[list[str]](), [("why", "state")]
-    longest = max(len(_step(each)) for each in found)
+    rows, longest = list[list[str]](), max(len(_step(each)) for each in found)
     for each in found:
         about = each.manifest
-        mark, step = "→ " if each is newest else "  ", _step(each).rjust(longest)
-        state = f"damaged: {each.damage}" if each.damage is not None else "verified"
-        if about is None:
-            numbers.append([mark + step, *[UNKNOWN] * 3])
-            texts.append((UNKNOWN, state))
-            continue
-        numbers.append([mark + step, whole(about.epoch), _age(about.saved_at, now), size(about.bytes)])
-        texts.append((about.reason, f"best, {state}" if about.best else state))
-    shown = [tuple(shortened(printable(text), _LONGEST_WORDS) for text in row) for row in texts]
-    width = max(cell_len(why) for why, _ in shown)
-    shown.insert(1, ("─" * width, "─" * len("state")))
-    left = table([f"  {'step'.rjust(longest)}", "epoch", "age", "size"], numbers)
-    return [
-        f"{line}  {why}{' ' * (width - cell_len(why))}  {state}" for line, (why, state) in zip(left, shown, strict=True)
-    ]
+        mark = "→ " if each is newest else "  "
+        state = "verified" if each.damage is None else f"damaged: {each.damage}"
+        of_manifest = [UNKNOWN] * 4
+        if about is not None:
+            of_manifest = [f"{about.epoch:,}", _age(about.saved_at, now), byte_size(about.bytes), about.reason]
+            state = f"best, {state}" if about.best else state
+        words = [shortened(printable(text), _LONGEST_WORDS) for text in (of_manifest.pop(), state)]
+        rows.append([mark + _step(each).rjust(longest), *of_manifest, *words])
+    return table([f"  {'step'.rjust(longest)}", "epoch", "age", "size", "why", "state"], rows, words=(4, 5))
 
 
 def _step(each: Listed) -> str:
@@ -156,11 +140,8 @@ def _step(each: Listed) -> str:
 
 
 def _age(saved_at: float, now: float) -> str:
-    from hasten.report.display import UNKNOWN, time_left
-
-    if not math.isfinite(saved_at) or saved_at > now + 1:  # by a clock that was wrong, or another machine's
-        return UNKNOWN
-    return time_left(max(now - saved_at, 0.0))
+    # By a clock that was wrong, or another machine's, it may lie ahead.
+    return UNKNOWN if saved_at > now + 1 else time_left(max(now - saved_at, 0.0))
 
 
 def _answer(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> dict[str, Any]:
@@ -175,17 +156,16 @@ def _answer(run: Path, found: Sequence[Listed], newest: Listed | None, now: floa
 def _fields(each: Listed, now: float) -> dict[str, Any]:
     """age_seconds is by this clock, and below zero where that says so."""
     about = each.manifest
-    saved_at = about.saved_at if about is not None and math.isfinite(about.saved_at) else None
+    of_manifest = {
+        name: None if about is None else getattr(about, name)
+        for name in ("epoch", "saved_at", "bytes", "reason", "best")
+    }
     return {
         "path": str(each.path),
         "step": each.step,
         "attempt": each.attempt,
         "verified": each.damage is None,
         "damage": each.damage,
-        "epoch": about.epoch if about is not None else None,
-        "saved_at": saved_at,
-        "age_seconds": None if saved_at is None else now - saved_at,
-        "bytes": about.bytes if about is not None else None,
-        "reason": about.reason if about is not None else None,
-        "best": about.best if about is not None else None,
+        **of_manifest,
+        "age_seconds": None if about is None else now - about.saved_at,
     }

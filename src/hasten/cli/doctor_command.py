@@ -15,6 +15,11 @@ import typer
 from hasten.cli.application import PlanPath, app, command, ends_with_exit_code, offer
 from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.errors import Misconfigured, Unreadable
+from hasten.facts.finding import Safety, ranked, without_repeats
+from hasten.facts.formatting import printable
+from hasten.report.display import many
+from hasten.report.finding_formats import as_diff, as_github, as_json, as_sarif, as_text, summary
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -64,9 +69,9 @@ def doctor(
       hasten doctor src --select H2 --format json
       hasten doctor train.py --diff
     """
+    from hasten.doctor.lint.fixes import write
     from hasten.doctor.lint.project_settings import settings_for
     from hasten.doctor.lint.source_files import files_in
-    from hasten.facts.finding import ranked, without_repeats
 
     jobs = [each for each in targets if is_job(each)]
     files_of_jobs = [path for each in jobs for path in file_of(each)]
@@ -81,14 +86,16 @@ def doctor(
             _show_diff(mended, jobs)
             _end([*unreadable, *failed], bool(mended))
             return
-        _write(mended)
+        for each in mended:
+            write(each)
+            typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
     findings, linted, failed = _findings(projects)
     for job in jobs:
         projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
-        found = profile_job(job, plan)
+        model, run = profile_job(job, plan)
         if output is Format.TEXT:
-            show_profile(found)
-        findings += findings_of(found, own.rules)
+            show_profile(job, model, run)
+        findings += findings_of(model, run, own.rules)
     once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
     _show(once, linted, output, projects, next(iter(jobs), None))
     _end([*unreadable, *failed], bool(findings))
@@ -150,8 +157,7 @@ def _projects(files: Sequence[Path], chosen: _Chosen) -> list[_Project]:
     projects = [chosen.project(settings, of) for settings, of in by_project(files).items()]
     excluded = len(files) - sum(len(project.files) for project in projects)
     if excluded:
-        many = "1 file" if excluded == 1 else f"{excluded:,} files"
-        _warn([f"skipped {many} that [tool.hasten] in pyproject.toml excludes"])
+        _warn([f"skipped {many(excluded, 'file')} that [tool.hasten] in pyproject.toml excludes"])
     return projects
 
 
@@ -162,7 +168,6 @@ def _codes(text: str) -> tuple[str, ...]:
 def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], list[Unreadable]]:
     """The files with their fixes, not yet written. It warns of files that could be fixed and are not."""
     from hasten.doctor.lint.fixes import mend, why_left_alone
-    from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     files = [(path, project) for project in projects for path in project.files]
@@ -181,36 +186,22 @@ def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], lis
 
 
 def _show_diff(mended: Sequence[Mended], jobs: Sequence[str]) -> None:
-    from hasten.report.finding_formats import as_diff
-
     for each in mended:
         before, after = each.before.encode(each.encoding), each.after.encode(each.encoding)
         typer.echo(as_diff(str(each.path), before, after), nl=False)
     count = sum(each.count for each in mended)
-    typer.echo(f"{count:,} can be fixed in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
+    typer.echo(f"{count:,} can be fixed in {many(len(mended), 'file')}", err=True)
     _warn(f"{job} was not run: --diff is for files" for job in jobs)
 
 
 def _warn(notes: Iterable[str]) -> None:
-    from hasten.facts.formatting import printable
-
     for each in notes:
         typer.echo(printable(each), err=True)
-
-
-def _write(mended: Sequence[Mended]) -> None:
-    from hasten.doctor.lint.fixes import write
-
-    for each in mended:
-        write(each)
-        typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
 
 
 def _show(
     findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], job: str | None
 ) -> None:
-    from hasten.report.finding_formats import as_github, as_json, as_sarif, as_text, summary
-
     if output is Format.JSON:
         typer.echo(as_json(findings))
     elif output is Format.SARIF:
@@ -229,8 +220,6 @@ def _show(
 
 
 def _next(findings: Sequence[Finding], job: str | None) -> str:
-    from hasten.facts.finding import Safety
-
     if job is not None:
         return command("tune", job, None)
     fixable = next((each for each in findings if each.safety is Safety.SAFE), None)
@@ -249,8 +238,6 @@ def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
 
 
 def _with_progress(items: Iterable[_Item], count: int) -> Iterator[_Item]:
-    from hasten.report.terminal.progress_bar import ProgressBar
-
     with closing(ProgressBar("reading files")) as waiting:
         for number, each in enumerate(items, start=1):
             yield each

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +13,12 @@ import typer
 
 from hasten.cli.application import echo_indented, load, read
 from hasten.facts.finding import Finding
+from hasten.report.terminal.output import show
+from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
     from hasten.facts.profiles import ModelProfile, RunProfile
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobProfiles:
-    name: str
-    model: ModelProfile
-    run: RunProfile
 
 
 def is_job(argument: str) -> bool:
@@ -38,7 +32,7 @@ def file_of(job: str) -> list[Path]:
     return [file] if file.is_file() else []
 
 
-def profile_job(name: str, plan: Path | None) -> JobProfiles:
+def profile_job(name: str, plan: Path | None) -> tuple[ModelProfile, RunProfile]:
     """What the job prints goes to standard error: a program may read the findings."""
     planned = read(plan)
     from hasten.doctor.profiling.model_profiler import profile_model
@@ -52,40 +46,37 @@ def profile_job(name: str, plan: Path | None) -> JobProfiles:
             run = profile_run(load(name), planned, name=name, report=_show_progress)
         finally:
             _show_progress("")
-    return JobProfiles(name=name, model=model, run=run)
+    return model, run
 
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
     """Also for other processes, which share the descriptors."""
-    with ExitStack() as restored:
-        with suppress(OSError, AttributeError):  # one of them is closed
-            sys.__stdout__.flush()  # type: ignore[union-attr]
-            output = os.dup(1)
-            restored.callback(os.close, output)
-            restored.callback(os.dup2, output, 1)
-            os.dup2(2, 1)
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
         with redirect_stdout(sys.stderr):
             yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
 
 
-def show_profile(found: JobProfiles) -> None:
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
-
-    show(f"{found.name} on {found.run.device}", run_lines(found.run))
-    echo_indented(budget_rows(found.run))
-    show("", model_lines(found.model))
-    echo_indented(layer_rows(found.model))
+def show_profile(name: str, model: ModelProfile, run: RunProfile) -> None:
+    show(f"{name} on {run.device}", run_lines(run))
+    echo_indented(budget_rows(run))
+    show("", model_lines(model))
+    echo_indented(layer_rows(model))
     typer.echo()
 
 
-def findings_of(found: JobProfiles, rules: Sequence[AnyRule]) -> list[Finding]:
+def findings_of(model: ModelProfile, run: RunProfile, rules: Sequence[AnyRule]) -> list[Finding]:
     """By the rules that are about models and runs."""
     from hasten.doctor.lint.suppression import not_silenced
     from hasten.doctor.registry import found_in_model, found_in_run, of_models, of_runs
 
-    return not_silenced([*found_in_model(found.model, of_models(rules)), *found_in_run(found.run, of_runs(rules))])
+    return not_silenced([*found_in_model(model, of_models(rules)), *found_in_run(run, of_runs(rules))])
 
 
 def _show_progress(what: str) -> None:

@@ -11,6 +11,10 @@ import typer
 
 from hasten.cli.application import app, ends_with_exit_code, offer
 from hasten.errors import Misconfigured
+from hasten.facts.formatting import byte_size
+from hasten.report.display import count
+from hasten.report.terminal.output import show
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.data.shards.shard_writer import Packable
@@ -53,10 +57,6 @@ def pack(
 def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack the data set, showing its estimated size first and then the progress."""
     from hasten.data.shards.shard_writer import estimated, pack
-    from hasten.facts.formatting import byte_size
-    from hasten.report.display import count
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.progress_bar import ProgressBar
 
     data = _to_pack(source)
     guess = estimated(data, folder)
@@ -81,15 +81,11 @@ def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None)
 
 def _show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
-    from hasten.data.shards.shard_check import verify
-    from hasten.facts.formatting import byte_size
-    from hasten.report.display import count
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.progress_bar import ProgressBar
+    from hasten.data.shards.shard_index import verify
 
     with closing(ProgressBar("verifying")) as waiting:
         found = verify(folder, waiting)
-    size = f"{count(found.samples)} samples in {count(found.shards)} shards, {byte_size(found.bytes)}"
+    size = f"{count(found.samples)} samples in {count(len(found.shards))} shards, {byte_size(found.bytes)}"
     show(f"{folder}", [("verified", f"{size}: every byte is as it was packed")])
 
 

@@ -19,6 +19,11 @@ from hasten.cli.application import (
     offer,
     read,
 )
+from hasten.facts.formatting import read_bytes, read_rate
+from hasten.facts.mesh import Cluster
+from hasten.facts.plan import Plan, PlannedChoice
+from hasten.report.terminal.mesh_text import as_json, cost_lines, illegal_rows, job_lines, mesh_rows
+from hasten.report.terminal.output import show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +64,6 @@ def plan_mesh(
       hasten plan-mesh text.py:job --devices 8 --memory 24GiB --bandwidth 12GB --all
     """
     from hasten.cli.doctor_job import stdout_to_stderr
-    from hasten.facts.formatting import read_bytes, read_rate
-    from hasten.facts.mesh import Cluster
 
     sizes = read_bytes(memory, "--memory"), read_bytes(bandwidth, "--bandwidth")
     rate = read_rate(flops, "--flops")
@@ -82,8 +85,6 @@ def plan_mesh(
     beside = [each for each in chosen if each.technique not in OF_A_MESH]
     found = planned_meshes(needs, cluster, microbatch, beside)
     if output is Format.JSON:
-        from hasten.report.terminal.mesh_text import as_json
-
         typer.echo(as_json(found))
         return
     _show(job, found, everything)
@@ -96,9 +97,6 @@ def plan_mesh(
 
 
 def _show(job: str, found: Meshes, everything: bool) -> None:
-    from hasten.report.terminal.mesh_text import cost_lines, illegal_rows, job_lines, mesh_rows
-    from hasten.report.terminal.output import show
-
     show(f"{job} on {found.cluster.devices:,} devices, estimated", job_lines(found))
     echo_indented(mesh_rows(found, everything=everything))
     if found.illegal and (everything or not found.legal):
@@ -108,9 +106,7 @@ def _show(job: str, found: Meshes, everything: bool) -> None:
 
 
 def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
-    from hasten.facts.plan import Plan, PlannedChoice
     from hasten.facts.plan_file import plan_to_toml
-    from hasten.report.terminal.output import show
 
     if replaced:
         show("", [("note", f"the entries {', '.join(replaced)} of {plan} are ignored: the mesh replaces them")])

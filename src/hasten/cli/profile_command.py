@@ -18,6 +18,10 @@ from hasten.cli.application import (
     offer,
     read,
 )
+from hasten.facts.formatting import byte_size
+from hasten.report.display import count, decimal, duration, per_second, percent, scaled, table
+from hasten.report.terminal.output import show
+from hasten.report.terminal.text_chart import chart
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -82,9 +86,6 @@ def profile(
 
 def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> None:
     from hasten.entry import prepare
-    from hasten.report.display import decimal
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.text_chart import chart
     from hasten.training.schedule.schedule_trace import trace_schedule
 
     with prepare(job, plan, name=name) as run:
@@ -110,9 +111,6 @@ def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> 
 
 
 def _show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
-    from hasten.report.display import decimal
-    from hasten.report.terminal.output import show
-    from hasten.report.terminal.text_chart import chart
     from hasten.tune.range_test import range_test
 
     found = range_test(job, plan)
@@ -133,10 +131,6 @@ def _show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 
 def _show_profile(name: str, found: JobProfile) -> None:
-    from hasten.facts.formatting import byte_size
-    from hasten.report.display import count, duration, per_second, percent, scaled, table
-    from hasten.report.terminal.output import show
-
     times, memory, rate = found.times, found.memory, found.rate
     half, wait = f"half took {duration(times.low)} to {duration(times.high)}", percent(times.data_wait_share)
     spread = f"{scaled(rate.slowest, 'FLOP/s')} to {scaled(rate.fastest, 'FLOP/s')}, {rate.stretches} times"
@@ -149,16 +143,14 @@ def _show_profile(name: str, found: JobProfile) -> None:
     ]
     if found.utilization is not None:
         lines.append(("reached", f"{percent(found.utilization)} of the {matrix}"))
-    # torch marks an optimizer's update for its own profiler; that is no work.
-    unknown = [operator for operator in found.flops.uncounted if not operator.startswith("profiler::")]
-    if unknown:
-        lines.append(("note", f"not counted, because no formula is known: {', '.join(unknown)}"))
+    if found.flops.uncounted:
+        lines.append(("note", f"not counted, because no formula is known: {', '.join(found.flops.uncounted)}"))
     lines.append(("memory", f"{byte_size(memory.peak_bytes)} of tensors at the peak of a step, at least"))
     lines.append(("fragments", fragments(found.fragmentation)))
     show(f"{name} on {found.device}", lines)
     peak = max(memory.peak_bytes, 1)
     kinds = sorted(((size, kind.value) for kind, size in memory.by_kind.items() if size), reverse=True)
-    layers = [(item.bytes, item.module or "outside any module") for item in memory.by_module[:LARGEST_MODULES]]
+    layers = [(size, name or "outside any module") for name, size in memory.by_module.items()][:LARGEST_MODULES]
     for header, rows in (("at the peak", kinds), ("activations of", layers)):
         echo_indented(
             table([header, "memory", "share"], [[what, byte_size(size), percent(size / peak)] for size, what in rows])
@@ -167,8 +159,6 @@ def _show_profile(name: str, found: JobProfile) -> None:
 
 def fragments(share: float | None) -> str:
     """The line of a profile about fragmentation. share: 0 to 1; None where torch has no caching allocator."""
-    from hasten.report.display import percent
-
     if share is None:
         return "not measured: torch caches no memory on a CPU"
     advice = "" if share < MANY_FRAGMENTS else " (hasten explain allocator)"
@@ -177,8 +167,6 @@ def fragments(share: float | None) -> str:
 
 def _show_microbatches(job: Job, plan: Plan | None) -> None:
     """Search, and show every trial and the seconds of each size."""
-    from hasten.report.display import duration, table
-    from hasten.report.terminal.output import show
     from hasten.tune.microbatch_search import fastest_microbatch
 
     def report(trial: MicrobatchTrial) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.errors import Misconfigured
+from hasten.report.terminal.output import show
 
 
 @app.command()
@@ -28,29 +30,19 @@ def report(
       hasten report runs/job-1 -o job-1.html
     """
     from hasten.checkpoint.files import write_atomically
-    from hasten.errors import Misconfigured
-    from hasten.report.terminal.output import show
 
     page = output or (source if source.is_dir() else source.parent) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
         fix = shlex.join(["hasten", "report", str(source), "-o", str(page.with_suffix(".html"))])
         raise Misconfigured(f"a report is an HTML file: {page.name}", where="-o", fix=fix)
     if source.is_dir():
-        from hasten.report.page import run_page
-        from hasten.report.page.run_log import read_run
-
-        log = read_run(source)
-        sentence, html, command = run_page.sentence_of(log), run_page.page_of_run(log), run_page.next_command(log)
+        from hasten.report.page import run_page as writer
+        from hasten.report.page.run_log import read_run as read
     else:
-        from hasten.report.page import plan_page
-        from hasten.report.page.plan_evidence import read_evidence
-
-        found = read_evidence(source)
-        sentence, html, command = (
-            plan_page.sentence_of(found),
-            plan_page.page_of_plan(found),
-            plan_page.next_command(found),
-        )
+        from hasten.report.page import plan_page as writer
+        from hasten.report.page.plan_evidence import read_evidence as read
+    found: Any = read(source)
+    sentence, html, command = writer.sentence_of(found), writer.page_of(found), writer.next_command(found)
     write_atomically(page, html.encode())
     show(sentence, [("report", str(page))])
     offer(command)

@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.errors import Misconfigured
+from hasten.facts.formatting import did_you_mean
+from hasten.report.terminal.output import show
 
 _CODE = re.compile(r"H\d+")  # of a rule of `hasten doctor`
 
@@ -23,7 +26,6 @@ def techniques() -> None:
     Example:
       hasten techniques
     """
-    from hasten.report.terminal.output import show
     from hasten.techniques import ALL, Stage
 
     width = max(len(technique.name) for technique in ALL)
@@ -51,10 +53,6 @@ def explain(
       hasten explain channels_last
       hasten explain H201
     """
-    from hasten.errors import Misconfigured
-    from hasten.facts.formatting import did_you_mean
-    from hasten.report.terminal.output import show
-
     if _CODE.fullmatch(name):
         _explain_rule(name)
         return
@@ -83,8 +81,6 @@ def explain(
 
 def _explain_rule(code: str) -> None:
     from hasten.doctor.registry import EVERY
-    from hasten.errors import Misconfigured
-    from hasten.facts.formatting import did_you_mean
 
     known = {rule.code: rule for rule in EVERY}
     if code not in known:

@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hasten.cli.application import JobName, app, command, ends_with_exit_code, exit_code_of
+from hasten.errors import Misconfigured
+from hasten.facts.choice import Preserves
+from hasten.facts.trials import Surveyed, line_of, read_trials, trials_beside
+from hasten.report.terminal.output import show
+from hasten.report.terminal.search_progress import SearchProgress
 
 if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
@@ -64,7 +69,6 @@ def tune(
       hasten tune digits.py:job --allow rounding
     """
     began = time.monotonic()
-    from hasten.errors import Misconfigured
     from hasten.tune.trials.process_seconds import libraries_of
     from hasten.tune.trials.trial_process import start_fork_server
 
@@ -72,7 +76,6 @@ def tune(
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
-    from hasten.report.terminal.search_progress import SearchProgress
     from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
@@ -96,8 +99,6 @@ def _show(
     found: Found, result: str, written: bool, again: Callable[[float], str], job: str, output: Path, seconds: float
 ) -> None:
     """again: the command that continues the search, for so many seconds."""
-    from hasten.report.terminal.output import show
-
     lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
     names = [] if found.interrupted else found.log.not_reached
     if names:
@@ -113,8 +114,6 @@ class Trials:
     def __init__(self, plan: Path) -> None:
         """Raises StorageFailed if it cannot be written, Misconfigured if it is another file; before the search."""
         from hasten.checkpoint.files import GrowingFile
-        from hasten.errors import Misconfigured
-        from hasten.facts.trials import Surveyed, read_trials, trials_beside
 
         self._path = trials_beside(plan)
         self._file: GrowingFile | None = None
@@ -130,7 +129,6 @@ class Trials:
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
         """The records of an earlier search with the same key; a file of another search is emptied."""
         from hasten.checkpoint.files import GrowingFile, write_atomically
-        from hasten.facts.trials import Surveyed
 
         keys = [record.key for record in self._records if isinstance(record, Surveyed)]
         same = bool(keys) and keys[-1] == surveyed.key
@@ -140,8 +138,6 @@ class Trials:
         return self._records if same else []
 
     def keep(self, record: Record) -> None:
-        from hasten.facts.trials import line_of
-
         assert self._file is not None
         self._file.add_line(line_of(record).encode())
 
@@ -154,7 +150,6 @@ def _searched(
     job: str, seconds: float, allow: str, others: OtherPrograms, trials: Trials, screen: Any, began: float
 ) -> Found:
     from hasten.checkpoint.folders.process_folder import process_folder
-    from hasten.facts.choice import Preserves
     from hasten.tune.search.plan_search import Search
     from hasten.tune.search.search_log import Options
     from hasten.tune.trials.arms import Arms

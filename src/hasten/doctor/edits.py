@@ -1,4 +1,4 @@
-"""Edits of a source file, made by replacing characters: all else of the file stays."""
+"""Edits of a source file. They replace characters, so that comments, line ends and formatting stay."""
 
 from __future__ import annotations
 
@@ -16,31 +16,23 @@ _NEED_NO_PARENTHESES = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 @dataclass(frozen=True, slots=True)
 class AddArgument:
-    """text: such as "pin_memory=True", after the last argument of the call."""
+    """text: such as "pin_memory=True", added after the last argument of the call."""
 
     call: ast.Call
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveArgument:
-    """One that is given by its name."""
-
-    call: ast.Call
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Replace:
-    """The text of an expression by another."""
+    """The text of an expression, or of a named argument."""
 
-    node: ast.expr
+    node: ast.expr | ast.keyword
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """text: such as ".detach()", after an expression, in parentheses where it needs them."""
+    """text: such as ".detach()", after an expression, which gets parentheses where it needs them."""
 
     node: ast.expr
     text: str
@@ -48,24 +40,24 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A statement with its line; a `pass` in its place where its block would be empty."""
+    """A statement and its line. It becomes `pass` where its block would be empty, or where its line has more on it."""
 
     statement: ast.stmt
 
 
 @dataclass(frozen=True, slots=True)
 class CutAfter:
-    """All of an expression that comes after its first part."""
+    """The rest of an expression after its first part."""
 
     node: ast.expr
     part: ast.expr
 
 
-Edit = CutAfter | AddArgument | RemoveArgument | Replace | Append | Remove
+Edit = CutAfter | AddArgument | Replace | Append | Remove
 
 
 class Unspliceable(Exception):
-    """The edit cannot be made in this text without moving more than is meant."""
+    """The edit would change more of this text than it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +91,6 @@ def splices_of(edit: Edit, text: str) -> list[Splice]:
             return [Splice(begin, begin, "("), Splice(end, end, f"){new}")]
         case AddArgument(call, new):
             return [_added(where, call, new)]
-        case RemoveArgument(call, name):
-            return [_removed(where, call, name)]
         case Remove(statement):
             return [_without(where, statement)]
         case CutAfter(node, part):
@@ -121,22 +111,13 @@ class _Text:
         stop = self._starts[line] if line < len(self._starts) else len(self.text)
         return start + len(self.text[start:stop].encode()[:offset].decode())
 
-    def span(self, node: ast.AST) -> tuple[int, int]:
-        assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
+    def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
-    def line_of(self, begin: int, end: int) -> tuple[int, int] | None:
-        """Of the lines of a piece, with their ends, where nothing else stands on them."""
-        start = max(self.text.rfind("\n", 0, begin), self.text.rfind("\r", 0, begin)) + 1
-        ending = LINE_END.search(self.text, end)
-        if ending is None or self.text[start:begin].strip() or self.text[end : ending.start()].strip():
-            return None
-        return start, ending.end()
-
     def tokens(self, begin: int, end: int) -> list[tuple[str, int, int]]:
-        """Those of a piece: comments and line ends are none. Each with where it begins and ends."""
+        """Each token between two characters, without comments and line ends, with its own begin and end."""
         piece = self.text[begin:end]
         starts = [0, *(match.end() for match in LINE_END.finditer(piece))]
         found: list[tuple[str, int, int]] = []
@@ -151,7 +132,6 @@ class _Text:
 
 
 def _added(where: _Text, call: ast.Call, new: str) -> Splice:
-    given = [*call.args, *call.keywords]
     if any(isinstance(each, ast.GeneratorExp) for each in call.args):
         raise Unspliceable
     _, behind_function = where.span(call.func)
@@ -159,38 +139,20 @@ def _added(where: _Text, call: ast.Call, new: str) -> Splice:
     tokens = where.tokens(behind_function, behind)
     if not tokens or tokens[-1][0] != ")":
         raise Unspliceable
-    if not given:
+    if not call.args and not call.keywords:
         return Splice(tokens[-1][1], tokens[-1][1], new)
     last, _, end = tokens[-2]
     return Splice(end, end, f" {new}," if last == "," else f", {new}")
 
 
-def _removed(where: _Text, call: ast.Call, name: str) -> Splice:
-    """With one comma; with its line where it has one of its own."""
-    found = [each for each in call.keywords if each.arg == name]
-    if len(found) != 1:
-        raise Unspliceable
-    begin, end = where.span(found[0])
-    _, behind_function = where.span(call.func)
-    tokens = where.tokens(behind_function, where.span(call)[1])
-    before = next(each for each in reversed(tokens) if each[2] <= begin)
-    after = [each for each in tokens if each[1] >= end]
-    if after[0][0] == ",":
-        line = where.line_of(begin, after[0][2])
-        same_line = len(after) > 1 and LINE_END.search(where.text[end : after[1][1]]) is None
-        following = after[1][1] if same_line else after[0][2]
-        return Splice(*line, "") if line is not None else Splice(begin, following, "")
-    if before[0] == "," and not where.text[before[2] : begin].strip():
-        return Splice(before[1], end, "")
-    return Splice(begin, end, "")
-
-
 def _without(where: _Text, statement: ast.stmt) -> Splice:
-    """Its whole line, where it stands alone on it; else a `pass` stands for it."""
     begin, end = where.span(statement)
-    line = where.line_of(begin, end)
-    if line is not None and is_python(where.text[: line[0]] + where.text[line[1] :]):
-        return Splice(*line, "")
+    start = max(where.text.rfind("\n", 0, begin), where.text.rfind("\r", 0, begin)) + 1
+    ending = LINE_END.search(where.text, end)
+    if ending is not None and not where.text[start:begin].strip() and not where.text[end : ending.start()].strip():
+        shorter = where.text[:start] + where.text[ending.end() :]
+        if is_python(shorter):
+            return Splice(start, ending.end(), "")
     return Splice(begin, end, "pass")
 
 

@@ -60,7 +60,7 @@ class Rule(Generic[Subject, What]):
     --fix does; None where only a person can fix it. technique: the one that treats it, if any."""
 
     code: str
-    severity: Severity
+    severity: Severity = Severity.SLOW
     fix: str
     check: Callable[[Subject], Iterator[What]]
     safety: Safety | None = None

@@ -1,4 +1,4 @@
-"""Text for people: byte sizes, the nearest known name, and text from elsewhere made safe to print."""
+"""Text for people: byte sizes, the nearest known name, and untrusted text that is safe to print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hasten.errors import Misconfigured
 
 HIDDEN = "[hidden]"
 
-# What services give out as keys begins so, as their documentation says; passwords stand in URLs (RFC 3986, userinfo).
+# How services' keys begin, as their documentation says; and passwords in URLs (RFC 3986, userinfo).
 _SECRETS = re.compile(
     r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
     r"|(?<![\w./-])(?:"  # and not inside a name or a path

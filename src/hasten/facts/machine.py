@@ -1,6 +1,6 @@
-"""The machine that a job runs on, as far as techniques depend on it.
+"""The machine that a job runs on: what techniques depend on.
 
-Machine records what does not change. Functions return what is free at a moment, or None where the system does not say.
+Machine records what does not change. Functions return what is free now, or None where the system does not report it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_machine() -> Machine:
 
 
 def ranks_here() -> int:
-    """How many processes of this run are on this machine, by its launcher; else all of them, to never use too much."""
+    """How many processes of this run are on this machine; all of them where the launcher does not set it."""
     import torch.distributed as dist
 
     joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -81,7 +81,7 @@ def usable_cores() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that can be allocated without swapping, as far as the system says."""
+    """Bytes that can be allocated without swapping."""
     import psutil
 
     left = _control_group_limit() - _control_group_use()

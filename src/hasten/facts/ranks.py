@@ -1,8 +1,7 @@
 """Which rank this process is, of how many: read from the environment that torchrun or srun sets.
 
-torchrun, and launchers that follow its convention, set RANK, WORLD_SIZE and others before any process has talked to
-another. srun has names of its own, which are translated. A batch script that does not use srun is a single process,
-whatever it has asked for.
+torchrun, and launchers that follow its convention, set RANK, WORLD_SIZE and others. srun sets variables of its own,
+which are translated. A batch script that does not use srun is a single process, whatever resources it has.
 
 Sources: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables,
 https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
@@ -74,7 +73,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     if size == 1:
         return Launched(restarts=restarts)
     every = Ranks(_number(environment, "RANK"), size)
-    # A launcher that names no machines is taken to use this one alone.
+    # A launcher that sets no local ranks uses one machine.
     here = Ranks(_number(environment, "LOCAL_RANK", every.rank), _number(environment, "LOCAL_WORLD_SIZE", size))
     if every.rank >= size or here.rank >= here.size or here.size > size:
         values = f"RANK={every.rank}, LOCAL_RANK={here.rank}, LOCAL_WORLD_SIZE={here.size}"

@@ -82,7 +82,7 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The baseline against itself in a second process: what no difference looks like here."""
+    """The baseline against itself in a second process: how much equal arms differ on this machine."""
 
     speedup: Speedup
     window_steps: int

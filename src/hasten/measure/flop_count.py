@@ -11,16 +11,15 @@ twice in the forward direction, because they run twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from hasten.errors import InvalidMeasurement
+from hasten.measure.torch_operations import TorchDispatchMode
 
 _WITHOUT_FORMULA = frozenset(
     {"_cudnn_rnn", "mkldnn_rnn_layer", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"}
@@ -29,15 +28,9 @@ _WITHOUT_FORMULA = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModuleFlops:
-    module: str  # as in model.named_modules()
-    flops_per_sample: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FlopProfile:
     flops_per_sample: float
-    by_module: tuple[ModuleFlops, ...]  # most first; each with all inside it, so a parent counts its children again
+    by_module: Mapping[str, float]  # of a sample, most first; each with all inside it; "" is the model
     uncounted: tuple[str, ...]  # operators that ran, do much work, and have no formula
 
 
@@ -45,29 +38,18 @@ def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> 
     """Count one call of `run`, which takes `samples` samples through the model, forward and backward.
 
     `run` needs no optimizer. Only modules called through `model` appear by name. The backward pass of a module whose
-    inputs need no gradient may include what ran after it; the sum is exact. Raises InvalidMeasurement when samples is
-    not positive.
+    inputs need no gradient may include what ran after it; the sum is exact.
     """
-    if samples < 1:
-        raise InvalidMeasurement(
-            f"the run takes {samples} samples", fix="say how many samples one call takes: 1 or more"
-        )
-    formulas = _attention_on_cpu()
-    unknown = _WithoutFormula({operator._qualified_op_name for operator in formulas})
-    counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    unknown = _WithoutFormula()
+    counter = FlopCounterMode(display=False, custom_mapping=_attention_formulas())
     with unknown, counter:
         run()
-    counts = counter.get_flop_counts()
-    root = type(model).__name__
-    by_name = {name: counts.get(f"{root}.{name}" if name else root, {}) for name, _ in model.named_modules()}
-    modules = [
-        ModuleFlops(module=name, flops_per_sample=sum(by_operator.values()) / samples)
-        for name, by_operator in by_name.items()
-        if by_operator
-    ]
+    counts, root = counter.get_flop_counts(), type(model).__name__
+    by_operator = {name: counts.get(f"{root}.{name}" if name else root, {}) for name, _ in model.named_modules()}
+    by_module = {name: sum(found.values()) / samples for name, found in by_operator.items() if found}
     return FlopProfile(
         flops_per_sample=counter.get_total_flops() / samples,
-        by_module=tuple(sorted(modules, key=lambda module: -module.flops_per_sample)),
+        by_module=dict(sorted(by_module.items(), key=lambda item: -item[1])),
         uncounted=tuple(sorted(unknown.names)),
     )
 
@@ -75,30 +57,30 @@ def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> 
 class _WithoutFormula(TorchDispatchMode):
     """Collects the operators that ran and have no formula, though they may be most of the work."""
 
-    def __init__(self, known: set[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.names, self._known = set[str](), known
+        self.names = set[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        namespace, _, name = func._schema.name.partition("::")
-        if func._schema.name in self._known:
-            return func(*args, **(kwargs or {}))
-        if namespace not in ("aten", "prim", "prims") or name in _WITHOUT_FORMULA:
-            self.names.add(f"{namespace}::{name}")
+        whole = func.name().partition(".")[0]
+        namespace, _, name = whole.partition("::")
+        is_foreign = namespace not in _NAMESPACES and whole not in _OWN_ATTENTION
+        if is_foreign or name in _WITHOUT_FORMULA:
+            self.names.add(whole)
         return func(*args, **(kwargs or {}))
 
 
-def _attention_on_cpu() -> dict[Any, Callable[..., int]]:
-    aten = torch.ops.aten
-    formulas = {
-        "_scaled_dot_product_flash_attention_for_cpu": _attention_forward,
-        "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    }
-    found = {getattr(aten, name): formula for name, formula in formulas.items()}
-    own = {"attention": _attention_forward, "attention_backward": _attention_backward}
-    return found | {
-        getattr(torch.ops.hasten, name): formula for name, formula in own.items() if hasattr(torch.ops.hasten, name)
-    }
+_NAMESPACES = ("aten", "prim", "prims", "profiler")  # the last marks an update for torch's own profiler
+_OWN_ATTENTION = ("hasten::attention", "hasten::attention_backward")
+
+
+def _attention_formulas() -> dict[Any, Callable[..., int]]:
+    on_cpu, own = "_scaled_dot_product_flash_attention_for_cpu", torch.ops.hasten
+    formulas = {on_cpu: _attention_forward, f"{on_cpu}_backward": _attention_backward}
+    found = {getattr(torch.ops.aten, name): formula for name, formula in formulas.items()}
+    if hasattr(own, "attention"):  # once its kernels are loaded
+        found |= {own.attention: _attention_forward, own.attention_backward: _attention_backward}
+    return found
 
 
 def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:

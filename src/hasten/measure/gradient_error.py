@@ -1,14 +1,12 @@
 """Whether a plan computes the baseline's gradient: its rounding error, in multiples of the baseline's own.
 
-Two ways to compute one gradient never agree to the bit, and nobody knows how close is close enough. So both are
-compared with a float64 gradient, and the baseline's own error is the unit. A plan may be twice as far from the truth.
-In the tests even a loss scaled by 1.01 is beyond that line every time, in float32.
+Two ways to compute one gradient never agree to the bit. So both are compared with a float64 gradient, and the
+baseline's own error is the unit. A plan may be twice as far from the truth. In the tests even a loss scaled by 1.01 is
+beyond that line every time, in float32.
 
 Every parameter is judged by its relative L2 distance, and all of them together; the worst one counts, so a wrong bias
-cannot hide behind a large weight. Squared errors are pooled over several steps, because the error of a single number
-is luck. How exactly the baseline adds also depends on its library: batch norm on a CPU is less exact in channels-last
-than in the usual layout. The rounding of a sum of n terms grows like √n (Higham and Mary 2019, doi:10.1137/18M1226312),
-so the unit has a floor:
+cannot hide behind a large weight. Squared errors are pooled over several steps. The rounding of a sum of n terms grows
+like √n (Higham and Mary 2019, doi:10.1137/18M1226312), so the unit has a floor:
 
     rounding = u of the gradient's dtype + u of the sum's dtype · √terms
     unit = max(baseline error, rounding · own norm, min(rounding · typical norm, √(baseline error · own norm)))
@@ -20,9 +18,9 @@ more than half of the digits that the baseline has right (the square root). Wher
 of a convolution before batch norm, whose true gradient is 0), the unit is the typical norm with n in place of √n.
 
 An activation within rounding of 0 can be on either side of a ReLU's kink, and one such flip changes every gradient
-before it by far more than rounding. So the baseline takes the step again from weights moved by rounding; its mean error
-there is another floor of the unit. Where flips are rare, a judge that has looked nearby also spares the plan the worst
-step of each parameter, unless a tenth of that step's gradient is wrong.
+before it by far more than rounding. So the baseline takes the step again from weights changed by rounding; its mean
+error there is another floor of the unit. Where flips are rare, the worst step of each parameter can be spared as well,
+unless a tenth of that step's gradient is wrong.
 
 Limits: a parameter whose gradient is only noise is proven to stay small, not to be right. In a low-precision dtype the
 baseline's own errors hide smaller ones: prove in float32. Before a kink, an error below about a hundredth of one
@@ -38,7 +36,7 @@ same weights. A weight is rounded when it is stored, and its change in every ope
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 
@@ -46,7 +44,6 @@ import torch
 from torch import Tensor
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.plan import Proof
 from hasten.measure.float64_reference import dense, rounding
 
 BOUND = 2.0
@@ -73,26 +70,17 @@ class StepGradients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Of a plan's gradient or update, at its worst parameter. Errors and norms are L2, pooled over the steps."""
+    """On a plan's gradient or update, at its worst parameter."""
 
     worst: str  # a parameter's name, or WHOLE
-    plain_error: float
-    plan_error: float
-    unit: float  # of the plan's error: the plain error, or the floor of rounding where that is larger
-    reference_norm: float  # of the gradient, or of the weights' change
-    multiple: float  # plan_error / unit; infinite where there is a fault
-    bound: float
-    steps: int
+    multiple: float  # the plan's error in units; infinite where there is a fault
     of: str = "gradient"
     fault: str = ""  # a gradient that is missing, misshapen or not finite
+    bound: float = BOUND
 
     @property
     def passes(self) -> bool:
         return self.multiple <= self.bound
-
-    @property
-    def proof(self) -> Proof:
-        return Proof(gradient_error=self.multiple, bound=self.bound)
 
     def __str__(self) -> str:
         if self.fault:
@@ -105,50 +93,41 @@ class GradientJudge:
     """Judges a plan's gradients by the baseline's: add() each step, then verdict().
 
     Eight steps are enough; with fewer, luck can fail a plan that is right. What is wrong with the plan's gradients is
-    in the verdict. Raises InvalidMeasurement when nothing can be judged: no step, a reference of zeros, or a baseline
-    gradient that is missing, misshapen or not finite.
+    in the verdict. Raises InvalidMeasurement when nothing can be judged: a reference of zeros, or a baseline gradient
+    that is missing or not finite.
     """
 
-    def __init__(
-        self, *, terms: int, bound: float = BOUND, nearby: Mapping[str, float] | None = None, spares: bool = False
-    ) -> None:
+    def __init__(self, *, terms: int, nearby: Mapping[str, float] | None = None, spares: bool = False) -> None:
         """terms: of the longest sum behind one number of a gradient; see longest_sum.
         nearby: parameter name -> squared error of the baseline from nearby weights, summed over the steps.
         spares: whether the worst of four steps or more can be luck."""
-        if terms < 1 or not 0 < bound < math.inf:
-            raise InvalidMeasurement(
-                f"{terms} terms and a bound of {bound} judge nothing", fix="give one term or more, and a finite bound"
-            )
-        self._terms, self._bound, self._steps = terms, bound, 0
+        self._terms, self._steps = terms, 0
         self._nearby, self._spares = nearby or {}, spares
         self._sums: dict[str, _Sums] = {}
-        self._fault: tuple[str, str] | None = None
+        self._fault: Verdict | None = None
 
     def add(self, step: StepGradients) -> None:
-        where = f"step {self._steps}"
         if not self._steps:
             self._sums = {name: _Sums() for name in step.reference}
-        if self._fault is None and (fault := _add(step, where, self._sums)) is not None:
-            self._fault = fault[0], f"{where}: {fault[1]}"
+        self._fault = self._fault or _add(step, f"step {self._steps}", self._sums)
         self._steps += 1
 
     def verdict(self) -> Verdict:
         if self._fault is not None:
-            name, what = self._fault
-            return _verdict(name, _Sums(), math.inf, self._bound, self._steps, what)
+            return self._fault
         whole = self._whole()
         typical = whole.reference / whole.numbers
         sums = {**{name: copy(each) for name, each in self._sums.items()}, WHOLE: whole}
         nearby = {**self._nearby, WHOLE: sum(self._nearby.values())}
-        units = {
-            name: max(_unit(each, typical, self._terms), math.sqrt(nearby.get(name, 0))) for name, each in sums.items()
-        }
         if self._spares and self._steps >= FEWEST_TO_SPARE:
             for each in sums.values():
                 each.plan = max(each.plan - each.spared, 0.0)
-        multiples = {name: _multiple(math.sqrt(sums[name].plan), unit) for name, unit in units.items()}
+        multiples = {
+            name: _multiple(each.plan, max(_unit(each, typical, self._terms), math.sqrt(nearby.get(name, 0))))
+            for name, each in sums.items()
+        }
         worst = max(multiples, key=multiples.__getitem__)
-        return _verdict(worst, sums[worst], units[worst], self._bound, self._steps)
+        return Verdict(worst=worst, multiple=multiples[worst])
 
     @property
     def plain_share(self) -> float:
@@ -161,8 +140,6 @@ class GradientJudge:
         for each in self._sums.values():
             whole.include(each)
         whole.spared = sum(each.spared for each in self._sums.values())
-        if not self._steps:
-            raise InvalidMeasurement("0 steps judge nothing", fix="give at least one")
         if whole.reference == 0:
             raise InvalidMeasurement("every reference gradient is zero", fix="use batches that the model learns from")
         return whole
@@ -187,27 +164,16 @@ class _Sums:
         self.numbers += other.numbers
         self.dtypes |= other.dtypes
 
-
-def _verdict(name: str, sums: _Sums, unit: float, bound: float, steps: int, fault: str = "") -> Verdict:
-    error = math.sqrt(sums.plan)
-    return Verdict(
-        worst=name,
-        plain_error=math.sqrt(sums.plain),
-        plan_error=error,
-        unit=unit,
-        reference_norm=math.sqrt(sums.reference),
-        multiple=math.inf if fault else _multiple(error, unit),
-        bound=bound,
-        steps=steps,
-        fault=fault,
-    )
+    def rounding(self, growth: float) -> float:
+        """Of several dtypes the finest counts."""
+        return min(rounding(dtype, growth) for dtype in self.dtypes)
 
 
-def _multiple(error: float, unit: float) -> float:
+def _multiple(squared_error: float, unit: float) -> float:
     """Infinite where the baseline is exact and the plan is not, or where the error is infinite."""
-    if error == 0:
+    if squared_error == 0:
         return 0.0
-    return error / unit if unit > 0 and math.isfinite(error) else math.inf
+    return math.sqrt(squared_error) / unit if unit > 0 and math.isfinite(squared_error) else math.inf
 
 
 def _unit(sums: _Sums, typical: float, terms: int) -> float:
@@ -217,14 +183,9 @@ def _unit(sums: _Sums, typical: float, terms: int) -> float:
         return 0.0
     typical_norm = math.sqrt(typical * sums.numbers)
     if plain >= own:  # no digit to keep; and the errors of such a sum add up, they do not average out
-        return max(plain, _rounding(sums.dtypes, terms) * typical_norm)
-    rounding = _rounding(sums.dtypes, math.sqrt(terms))
-    return max(plain, rounding * own, min(rounding * typical_norm, math.sqrt(plain * own)))
-
-
-def _rounding(dtypes: Iterable[torch.dtype], growth: float) -> float:
-    """Of several dtypes the finest counts."""
-    return min(rounding(dtype, growth) for dtype in dtypes)
+        return max(plain, sums.rounding(terms) * typical_norm)
+    share = sums.rounding(math.sqrt(terms))
+    return max(plain, share * own, min(share * typical_norm, math.sqrt(plain * own)))
 
 
 def squared_errors(found: Gradients, truth: Gradients) -> dict[str, float]:
@@ -232,35 +193,35 @@ def squared_errors(found: Gradients, truth: Gradients) -> dict[str, float]:
     return {name: _squared(dense(each) - dense(truth[name])) for name, each in found.items() if name in truth}
 
 
-def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, str] | None:
-    """Add one step's squares. Name and fault of the plan's first gradient that has no error."""
-    if step.reference.keys() != sums.keys():
-        name = min(step.reference.keys() ^ sums.keys())
-        raise InvalidMeasurement(f"{name} is not in every reference", where=where, fix="take all from one model")
-    for name in step.plain.keys() - step.reference.keys():
-        raise InvalidMeasurement(f"{name} has no reference gradient", where=where, fix="take all from one model")
+def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> Verdict | None:
+    """Add one step's squares. The verdict on the plan's first gradient that has no error."""
+
+    def fault(name: str, what: str) -> Verdict:
+        return Verdict(worst=name, multiple=math.inf, fault=f"{where}: {what}")
+
     for name in sorted(step.plan.keys() - step.reference.keys()):
-        return name, f"the plan has a gradient of {name}, which the baseline does not train"
+        return fault(name, f"the plan has a gradient of {name}, which the baseline does not train")
     for name, total in sums.items():
         truth = dense(step.reference[name])
         plain, plan = step.plain.get(name), step.plan.get(name)
         norm = _squared(truth)
-        if not math.isfinite(norm):
-            raise InvalidMeasurement(f"the reference gradient of {name} is not finite", where=where)
         if plain is None and norm:
             raise InvalidMeasurement(f"the baseline has no gradient of {name}, but the reference has", where=where)
-        error, what = (0.0, "") if plain is None else _error(plain, truth)
-        if what:
-            raise InvalidMeasurement(f"the baseline's gradient of {name} {what}", where=where)
         if (plain is None) != (plan is None):
             who, other = ("plan", "baseline") if plan is None else ("baseline", "plan")
-            return name, f"the {who} has no gradient of {name}, and the {other} has one"
+            return fault(name, f"the {who} has no gradient of {name}, and the {other} has one")
         if plain is None or plan is None:
             total.numbers += truth.numel()
             continue
-        error_of_plan, what = _error(plan, truth)
-        if what:
-            return name, f"the plan's gradient of {name} {what}"
+        if plan.shape != truth.shape:
+            shapes = f"{list(plan.shape)}, not {list(truth.shape)}"
+            return fault(name, f"the plan's gradient of {name} has shape {shapes}")
+        error, error_of_plan = (_squared(dense(each) - truth) for each in (plain, plan))
+        if not math.isfinite(error):  # so is a reference that is not finite
+            raise InvalidMeasurement(f"the baseline's gradient of {name} is not finite", where=where)
+        if not math.isfinite(error_of_plan):
+            broken = f"{int((~dense(plan).isfinite()).sum())} of {truth.numel()} numbers"
+            return fault(name, f"the plan's gradient of {name} has {broken} that are NaN or infinite")
         total.include(
             _Sums(
                 plain=error,
@@ -272,15 +233,6 @@ def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, 
             )
         )
     return None
-
-
-def _error(gradient: Tensor, truth: Tensor) -> tuple[float, str]:
-    """The squared distance, and what there is that has none."""
-    if gradient.shape != truth.shape:
-        return math.inf, f"has shape {list(gradient.shape)}, not {list(truth.shape)}"
-    error = _squared(dense(gradient) - truth)
-    broken = 0 if math.isfinite(error) else int((~dense(gradient).isfinite()).sum())
-    return error, f"has {broken} of {truth.numel()} numbers that are NaN or infinite" if broken else ""
 
 
 def _squared(tensor: Tensor) -> float:
@@ -321,36 +273,15 @@ def update_error(before: Tensor, after: Tensor, truth: Tensor) -> UpdateError:
     )
 
 
-def judge_updates(
-    plain: Mapping[str, UpdateError], plan: Mapping[str, UpdateError], *, steps: int, bound: float = BOUND
-) -> Verdict:
-    """Judge a plan's updates: parameter name -> its error, in both arms, over these steps.
+def judge_updates(plain: Mapping[str, UpdateError], plan: Mapping[str, UpdateError]) -> Verdict:
+    """Judge a plan's updates: parameter name -> its error, in both arms.
 
     A parameter that the plan does not have is not judged. One that only the plan updates is a fault.
     """
     for name in sorted(plan.keys() - plain.keys()):
-        return _of_update(name, UpdateError(), UpdateError(), steps, bound, f"the baseline does not move {name}")
-    multiples = {name: _update_multiple(plain[name], each) for name, each in plan.items()}
-    if not multiples:
-        raise InvalidMeasurement("no parameter was moved", fix="give at least one")
+        return Verdict(worst=name, multiple=math.inf, of="update", fault=f"the baseline does not update {name}")
+    multiples = {
+        name: _multiple(each.error, max(math.sqrt(plain[name].error), each.floor)) for name, each in plan.items()
+    }
     worst = max(multiples, key=multiples.__getitem__)
-    return _of_update(worst, plain[worst], plan[worst], steps, bound)
-
-
-def _update_multiple(plain: UpdateError, plan: UpdateError) -> float:
-    return _multiple(math.sqrt(plan.error), max(math.sqrt(plain.error), plan.floor))
-
-
-def _of_update(name: str, plain: UpdateError, plan: UpdateError, steps: int, bound: float, fault: str = "") -> Verdict:
-    return Verdict(
-        worst=name,
-        plain_error=math.sqrt(plain.error),
-        plan_error=math.sqrt(plan.error),
-        unit=max(math.sqrt(plain.error), plan.floor),
-        reference_norm=math.sqrt(plan.change),
-        multiple=math.inf if fault else _update_multiple(plain, plan),
-        bound=bound,
-        steps=steps,
-        of="update",
-        fault=fault,
-    )
+    return Verdict(worst=worst, multiple=multiples[worst], of="update")

@@ -1,8 +1,8 @@
 """Who holds memory at the peak of an optimizer step: parameters, gradients, optimizer state, activations by module.
 
-A dispatch mode sees every tensor operation of the step. A ledger has every storage that an operation makes, with its
-size, and its end; the peak is where the running sum is highest, and what is alive there is its breakdown. Kinds are
-settled after the step, because a tensor of the backward pass may become a gradient later:
+A dispatch mode sees every tensor operation of the step, and notes every storage that one makes, with its size and its
+end. The peak is where the sum of those alive is highest. Kinds are settled after the step, because a tensor of the
+backward pass may become a gradient later:
 
 * parameters, buffers, gradients and optimizer state are those of the model and its optimizers;
 * inputs are what the step did not make itself, and what the model is called with;
@@ -25,17 +25,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.module_tracker import ModuleTracker
 
 from hasten.errors import InvalidMeasurement
+from hasten.measure.torch_operations import TorchDispatchMode, tensors_in
 
 
 class Kind(StrEnum):
@@ -49,163 +49,91 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModuleActivations:
-    module: str  # as in model.named_modules(); "" for what was made outside any of them, such as the loss
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryProfile:
     """Bytes of tensors on one device at the step's peak; `by_kind` names every kind, and its values sum to the peak."""
 
-    device: str
     peak_bytes: int
     by_kind: Mapping[Kind, int]
-    by_module: tuple[ModuleActivations, ...]  # activations at the peak, largest first
+    by_module: Mapping[str, int]  # activations at the peak, largest first; "" has those made outside any module
 
 
-def profile_memory(
-    step: Callable[[], object], model: nn.Module, optimizers: Optimizer | Sequence[Optimizer]
-) -> MemoryProfile:
+def profile_memory(step: Callable[[], object], model: nn.Module, optimizers: Sequence[Optimizer]) -> MemoryProfile:
     """Profile one whole optimizer step, with all its microbatches, on the device of the model's first parameter.
 
     `step` runs twice: first unobserved, because an optimizer has no state before its first step. It changes weights,
     state and random numbers as any step does. All hooks are removed, whatever `step` raises. Raises InvalidMeasurement
     for a model without parameters.
     """
-    every = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
     step()
-    parameters = _parameters(model, every)
-    ledger = _Ledger(parameters[0].device)
-    _enter_what_exists(ledger, model, parameters)
-    _enter_state(ledger, every)
-    observer = _Observer(ledger, {id(module): name for name, module in model.named_modules()})
+    parameters = list(model.parameters())
+    if not parameters:
+        raise InvalidMeasurement("the model has no parameter, so no step of it can be profiled")
+    observer = _Observer(parameters[0].device, {id(module): name for name, module in model.named_modules()})
+    for parameter in parameters:
+        observer.enter(parameter, Kind.PARAMETERS)
+        observer.enter_gradient(parameter)
+    for buffer in model.buffers():
+        observer.enter(buffer, Kind.BUFFERS)
+    _enter_state(observer, optimizers)
     with ExitStack() as hooks:
         hooks.callback(register_module_forward_pre_hook(observer.enter_module).remove)
         hooks.callback(register_module_forward_hook(observer.leave_module, always_call=True).remove)
         hooks.callback(model.register_forward_pre_hook(observer.take_inputs, with_kwargs=True, prepend=True).remove)
         for parameter in parameters:
             if parameter.requires_grad:
-                hooks.callback(parameter.register_post_accumulate_grad_hook(ledger.enter_gradient).remove)
+                hooks.callback(parameter.register_post_accumulate_grad_hook(observer.enter_gradient).remove)
         with observer:
             step()
-    _enter_state(ledger, every)
-    return ledger.profile()
+    _enter_state(observer, optimizers)
+    return observer.profile()
+
+
+def _enter_state(observer: _Observer, optimizers: Iterable[Optimizer]) -> None:
+    for optimizer in optimizers:
+        for tensor in tensors_in([dict(state) for state in optimizer.state.values()]):
+            observer.enter(tensor, Kind.OPTIMIZER_STATE)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class _Holding:
-    """One storage's line in the ledger. Instants are positions in the ledger's list of changes."""
+class _Storage:
+    """What is known of a storage. Instants count the operations of the step."""
 
     bytes: int
-    born: int
+    born: int = 0
+    died: int | None = None
     in_forward: bool = False
     module: str = ""
     kind: Kind | None = None  # None until the step is over
-    died: int | None = None
 
-
-class _Ledger:
-    """Every storage of one device: when it came, how large it is, when it went."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._alive: dict[int, tuple[_Holding, weakref.ref[torch.UntypedStorage]]] = {}
-        self._from_before: list[tuple[_Holding, int]] = []
-        self._changes: list[tuple[_Holding, int]] = []
-        self._backward_at: list[int] = []
-
-    def enter_from_before(self, tensor: torch.Tensor, kind: Kind) -> None:
-        """Enter what the step did not make. What is known is not entered twice, but may get its kind."""
-        for storage in self._storages(tensor):
-            known = self._alive.get(id(storage))
-            if known is None:
-                holding = self._enter(storage, _Holding(bytes=storage.nbytes(), born=0, kind=kind))
-                self._from_before.append((holding, holding.bytes))
-            elif known[0].kind in (None, Kind.INPUTS) and kind is not Kind.INPUTS:
-                known[0].kind = kind
-
-    def enter_made(self, tensor: torch.Tensor, *, in_forward: bool, module: str) -> None:
-        """Enter the result of an operation, or the new size of a storage that was resized."""
-        for storage in self._storages(tensor):
-            known = self._alive.get(id(storage))
-            holding = (
-                known[0] if known else _Holding(bytes=0, born=len(self._changes), in_forward=in_forward, module=module)
-            )
-            if known is None:
-                self._enter(storage, holding)
-            if storage.nbytes() != holding.bytes:
-                self._changes.append((holding, storage.nbytes() - holding.bytes))
-                holding.bytes = storage.nbytes()
-
-    def enter_gradient(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is not None:
-            self.enter_from_before(parameter.grad, Kind.GRADIENTS)
-
-    def enter_input(self, tensor: torch.Tensor) -> None:
-        for storage in self._storages(tensor):
-            known = self._alive.get(id(storage))
-            if known and known[0].kind is None and not known[0].module:
-                known[0].kind = Kind.INPUTS
-
-    def note_backward(self) -> None:
-        """What a forward pass made and is still alive now is kept for the backward pass."""
-        if not self._backward_at or self._backward_at[-1] != len(self._changes):
-            self._backward_at.append(len(self._changes))
-
-    def profile(self) -> MemoryProfile:
-        peak_bytes, held = _at_peak([*self._from_before, *self._changes])
-        by_kind = Counter[Kind]()
-        by_module = Counter[str]()
-        for holding, size in held.items():
-            kind = self._kind_of(holding)
-            by_kind[kind] += size
-            if kind is Kind.ACTIVATIONS and size:
-                by_module[holding.module] += size
-        return MemoryProfile(
-            device=str(self.device),
-            peak_bytes=peak_bytes,
-            by_kind={kind: by_kind[kind] for kind in Kind},
-            by_module=tuple(ModuleActivations(module=name, bytes=size) for name, size in by_module.most_common()),
-        )
-
-    def _kind_of(self, holding: _Holding) -> Kind:
-        if holding.kind is not None:
-            return holding.kind
-        following = bisect_right(self._backward_at, holding.born)
-        reached = following < len(self._backward_at) and (
-            holding.died is None or holding.died >= self._backward_at[following]
-        )
-        return Kind.ACTIVATIONS if holding.in_forward and reached else Kind.TEMPORARIES
-
-    def _enter(self, storage: torch.UntypedStorage, holding: _Holding) -> _Holding:
-        key = id(storage)
-
-        def strike_out(_: weakref.ref[torch.UntypedStorage]) -> None:
-            holding.died = len(self._changes)
-            self._changes.append((holding, -holding.bytes))
-            del self._alive[key]
-
-        self._alive[key] = (holding, weakref.ref(storage, strike_out))
-        return holding
-
-    def _storages(self, tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
-        if hasattr(tensor, "__tensor_flatten__"):  # a wrapper, such as DTensor: its parts hold the memory
-            for name in tensor.__tensor_flatten__()[0]:  # pyright: ignore[reportAttributeAccessIssue]
-                yield from self._storages(getattr(tensor, name))
-        elif tensor.layout is torch.strided and tensor.device == self.device:
-            yield tensor.untyped_storage()
+    def is_alive(self, instant: int) -> bool:
+        return self.born <= instant and (self.died is None or self.died >= instant)
 
 
 class _Observer(TorchDispatchMode):
-    """Writes every operation of the step into the ledger, with the module that runs it."""
+    """Notes every storage of one device that an operation of the step makes, with the module that runs."""
 
-    def __init__(self, ledger: _Ledger, names: Mapping[int, str]) -> None:
+    def __init__(self, device: torch.device, names: Mapping[int, str]) -> None:
         super().__init__()
-        self._ledger = ledger
-        self._names = names
+        self._device, self._names = device, names
+        self._alive: dict[int, tuple[_Storage, weakref.ref[torch.UntypedStorage]]] = {}
+        self._all: list[_Storage] = []
+        self._now = 0
+        self._backward: list[int] = []  # the instants of operations of backward passes
         self._running: list[nn.Module] = []
         self._autograd = ModuleTracker()  # only asked whether a backward pass runs, never entered
+
+    def enter(self, tensor: torch.Tensor, kind: Kind) -> None:
+        """A tensor that the step did not make. A known one is not noted twice, but may get its kind."""
+        for storage in self._storages(tensor):
+            known = self._alive.get(id(storage))
+            if known is None:
+                self._note(storage, _Storage(bytes=storage.nbytes(), kind=kind))
+            elif known[0].kind in (None, Kind.INPUTS) and kind is not Kind.INPUTS:
+                known[0].kind = kind
+
+    def enter_gradient(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self.enter(parameter.grad, Kind.GRADIENTS)
 
     def enter_module(self, module: nn.Module, inputs: Any) -> None:
         self._running.append(module)
@@ -214,64 +142,67 @@ class _Observer(TorchDispatchMode):
         self._running.pop()
 
     def take_inputs(self, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
-        for tensor in _tensors((inputs, named_inputs)):
-            self._ledger.enter_input(tensor)
+        for tensor in tensors_in((inputs, named_inputs)):
+            for storage in self._storages(tensor):
+                known = self._alive.get(id(storage))
+                if known and known[0].kind is None and not known[0].module:
+                    known[0].kind = Kind.INPUTS
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # the wrapper's own operations come by as well, on its parts
-        for tensor in _tensors((args, kwargs)):
-            self._ledger.enter_from_before(tensor, Kind.INPUTS)
+        for tensor in tensors_in((args, kwargs)):
+            self.enter(tensor, Kind.INPUTS)
+        self._now += 1
         # Inside a backward pass only a recomputed forward pass builds a graph.
         in_forward = not self._autograd.is_bw or bool(self._running) or torch.is_grad_enabled()
         if not in_forward:
-            self._ledger.note_backward()
+            self._backward.append(self._now)
         result = func(*args, **(kwargs or {}))
         module = self._names.get(id(self._running[-1]), "") if self._running else ""
-        for tensor in _tensors(result):
-            self._ledger.enter_made(tensor, in_forward=in_forward, module=module)
+        for tensor in tensors_in(result):
+            for storage in self._storages(tensor):
+                if id(storage) not in self._alive:
+                    made = _Storage(bytes=storage.nbytes(), born=self._now, in_forward=in_forward, module=module)
+                    self._note(storage, made)
         return result
 
+    def profile(self) -> MemoryProfile:
+        changes = Counter[int]()
+        for each in self._all:
+            changes[each.born] += each.bytes
+            if each.died is not None:
+                changes[each.died + 1] -= each.bytes
+        sums = [*accumulate(changes[instant] for instant in range(self._now + 2))]
+        peak = max(range(len(sums)), key=sums.__getitem__)
+        by_kind, by_module = dict.fromkeys(Kind, 0), Counter[str]()
+        for each in self._all:
+            if each.is_alive(peak):
+                kind = each.kind or self._kind_of(each)
+                by_kind[kind] += each.bytes
+                if kind is Kind.ACTIVATIONS:
+                    by_module[each.module] += each.bytes
+        return MemoryProfile(peak_bytes=sums[peak], by_kind=by_kind, by_module=dict(by_module.most_common()))
 
-def _at_peak(changes: Iterable[tuple[_Holding, int]]) -> tuple[int, dict[_Holding, int]]:
-    """The highest sum that the changes reach, and what each holding had then."""
-    listed = list(changes)
-    total, peak_bytes, peak_at = 0, 0, 0
-    for position, (_, delta) in enumerate(listed):
-        total += delta
-        if total > peak_bytes:
-            peak_bytes, peak_at = total, position
-    held = dict[_Holding, int]()
-    for holding, delta in listed[: peak_at + 1]:
-        held[holding] = held.get(holding, 0) + delta
-    return peak_bytes, held
+    def _kind_of(self, storage: _Storage) -> Kind:
+        """Of one that the step made."""
+        following = bisect_right(self._backward, storage.born)
+        is_saved = following < len(self._backward) and storage.is_alive(self._backward[following])
+        return Kind.ACTIVATIONS if storage.in_forward and is_saved else Kind.TEMPORARIES
 
+    def _note(self, storage: torch.UntypedStorage, noted: _Storage) -> None:
+        key = id(storage)
 
-def _enter_what_exists(ledger: _Ledger, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
-    for parameter in parameters:
-        ledger.enter_from_before(parameter, Kind.PARAMETERS)
-        ledger.enter_gradient(parameter)
-    for buffer in model.buffers():
-        ledger.enter_from_before(buffer, Kind.BUFFERS)
+        def end(_: weakref.ref[torch.UntypedStorage]) -> None:
+            noted.died = self._now
+            del self._alive[key]
 
+        self._all.append(noted)
+        self._alive[key] = (noted, weakref.ref(storage, end))
 
-def _enter_state(ledger: _Ledger, optimizers: Iterable[Optimizer]) -> None:
-    for optimizer in optimizers:
-        for tensor in _tensors([dict(state) for state in optimizer.state.values()]):
-            ledger.enter_from_before(tensor, Kind.OPTIMIZER_STATE)
-
-
-def _parameters(model: nn.Module, optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
-    """Those of the model, then those that only an optimizer knows."""
-    every = {id(parameter): parameter for parameter in model.parameters()}
-    for optimizer in optimizers:
-        every |= {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
-    if not every:
-        raise InvalidMeasurement(
-            "the model has no parameter, so no step of it can be profiled", fix="give a model to train"
-        )
-    return list(every.values())
-
-
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    def _storages(self, tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
+        if hasattr(tensor, "__tensor_flatten__"):  # a wrapper, such as DTensor: its parts hold the memory
+            for name in tensor.__tensor_flatten__()[0]:  # pyright: ignore[reportAttributeAccessIssue]
+                yield from self._storages(getattr(tensor, name))
+        elif tensor.layout is torch.strided and tensor.device == self._device:
+            yield tensor.untyped_storage()

@@ -1,23 +1,19 @@
 """How many times faster one arm is than another, with its confidence interval.
 
 Two arms take turns in windows of steps: A B B A A B B A … Neighbouring windows make a pair, and only windows of one
-pair are compared. Slow drift (a warming chip, a busy neighbour) affects both sides of every ratio, and the alternating
-order removes the effect of running second.
+pair are compared, so slow drift affects both sides of every ratio.
 
-The estimate is the median of the paired log-ratios: one disturbed window moves it little, and swapping the arms gives
-exactly its inverse. The interval resamples whole pairs, since windows inside a pair are not independent. It is the
-percentile bootstrap (Efron 1979) with tails widened for few samples (expanded percentile interval, Hesterberg 2015,
-arXiv:1411.5279); the plain one would call twelve pairs of equal arms different too often.
+The estimate is the median of the paired log-ratios. The interval resamples whole pairs, since windows inside a pair are
+not independent. It is the percentile bootstrap (Efron 1979) with tails widened for few samples (expanded percentile
+interval, Hesterberg 2015, arXiv:1411.5279); the plain one would call twelve pairs of equal arms different too often.
 
 Two processes of the same code can differ by a few per cent for as long as they live, because their memory layout
-differs. When the arms are started several times, the independent pair is the middle window of each arm in one start;
-drift within a start then widens the interval. For few starts see `over_processes`.
+differs. When the arms are started several times, the independent pair is the middle window of each arm in one start.
+For few starts see `over_processes`.
 
 `compare` needs twelve pairs: the resampled median of fewer takes too few values. `early_speedup` answers from fewer, to
 decide which arms to drop: the mean of the log-ratios with Student's interval ("Student" 1908, Biometrika 6, 1-25),
-which assumes normal, independent ratios and is not robust against a disturbed window.
-
-Nothing is filtered: one window without a step or with an impossible duration makes the comparison invalid.
+which assumes normal, independent ratios. Nothing is filtered: one impossible window makes the comparison invalid.
 """
 
 from __future__ import annotations
@@ -99,7 +95,9 @@ def compare(windows: Iterable[Window], *, baseline: str, challenger: str) -> Com
     middle windows of the k-th starts are paired. Raises InvalidMeasurement when a window has no step or a duration that
     is NaN, infinite, zero or negative, when the arms differ in their number of windows, or for fewer than twelve pairs.
     """
-    windows = tuple(window for window in _checked(windows) if window.arm in (baseline, challenger))
+    windows = tuple(window for window in windows if window.arm in (baseline, challenger))
+    for position, window in enumerate(windows):
+        _check(window, position)
     pairs = _paired(windows, baseline, challenger)
     ours = np.array([[first.seconds_per_step, second.seconds_per_step] for first, second in pairs])
     low, middle, high = (math.exp(value) for value in estimate(_median, np.log(ours[:, 0]) - np.log(ours[:, 1])))
@@ -119,10 +117,9 @@ def early_speedup(ratios: Sequence[float]) -> Speedup:
 
     Raises InvalidMeasurement for fewer than two ratios, or one that is NaN, infinite, zero or negative.
     """
-    if len(ratios) < 2:
-        raise InvalidMeasurement(f"there are {len(ratios)} pairs, which have no spread", fix="measure two at least")
-    if not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
-        raise InvalidMeasurement(f"a ratio of {ratios} is impossible", fix="measure again; nothing is filtered")
+    if len(ratios) < 2 or not all(0 < ratio < math.inf for ratio in ratios):
+        what = f"ratios of {ratios} have no spread"
+        raise InvalidMeasurement(what, fix="measure two pairs at least; nothing is filtered")
     logs = [math.log(ratio) for ratio in ratios]
     reach = critical(len(logs), TAIL) * stdev(logs) / math.sqrt(len(logs))
     low, middle, high = (math.exp(mean(logs) + side * reach) for side in (-1, 0, 1))
@@ -133,7 +130,7 @@ def estimate(statistic: Callable[[Samples], Samples], samples: Samples) -> tuple
     """Low end of the 95 % interval, value, and high end, of a statistic over pairs.
 
     samples: one row a pair, shape (pairs, …). statistic: (resamples, pairs, …) -> (resamples,); it also receives the
-    samples themselves as a single resample. Raises InvalidMeasurement for fewer than twelve pairs or a sample that is
+    samples themselves as a single resample. Raises InvalidMeasurement for fewer than twelve pairs, or a sample that is
     not finite.
     """
     if len(samples) < LEAST_PAIRS:
@@ -168,12 +165,6 @@ def _median(resamples: Samples) -> Samples:
     return np.median(resamples, axis=1)
 
 
-def _checked(windows: Iterable[Window]) -> Iterable[Window]:
-    for position, window in enumerate(windows):
-        _check(window, position)
-        yield window
-
-
 def _paired(windows: Sequence[Window], baseline: str, challenger: str) -> tuple[tuple[Window, Window], ...]:
     if baseline == challenger:
         raise InvalidMeasurement(f'both arms are called "{baseline}"', fix="give the control another name")
@@ -199,7 +190,7 @@ def _check(window: Window, position: int) -> None:
     where = f'window {position} of "{window.arm}"'
     if window.steps < 1:
         raise InvalidMeasurement(f"it ran {window.steps} steps", where=where, fix="a window runs at least one step")
-    if not (math.isfinite(window.seconds) and window.seconds > 0):
+    if not 0 < window.seconds < math.inf:
         raise InvalidMeasurement(
             f"it took {window.seconds} seconds", where=where, fix="measure again; nothing is filtered or averaged away"
         )

@@ -1,12 +1,10 @@
 """Bytes that this process holds, and what it costs to get new pages.
 
-Held is what it has allocated and not freed. torch counts it on a CUDA device. On Linux glibc's allocator counts it
-(mallinfo2, glibc 2.33 and newer); another allocator, such as jemalloc by LD_PRELOAD, makes that count useless.
-Elsewhere it is the resident memory, which includes what the allocator caches.
+Held is what it has allocated and not freed: as torch counts it on a CUDA device, on Linux as glibc does (mallinfo2,
+glibc 2.33 and newer), elsewhere the resident memory. With another allocator, such as jemalloc, glibc counts nothing.
 
-A page is mapped and filled with zeros when it is first touched. Memory that an allocator returns to the system and
-requests again is new each time. A system with huge pages maps many at once and counts them as one, so the bytes of one
-page fault are measured.
+A page is mapped and filled with zeros when it is first touched. A system with huge pages maps many at once and counts
+them as one, so the bytes of one page fault are measured.
 """
 
 from __future__ import annotations
@@ -50,14 +48,6 @@ def held_bytes(device: torch.device) -> int:
 
 def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
-
-
-def peak_resident_bytes() -> int:
-    """Of host memory; where the system does not count it, the present value."""
-    if resource is None:
-        return resident_bytes()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class Fault(NamedTuple):

@@ -49,14 +49,13 @@ class Load:
 
 def busiest(loads: Sequence[Load]) -> Load:
     """The stretches that left few cores idle, pooled: only these show a load. All of them where none did."""
-    of_all = [load for load in loads if load.seconds > 0] or [*loads]
-    full = [load for load in of_all if load.idle < FREE_SHARE * load.cores] or of_all
+    full = [load for load in loads if load.idle < FREE_SHARE * load.cores] or loads
     seconds = sum(load.seconds for load in full)
     return Load(
         seconds=seconds,
         cores=full[0].cores,
-        others=sum(load.others * load.seconds for load in full) / seconds if seconds else 0.0,
-        idle=sum(load.idle * load.seconds for load in full) / seconds if seconds else float(full[0].cores),
+        others=sum(load.others * load.seconds for load in full) / seconds,
+        idle=sum(load.idle * load.seconds for load in full) / seconds,
     )
 
 
@@ -70,10 +69,8 @@ class LoadClock:
         self._busy_before, self._idle_before = _busy_and_idle_seconds(self._cores)
 
     def load(self) -> Load:
-        seconds = time.monotonic() - self._began
+        seconds = max(time.monotonic() - self._began, 1e-9)
         busy, idle = _busy_and_idle_seconds(self._cores)
-        if seconds <= 0:
-            return Load(seconds=0.0, cores=len(self._cores), others=0.0, idle=float(len(self._cores)))
         others = busy - self._busy_before - (self._own_seconds() - self._own_before)
         return Load(
             seconds=seconds,
@@ -93,9 +90,7 @@ def _busy_and_idle_seconds(cores: list[int]) -> tuple[float, float]:
     """Of these cores together, since boot."""
     of_all = psutil.cpu_times(percpu=True)
     busy = idle = 0.0
-    for core in cores:
-        if core < len(of_all):  # a core that was switched off has no line
-            times = of_all[core]
-            busy += times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "steal", 0.0)
-            idle += times.idle + getattr(times, "iowait", 0.0)
+    for times in (of_all[core] for core in cores if core < len(of_all)):  # one that was switched off has no line
+        busy += times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "steal", 0.0)
+        idle += times.idle + getattr(times, "iowait", 0.0)
     return busy, idle

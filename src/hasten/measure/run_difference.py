@@ -26,7 +26,7 @@ _UNREADABLE = "unreadable"  # the event of a line that is none
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """text: as shown. hex: of a float, as float.hex() writes it, or the bits of a tensor's NaN; None for all else."""
+    """text: as shown. hex: of a float, as float.hex() writes it; None for all else."""
 
     text: str
     hex: str | None = None
@@ -75,9 +75,9 @@ def first_in_lines(
     expected: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, whole: bool
 ) -> Difference | None:
     """whole: `found` is the whole log of a run; otherwise it may end early."""
-    for number, (wanted, line) in enumerate(zip(expected, found, strict=False)):
+    for wanted, line in zip(expected, found, strict=False):
         if _key(wanted) != _key(line):
-            return _out_of_place(wanted, line, found[:number])
+            return _out_of_place(wanted, line)
         for name in {**wanted, **line}:
             if name not in MEASURED:
                 place = name if wanted["event"] == "trained" else f"{name} of {_line(wanted)}"
@@ -85,9 +85,9 @@ def first_in_lines(
                 if difference is not None:
                     return difference
     if len(found) > len(expected):
-        return _out_of_place(None, found[len(expected)], found[: len(expected)])
+        return _out_of_place(None, found[len(expected)])
     if whole and len(found) < len(expected):
-        return _out_of_place(expected[len(found)], None, found)
+        return _out_of_place(expected[len(found)], None)
     return None
 
 
@@ -109,7 +109,7 @@ def first_in_states(expected: Any, found: Any, *, step: int, place: str = "") ->
 
 
 def extent_of(state: Any) -> Extent:
-    leaves = [leaf for _, leaf in _leaves(state, "") if not isinstance(leaf, _Container)]
+    leaves = [leaf for _, leaf in _leaves(state, "") if not isinstance(leaf, tuple)]
     tensors = [_as_tensor(leaf) for leaf in leaves if _is_array(leaf)]
     return Extent(len(tensors), sum(each.nbytes for each in tensors), len(leaves) - len(tensors))
 
@@ -130,40 +130,25 @@ def _line(line: Mapping[str, Any]) -> str:
     return f"the line {line['event']!r} of the log"
 
 
-def _out_of_place(
-    wanted: Mapping[str, Any] | None, line: Mapping[str, Any] | None, before: Sequence[Mapping[str, Any]]
-) -> Difference:
+def _out_of_place(wanted: Mapping[str, Any] | None, line: Mapping[str, Any] | None) -> Difference:
     """wanted, line: None at the end of a log."""
     shown = line if wanted is None else wanted
-    expected, found = ("missing", "there") if wanted is None else ("there", "missing")
-    keys = [_key(each) for each in before]
-    if line is not None and _key(line) in keys:
-        shown, expected, found = line, "there once", f"there {keys.count(_key(line)) + 1}×"
     assert shown is not None
+    expected, found = ("missing", "there") if wanted is None else ("there", "missing")
     return Difference(step=_step(shown), what=_line(shown), expected=Value(text=expected), found=Value(text=found))
 
 
 # ── states ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Container:
-    """Stands for a dictionary, list or tuple beside its items."""
-
-    kind: str
-    length: int | None  # of a sequence; missing keys of a dictionary have their own names
-
-    def __repr__(self) -> str:
-        return f"a {self.kind}" + ("" if self.length is None else f" of length {self.length}")
-
-
 def _leaves(tree: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Place and value of all that the tree holds. A pair, kind and length, stands for a container beside its items."""
     if isinstance(tree, Mapping):
-        yield place, _Container("dict", None)
+        yield place, ("dict", None)  # missing keys have their own places
         items = cast("Mapping[Any, Any]", tree).items()
     elif isinstance(tree, list | tuple):
         sequence = cast("Sequence[Any]", tree)
-        yield place, _Container(type(sequence).__name__, len(sequence))
+        yield place, (type(sequence).__name__, len(sequence))
         items = enumerate(sequence)
     else:
         yield place, tree
@@ -191,27 +176,21 @@ def _in_tensors(expected: Tensor, found: Tensor) -> tuple[str, Value, Value] | N
         place = int((one != other).any(1).nonzero()[0])
         index = [int(each) for each in np.unravel_index(place, expected.shape)]
         return f"{index}" if index else "", _element(expected, place), _element(found, place)
-    if expected.numel() and expected.stride() != found.stride():
-        return " in memory", _strides(expected), _strides(found)
     return None
-
-
-def _strides(tensor: Tensor) -> Value:
-    return Value(text=f"a tensor with strides {tensor.stride()}")
 
 
 def _element(tensor: Tensor, place: int) -> Value:
     """place: in the order of the tensor's indices."""
-    value = tensor.contiguous().reshape(-1)[place].item()
-    if isinstance(value, float) and value != value:  # there are many NaNs
-        return Value(text=repr(value), hex=f"0x{bytes(_bytes(tensor)[place].tolist()[::-1]).hex()}")
-    return _value(value)
+    return _value(tensor.contiguous().reshape(-1)[place].item())
 
 
 def _value(value: Any) -> Value:
     if _is_array(value):
         tensor = _as_tensor(value)
         return Value(text=f"a tensor of {tensor.dtype} {list(tensor.shape)}")
+    if isinstance(value, tuple):
+        kind, length = value
+        return Value(text=f"a {kind}" + ("" if length is None else f" of length {length}"))
     return Value(text=shortened(repr(value), LONGEST), hex=value.hex() if isinstance(value, float) else None)
 
 

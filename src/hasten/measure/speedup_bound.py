@@ -11,7 +11,6 @@ and what is paid once is excluded. Which parts a technique can shorten is for th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -65,9 +64,12 @@ class PlannedRun:
 def most_gain(budget: Budget, run: PlannedRun, parts: Parts) -> float:
     """How many times faster the planned run would be if these parts took no time: 1 or more, or infinite.
 
-    Raises InvalidMeasurement for seconds that are negative, NaN or infinite, and for a run that takes no time."""
-    _check(budget, run)
+    Raises InvalidMeasurement for a run that takes no time, or NaN or infinite seconds."""
     total, rest = _seconds(budget, run, frozenset()), _seconds(budget, run, parts)
+    seen = math.fsum([*(getattr(budget, part) for part in EVERYTHING - {Part.TURN}), run.turn_seconds])
+    if not (math.isfinite(seen) and 0 < total < math.inf):
+        what = f"its parts take {seen} seconds, and the planned run {total}"
+        raise InvalidMeasurement(what, where=f'the budget of "{budget.arm}"', fix="measure it again")
     return total / rest if rest > 0 else math.inf
 
 
@@ -85,9 +87,10 @@ def reason(budget: Budget, run: PlannedRun, parts: Parts) -> str:
     gain = most_gain(budget, run, parts)
     if math.isinf(gain):
         return "no bound: nothing of the planned run is out of its reach"
-    most = f"{_percent(gain - 1)} to gain" if gain < 2 else f"{_rounded_up(gain)} times as fast"
-    takes = "takes" if len(named) == 1 else "take"
-    return f"at most {most}: {_listed(named)} {takes} {_percent(1 - 1 / gain)} of the planned run (upper bound)"
+    most = f"{_rounded_up(100 * (gain - 1))} % to gain" if gain < 2 else f"{_rounded_up(gain)} times as fast"
+    *first, last = named
+    takes = f"{', '.join(first)} and {last} take" if first else f"{last} takes"
+    return f"at most {most}: {takes} {_rounded_up(100 * (1 - 1 / gain))} % of the planned run (upper bound)"
 
 
 def _seconds(budget: Budget, run: PlannedRun, without: Parts) -> float:
@@ -103,28 +106,6 @@ def _seconds(budget: Budget, run: PlannedRun, without: Parts) -> float:
 def _happens(part: Part, run: PlannedRun) -> bool:
     often = {Part.EVALUATION: run.evaluations, Part.TURN: run.turns * run.turn_seconds}
     return bool(often.get(part, run.steps))
-
-
-def _check(budget: Budget, run: PlannedRun) -> None:
-    seconds = {part.value: getattr(budget, part) for part in EVERYTHING - {Part.TURN}}
-    seconds |= {"turn": run.turn_seconds, "step": 0.0 if run.step_seconds is None else run.step_seconds}
-    for name, value in seconds.items():
-        if not (math.isfinite(value) and value >= 0):
-            what = f"{name} took {value} seconds"
-            raise InvalidMeasurement(what, where=f'the budget of "{budget.arm}"', fix="measure it again")
-    if not _seconds(budget, run, frozenset()) > 0:
-        raise InvalidMeasurement(
-            "the planned run takes no time", where=f'the budget of "{budget.arm}"', fix="measure at least one step"
-        )
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _percent(share: float) -> str:
-    return f"{_rounded_up(100 * share)} %"
 
 
 def _rounded_up(value: float) -> str:

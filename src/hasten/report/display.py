@@ -1,55 +1,43 @@
-"""Values as people read them: short, with their unit. A number from a file can be anything; one that cannot be shown is
-a dash."""
+"""Values as people read them: short, with their unit. A time or a number that is not known is a dash."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.formatting import byte_size, three_digits
 from hasten.facts.formatting import printable as printable
+from hasten.facts.formatting import three_digits
 from hasten.facts.plan import Between
 
 UNKNOWN = "–"
 BY_WINDOWS = "by most windows "  # what a spread is of
-_MOST = 1e15  # of anything counted or timed: a larger number is a mistake, and breaks a page's layout
-
-
-def known(number: float | None) -> float | None:
-    """The number as a float; None for one that is not finite or absurdly large."""
-    if number is None or not abs(number) < _MOST:  # an int of any size can be compared, but not converted
-        return None
-    return float(number)
 
 
 def duration(seconds: float | None) -> str:
     """Three digits, or two units, at most: 340 µs, 2.31 ms, 850 ms, 12.3 s, 2 min 05 s, 1 h 02 min, 3 d 04 h."""
-    found = known(seconds)
-    if found is None or found < 0:
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
-    if 0 < found < 0.0009995:
-        return f"{found * 1e6:.0f} µs"
-    if found < 0.9995:
-        return "0 ms" if found == 0 else f"{three_digits(found * 1000)} ms"
-    if found < 59.95:
-        return f"{found:.1f} s"
-    whole = round(found)
+    if 0 < seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.9995:
+        return "0 ms" if seconds == 0 else f"{three_digits(seconds * 1000)} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
-    minutes = round(found / 60)
+    minutes = round(seconds / 60)
     if minutes < 24 * 60:
         return f"{minutes // 60} h {minutes % 60:02} min"
-    hours = round(found / 3600)
+    hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02} h"
 
 
 def spread(between: Between | None, by: str = "") -> str:
-    """Appended to the seconds it belongs to; empty where it is unknown or impossible. by: BY_WINDOWS for the first."""
-    if between is None or not 0 <= between.low <= between.high or known(between.high) is None:
-        return ""
-    return f", {by}{duration(between.low)} to {duration(between.high)}"
+    """Appended to the seconds it belongs to; empty where it is unknown. by: BY_WINDOWS for the first."""
+    return "" if between is None else f", {by}{duration(between.low)} to {duration(between.high)}"
 
 
 def time_left(seconds: float) -> str:
@@ -66,25 +54,13 @@ def count(number: int) -> str:
     return f"{number / 1e9:.2f} G"
 
 
-def whole(number: float | None) -> str:
-    found = known(number)
-    return UNKNOWN if found is None else f"{found:,.0f}"
-
-
 def many(number: int, thing: str) -> str:
     """1 step, 2 steps."""
-    return f"{whole(number)} {thing}" + ("" if number == 1 else "s")
-
-
-def size(bytes_: float | None) -> str:
-    found = known(bytes_)
-    return UNKNOWN if found is None or found < 0 else byte_size(int(found))
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def scaled(number: float, unit: str) -> str:
     """Three digits and a decimal prefix: 14.2 MFLOP, 1.00 GFLOP/s."""
-    if not math.isfinite(number):
-        return f"{UNKNOWN} {unit}"
     prefixes = ["", "k", "M", "G", "T", "P", "E"]
     while abs(number) >= 999.5 and len(prefixes) > 1:
         number /= 1000
@@ -103,21 +79,18 @@ def decimal(number: float) -> str:
     return f"{number:#.4g}" if abs(number) < 999.95 else f"{number:.0f}"
 
 
-def fixed(number: float | None) -> str:
+def fixed(number: float) -> str:
     """Two decimals, fewer for a large number: 1.31, 12.3."""
-    found = known(number)
-    return UNKNOWN if found is None else f"{found:.2f}" if abs(found) < 10 else three_digits(found)
+    return f"{number:.2f}" if abs(number) < 10 else three_digits(number)
 
 
 def per_second(rate: float) -> str:
     """A rate with at least two digits: 12,345, 98, 4.2, 0.015."""
-    if known(rate) is None:
-        return UNKNOWN
     return f"{rate:,.0f}" if rate >= 9.95 else f"{rate:.2g}"
 
 
 def percent(share: float) -> str:
-    return UNKNOWN if known(share) is None else f"{share:.0%}".replace("%", " %")
+    return f"{share:.0%}".replace("%", " %")
 
 
 def ratio(speedup: Speedup) -> str:
@@ -145,8 +118,8 @@ def listed(texts: Sequence[str], most: int = 6) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column flush left, the others flush right, a rule below the header."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
+    """Lines of a table with a rule below the header. The first column, and those of words, are flush left."""
     from rich.cells import cell_len
 
     cells = [[printable(cell) for cell in row] for row in (header, *rows)]
@@ -154,8 +127,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines: list[str] = []
     for row in cells:
         padding = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        first, *others = zip(row, padding, strict=True)
-        parts = [first[0] + first[1], *(space + cell for cell, space in others)]
+        columns = enumerate(zip(row, padding, strict=True))
+        parts = [cell + space if not column or column in words else space + cell for column, (cell, space) in columns]
         lines.append("  ".join(parts).rstrip())
     lines.insert(1, "  ".join("─" * width for width in widths))
     return lines
@@ -164,8 +137,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value) if known(value) is not None else UNKNOWN
     if isinstance(value, list):
         return f"[{', '.join(map(_value, cast('list[object]', value)))}]"
     return str(value)

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import diff_bytes, unified_diff
-from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from hasten.facts.finding import Finding, Price, Safety, Severity
 from hasten.facts.formatting import printable
-from hasten.report.display import percent
+from hasten.report.display import many, percent
 
 _NEARLY_ALL = 0.99
 _LEAST_GAIN = 1.05  # what is less would read as 1
@@ -36,7 +36,7 @@ def as_text(findings: Sequence[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    return json.dumps([asdict(each) for each in findings], indent=1, default=_plain)
+    return json.dumps([asdict(each) for each in findings], indent=1, default=attrgetter("value"))
 
 
 def as_github(findings: Sequence[Finding]) -> str:
@@ -50,8 +50,8 @@ def as_github(findings: Sequence[Finding]) -> str:
 
 def _price(price: Price) -> str:
     share = price.seconds / price.epoch_seconds
-    told = share <= _NEARLY_ALL and price.most_gain >= _LEAST_GAIN
-    gain = f", {price.most_gain:.2g} times as fast" if told else ""
+    shown = share <= _NEARLY_ALL and price.most_gain >= _LEAST_GAIN
+    gain = f", {price.most_gain:.2g} times as fast" if shown else ""
     seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
     return f"at most {seconds} to gain ({percent(share)}{gain}; upper bound)"
 
@@ -79,16 +79,8 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def summary(findings: Sequence[Finding], files: int) -> str:
-    looked = f"{files:,} {'file' if files == 1 else 'files'}"
-    if not findings:
-        return f"nothing found in {looked}"
-    return f"{len(findings):,} {'finding' if len(findings) == 1 else 'findings'} in {looked}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    found = many(len(findings), "finding") if findings else "nothing found"
+    return f"{found} in {many(files, 'file')}"
 
 
 def _data(text: str) -> str:
@@ -139,7 +131,5 @@ def _region(finding: Finding) -> dict[str, int]:
 
 
 def _uri(path: str) -> str:
-    plain = Path(path)
-    if plain.is_absolute():
-        return f"file://{quote(plain.as_posix(), errors='surrogateescape')}"
-    return quote(plain.as_posix(), errors="surrogateescape")
+    named = quote(Path(path).as_posix(), errors="surrogateescape")
+    return f"file://{named}" if Path(path).is_absolute() else named

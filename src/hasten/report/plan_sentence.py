@@ -7,19 +7,9 @@ from statistics import median
 
 from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, Reached, Verdict, verdict_of
-from hasten.report.display import (
-    BY_WINDOWS,
-    duration,
-    interval,
-    known,
-    listed,
-    many,
-    named,
-    ratio,
-    spread,
-)
+from hasten.report.display import BY_WINDOWS, duration, interval, listed, many, named, ratio, spread
 
-STOPS_EARLY = "; all of it unless early stopping ends the run before"
+_STOPS_EARLY = "; all of it unless early stopping ends the run before"
 
 
 def search_sentence(
@@ -44,7 +34,7 @@ def search_sentence(
         sentence += f"nothing that was tried is proven to make {what}"
     if gained:
         sentence += f". {target_sentence(gained)}"
-    return sentence + (STOPS_EARLY if stops_early else "")
+    return sentence + (_STOPS_EARLY if stops_early else "")
 
 
 def plan_sentence(confirmed: Confirmed) -> str:
@@ -79,8 +69,8 @@ def target_sentence(gained: Sequence[Reached]) -> str:
 
 def middle(values: Sequence[float | None]) -> str:
     """The median of the seconds; a dash where one is unknown."""
-    found = [number for value in values if (number := known(value)) is not None]
-    return duration(median(found) if found and len(found) == len(values) else None)
+    found = [value for value in values if value is not None]
+    return duration(median(found) if len(found) == len(values) else None)
 
 
 def _figures(record: Reached) -> str:

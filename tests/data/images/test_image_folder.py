@@ -1,5 +1,7 @@
 """Pictures in class folders: a batch has the same pixels, labels and crops, however and wherever it is read."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -13,11 +15,9 @@ from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN, I
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.order.randomness import sample_seed
 from hasten.data.sources.job_data import source_of
+from hasten.errors import Misconfigured
 from support.data.image_cases import jpeg, photos, write
 from support.data.loaders import loader_of
-
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 SIZE = 24
 DEVICE = Placement(accelerator=True)
@@ -55,15 +55,12 @@ def as_torchvision_gives(data, index, draws):
     box = data.view.box(whole.height, whole.width, draws)
     shown = whole.crop((box.left, box.top, box.left + box.width, box.top + box.height))
     shown = np.asarray(shown.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
-    return (shown[:, ::-1] if box.mirrored else shown), data.classes.index(data.steady.names[index].split("/")[0])
+    return (shown[:, ::-1] if box.mirrored else shown), data.classes.index(Path(data.steady.path(index)).parent.name)
 
 
 def levels(pictures):
     mean, deviation = (torch.tensor(each)[:, None, None] for each in (IMAGENET_MEAN, IMAGENET_DEVIATION))
     return ((pictures * deviation + mean) * 255).permute(0, 2, 3, 1).numpy()
-
-
-# What a batch holds
 
 
 def test_a_batch_is_what_torchvision_and_pillow_give_for_the_same_boxes(tmp_path):
@@ -81,9 +78,6 @@ def test_a_batch_is_what_torchvision_and_pillow_give_for_the_same_boxes(tmp_path
             wanted, label = as_torchvision_gives(data, index, draws[index])
             assert np.abs(levels(pictures)[index] - wanted).max() < 1.01
             assert labels[index] == label
-
-
-# The same, however it is read
 
 
 @pytest.mark.trap(39)
@@ -112,7 +106,11 @@ def test_neither_threads_nor_the_cut_of_a_batch_change_a_sample(data, microbatch
     assert torch.equal(labels, whole[1])
 
 
-# Parts of it
+@pytest.mark.parametrize("view", [24, hasten.CenterCrop], ids=["number", "class"])
+def test_what_is_no_view_is_refused_when_it_is_given(root, view):
+    with pytest.raises(Misconfigured, match="does not say what of an image is shown") as refusal:
+        ImageFolder(root, view)
+    assert "hasten.RandomResizedCrop(224)" in refusal.value.fix
 
 
 def test_a_part_by_subset_or_random_split_is_read_as_the_whole(data):
@@ -127,9 +125,6 @@ def test_a_part_by_subset_or_random_split_is_read_as_the_whole(data):
     assert len(data) == 12
 
 
-# On a device
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("where", [DEVICE, DEVICE_TRANSFORM])
 def test_an_accelerator_finishes_to_the_same_pictures(data, where):
@@ -138,12 +133,6 @@ def test_an_accelerator_finishes_to_the_same_pictures(data, where):
         found = source.finished(type(one.batch)(*(part.cuda() for part in one.batch)))
         assert np.abs(levels(found[0].cpu()) - levels(pictures)).max() < 1.5
         assert torch.equal(found[1].cpu(), labels)
-
-
-# With what users bring
-
-
-# From a cache
 
 
 class Kept:

@@ -12,7 +12,6 @@ from hasten.data.cache.cache_building import open_cache
 from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.shards.shard_writer import ImagesInFolders, pack
 from hasten.data.sources.job_data import source_of
-from hasten.errors import DataFailed
 from support.data.image_cases import jpeg, photos, write
 from support.data.loaders import TWO_WORKERS, content, epoch_of
 
@@ -55,18 +54,13 @@ def test_workers_and_a_cache_give_the_same_batches(both, tmp_path):
     assert batch_of(kept, range(18)) == batch_of(packed, range(18))
 
 
-# Files or shards
-
-
 def both_ways(tmp_path, **more):
     return write(tmp_path, {"cat/0.jpg": jpeg(9, 9), "dog/0.jpg": jpeg(9, 9)} | more)
 
 
-def test_tar_files_beside_class_folders_are_refused_by_both_names(both, tmp_path):
+def test_of_class_folders_beside_tar_files_without_an_index_the_folders_are_read(both, tmp_path):
     shutil.copy(both[1] / "shard-000000.tar", both_ways(tmp_path) / "train.tar")
-    with pytest.raises(DataFailed, match=r"holds the tar file 'train\.tar' and the folder 'cat'") as refusal:
-        hasten.ImageFolder(tmp_path, VIEW)
-    assert refusal.value.where == str(tmp_path)
+    assert len(hasten.ImageFolder(tmp_path, VIEW)) == 2
 
 
 def test_shards_are_read_without_an_index_and_with_one_beside_other_folders_too(both, tmp_path):

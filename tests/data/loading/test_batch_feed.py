@@ -1,22 +1,14 @@
-import threading
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from hasten.data.loading.batch_feed import Feed
 from hasten.data.loading.batch_loader import EvaluationLoader
-from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.sources.job_data import source_of
-from hasten.data.workers.hang_limit import Patience
-from hasten.errors import Hang, UserCodeFailed
+from hasten.errors import UserCodeFailed
 from support.data.loaders import STAYING, Drawing, columns, content, epoch_of, flat, indices, loader_of
-
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 def test_batches_that_go_to_no_accelerator_are_not_pinned_and_this_is_said():
@@ -76,16 +68,13 @@ def test_batches_are_pinned_for_the_device_of_this_process(monkeypatch, options)
     assert set(devices) == ({3} if options.workers else set())
 
 
-# A worker_init_fn
-
-
 def fails_to_start(worker):
     raise ValueError(f"worker {worker} finds no disk")
 
 
 def test_a_worker_init_fn_that_raises_is_the_users_failure_with_its_line():
     data = DataLoader(Drawing(9), batch_size=4, num_workers=1, worker_init_fn=fails_to_start)
-    loader = loader_of(data, batch_size=None, options=LoaderOptions(workers=1))
+    loader = loader_of(data, options=LoaderOptions(workers=1))
     with pytest.raises(
         UserCodeFailed, match=r"worker_init_fn of Job\.train failed in loader worker 0: ValueError"
     ) as told:
@@ -109,9 +98,6 @@ def test_a_data_set_sees_in_which_worker_it_is():
     assert len({seed for _, _, seed, _ in found}) == 2
 
 
-# LoaderThreads
-
-
 THREADS = LoaderOptions(workers=2, worker_kind="threads")
 
 
@@ -121,24 +107,3 @@ def test_what_may_draw_is_read_by_processes_instead_and_this_is_said():
     assert len(loader.notices) == 1
     assert "read by 2 worker processes instead of threads: its samples may draw" in loader.notices[0]
     loader.close()
-
-
-def test_a_thread_that_hangs_is_told_with_the_line_where_it_stands():
-    release = threading.Event()
-
-    class Stuck(list):
-        steady_reason = "it holds its samples"
-
-        def __getitem__(self, index):
-            release.wait()
-            return super().__getitem__(index)
-
-    source = source_of(Stuck([1, 2]), field="train")
-    feed = Feed(reader_of(source, 0), source, THREADS, patience=Patience(seconds=0.2, first_seconds=0.2, batches=0))
-    try:
-        with pytest.raises(Hang, match=r"(?s)no batch came from 2 loader threads.*release\.wait") as told:
-            next(feed.answers([Request(0, np.array([0]))]))
-        assert told.value.exit_code == 14
-    finally:
-        release.set()
-        feed.close()

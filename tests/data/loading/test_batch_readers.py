@@ -16,9 +16,6 @@ from support.data.loaders import (
     noisy,
 )
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 @pytest.mark.trap(39)
 @pytest.mark.parametrize(
@@ -46,10 +43,6 @@ class SteadyTogether(Steady):
         return [self[index] for index in indices]
 
 
-class Undeclared(Steady):
-    steady_reason = None
-
-
 class DrawingFirst(Steady):
     steady_reason = None
 
@@ -59,7 +52,7 @@ class DrawingFirst(Steady):
 
 
 @pytest.mark.trap(40)
-@pytest.mark.parametrize("other", [SteadyTogether, Undeclared, DrawingFirst])
+@pytest.mark.parametrize("other", [SteadyTogether, DrawingFirst])
 def test_what_collating_draws_does_not_depend_on_how_its_samples_were_read(other):
     """As a cache is read one sample at a time where its data set was read as batches."""
     wanted = content(epoch_of(Steady(), collate=noisy))

@@ -12,15 +12,11 @@ from pathlib import Path
 import pytest
 
 from hasten.data.loading import batch_feed as feed
-from hasten.data.loading.batch_loader import EvaluationLoader
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.sources.job_data import source_of
 from hasten.data.workers.hang_limit import Patience
 from hasten.errors import JobError, PlanError
 from support.data.broken_workers import Large, feed_of, nothing_left_behind, read, worker_pids
-from support.data.loaders import TWO_WORKERS, Drawing, DrawingStream, content, epoch_of, loader_of
-
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+from support.data.loaders import TWO_WORKERS, Drawing, content, epoch_of, loader_of
 
 LONG = Patience(seconds=120)
 MIB = 1 << 20
@@ -44,6 +40,7 @@ def test_a_data_set_that_cannot_be_sent_is_refused_by_its_attribute(other_start)
     assert worker_pids() == before
 
 
+@pytest.mark.proof
 @pytest.mark.trap(39)
 def test_workers_that_start_anew_read_the_same_batches(other_start):
     expected = content(epoch_of(Drawing(13)))
@@ -61,17 +58,6 @@ def test_more_than_shared_memory_holds_is_refused_with_the_numbers(monkeypatch):
     assert caught.value.where == "loader_workers"
     assert "5 batches of 4.00 MiB in shared memory (shm), together 20.0 MiB; 16.0 MiB are free" in caught.value.what
     assert "--shm-size" in caught.value.fix
-
-
-def test_an_evaluation_reads_a_stream_with_one_of_the_trainings_workers():
-    source = source_of(DrawingStream(13), field="valid")
-    found = {}
-    for workers in (0, 2):
-        loader = EvaluationLoader(source, batch_size=4, options=LoaderOptions(workers=workers), seed=7)
-        found[workers] = content(loader)
-        loader.close()
-    assert found[0] == found[2]
-    assert loader.notices == ("valid: 1 loader worker instead of 2: it is an iterable",)
 
 
 SMALL = """
@@ -100,6 +86,7 @@ SMALL = """
 """
 
 
+@pytest.mark.proof
 @pytest.mark.fault("/dev/shm too small")
 def test_in_a_machine_with_a_small_shared_memory_the_message_names_it_and_nothing_is_left(tmp_path):
     script = tmp_path / "small.py"

@@ -12,9 +12,6 @@ from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
 from support.data.loaders import HERE, ONE_WORKER, Drawing, DrawingStream, columns, content, epoch_of, flat, indices
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 def evaluation_of(data: Any, *, options: LoaderOptions = HERE, **arguments: Any) -> EvaluationLoader:
     return EvaluationLoader(

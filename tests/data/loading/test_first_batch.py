@@ -7,14 +7,10 @@ import threading
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
-from support.data.broken_workers import Lambdas, as_list
 from support.data.first_batches import Remembering, copies, looked_at, readers
 from support.data.loaders import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
-
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 class RememberingStream(Remembering, IterableDataset):
@@ -44,24 +40,6 @@ def test_it_is_the_batch_that_training_begins_with_and_no_random_number_is_lost(
     before = torch.get_rng_state()
     assert flat(looked_at(data, options=options)) == wanted
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_batch_that_cannot_be_sent_is_read_here():
-    batch = looked_at(Lambdas(), collate=as_list, options=ONE_WORKER)
-    assert [sample["function"]() for sample in batch] == [sample["number"] for sample in batch]
-
-
-class NotInWorkers(Remembering):
-    """As data on an accelerator: a copied process cannot use that."""
-
-    def __getitem__(self, index):
-        if get_worker_info() is not None:
-            raise RuntimeError("cannot re-initialise the device")
-        return super().__getitem__(index)
-
-
-def test_what_workers_cannot_read_is_read_here():
-    assert readers(NotInWorkers(), options=ONE_WORKER) == {os.getpid()}
 
 
 def test_where_workers_start_anew_one_reads_it_if_the_run_will_have_workers(other_start):

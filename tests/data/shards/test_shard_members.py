@@ -37,11 +37,8 @@ def test_plain_values_come_back_equal(value):
     [
         ({"image": np.zeros(2), "label": 3}, ["image.npy", "label.cls"]),
         ({"jpg": b"\xff\xd8\xff", "cls": 3}, ["jpg", "cls"]),
-        ({"jpeg": b"\xff\xd8\xff"}, ["jpeg"]),
-        ({"jpg": b"no picture"}, ["jpg"]),
         ({"photo": b"\x89PNG\r\n\x1a\n"}, ["photo.png"]),
         ({"mp3": b"sound"}, ["mp3"]),
-        ({"npy": b"sound"}, ["npy.bin"]),
         ({"pth": b"sound"}, ["pth.bin"]),
         ({"left.npy": np.zeros(2), "right": torch.zeros(2)}, ["left.npy", "right.npy"]),
         ({"__key__": "7", "cls": 3}, ["cls"]),
@@ -65,31 +62,19 @@ class Own:
     [
         ({"a": Own()}, r"test_shard_members\.Own has no member"),
         ({"a": {1, 2}}, "set has no member"),
-        ({"a": 1j}, "complex has no member"),
         ({"a": np.array([Own()])}, "an array of object cannot be written"),
-        ({"a": np.array([""])[:0].astype("S0")}, None),
         ({"a": np.ma.masked_array([1, 2], [True, False])}, r"MaskedArray has no member"),
         ({"a": torch.zeros(2, dtype=torch.bfloat16)}, "torch.bfloat16 on cpu cannot become an array"),
         ({"a": torch.zeros(2).to_sparse()}, "cannot become an array"),
         ({"a": [1, (2, 3)]}, "would not come back equal from JSON"),
         ({"a": {1: 2}}, "would not come back equal from JSON"),
         ({"a": [Own()]}, "it cannot be JSON"),
-        ({"a": [np.float64(1)]}, "would not come back equal from JSON"),
         ({"a": "x" * (LARGEST_TEXT + 1)}, "are the most of a text"),
-        ({"a": "\ud800"}, "surrogates not allowed"),
         ({"A": 1}, "'A' cannot be an extension"),
-        ({"a/b": 1}, "'a/b' cannot be an extension"),
-        ({"": 1}, "'' cannot be an extension"),
-        ({"__url__": 1}, "'__url__' cannot be an extension"),
-        ({"x" * 70: 1}, "cannot be an extension"),
         ({"a": 1, "a.cls": 2}, r"two parts 'a\.cls'"),
         ({}, "it is empty"),
-        ((), "it is empty"),
     ],
 )
 def test_what_has_no_member_is_refused_with_its_reason(sample, why):
-    if why is None:  # NumPy makes a dtype of length 1 of it
-        assert back(sample)["a.npy"].shape == (0,)
-        return
     with pytest.raises(ValueError, match=why):
         encoded(sample)

@@ -44,7 +44,7 @@ def test_an_order_is_the_same_on_every_machine_and_in_every_version():
 
 
 def test_a_buffer_for_all_samples_is_a_whole_shuffle_in_which_every_order_is_equally_frequent():
-    epochs = 12_000
+    epochs = 6_000
     order = order_of([1, 3], buffer=4)
     seen = dict.fromkeys(permutations(range(4)), 0)
     for epoch in range(epochs):

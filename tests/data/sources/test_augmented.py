@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from hasten.data.sources.augmented import Augmented, seam_of
-from support.data.cached_samples import Grey, Listed, jittered, same
+from support.data.cached_samples import Grey, jittered, same
 
 
 class Doubled:
@@ -21,18 +21,6 @@ class Doubled:
 
     def __getitem__(self, index: int) -> object:
         return ("doubled", self.dataset[index])  # pyright: ignore[reportIndexIssue]
-
-
-def test_a_sample_is_the_transform_of_the_data_set_s():
-    data = Augmented(Listed([1, 2, 3]), lambda number: number * 10)
-    assert len(data) == 3
-    assert [data[index] for index in range(3)] == [10, 20, 30]
-
-
-def test_with_another_steady_part_the_transform_is_the_same():
-    data = Augmented(Grey(), jittered).with_steady(Grey(20))
-    assert len(data) == 20
-    assert data.transform is jittered
 
 
 def test_the_seam_lies_between_data_set_and_transform():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from typing import NamedTuple
 
 import numpy as np
@@ -84,13 +83,6 @@ def test_a_batch_can_be_changed_without_changing_its_neighbours_or_the_data():
     first.zero_()
     assert second.sum() == 32 * 16
     assert column.sum() == 64 * 16
-
-
-def test_a_worker_process_is_sent_every_column_once():
-    column = torch.zeros(1000, 8)
-    sent = pickle.dumps(Gather({"rows": column}))
-    assert len(sent) < 1.2 * column.nbytes
-    assert torch.equal(pickle.loads(sent)(np.array([1]))["rows"], column[:1])  # noqa: S301 - our own bytes
 
 
 @pytest.mark.gpu

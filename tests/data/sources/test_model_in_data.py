@@ -20,9 +20,6 @@ from hasten.techniques import device_prefetch, in_memory, loader_workers, persis
 from hasten.techniques.contract import No
 from support import small_job
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 policy: Any = None
 holder = SimpleNamespace(current=None)
 registry: dict[str, Any] = {}

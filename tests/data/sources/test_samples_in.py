@@ -17,12 +17,8 @@ X, Y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.long)
 @pytest.mark.parametrize(
     ("batch", "asked", "held"),
     [
-        (X, 4, 3),
         ((X, Y), 4, 3),
-        ([X, Y], 4, 3),
         ({"ids": X, "mask": X, "words": ["a", "b", "c"]}, 4, 3),
-        ((X, Y, torch.tensor(0.5)), 4, 3),
-        (((X, X), Y), 4, 3),
         (dict.fromkeys("abcd", X), 4, 3),  # by name, not one for each sample
     ],
 )

@@ -23,8 +23,6 @@ from support.data.broken_workers import (
     read,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 ONE = LoaderOptions(workers=1)
 LONG = Patience(seconds=120)
 
@@ -109,13 +107,3 @@ def test_conjugate_and_negated_views_arrive_with_their_values():
 def as_views(samples):
     conjugate = torch.tensor([complex(sample, 1) for sample in samples]).conj()
     return conjugate, conjugate.imag
-
-
-class Moves:
-    """Moves itself to a device, so nobody looks inside."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def to(self, device):
-        return Moves(self.tensor.to(device))

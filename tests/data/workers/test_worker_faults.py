@@ -42,7 +42,7 @@ def test_the_worker_in_the_users_code_is_told_first_and_its_line_is_what_to_look
     assert lines[1] == "loader worker 1 of 2 (pid 72) is at:"
     assert lines[2] == "    /home/me/my data/photos.py:12 in decode"
     assert lines[-1] == "loader worker 0 of 2 (pid 71) has nothing to do"
-    assert error.fix == "look at this line: /home/me/my data/photos.py:12 in decode"
+    assert error.fix == "check this line: /home/me/my data/photos.py:12 in decode"
     assert error.exit_code == 14
 
 
@@ -77,7 +77,7 @@ def test_a_broken_bus_is_full_shared_memory_or_a_mapped_file_and_both_are_told(f
     assert "a file that the data set maps into memory" in error.what
     assert "watch `df /dev/shm` while it trains" in error.fix
     assert "if it fills up, make it larger (docker: --shm-size), or use fewer loader workers than 2" in error.fix
-    assert "if it does not, look at the disk of the mapped files" in error.fix
+    assert "if it does not, check the disk of the mapped files" in error.fix
 
 
 def test_a_new_python_that_ends_before_its_first_batch_lacks_the_guard():

@@ -20,9 +20,6 @@ from hasten.data.workers.hang_limit import Patience
 from support.data.broken_workers import feed_of, nothing_left_behind, read, requests
 from support.data.loaders import TWO_WORKERS, Drawing, epoch_of
 
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 LONG = Patience(seconds=120)  # longer than a test may take
 
 
@@ -32,8 +29,6 @@ def _nothing_is_left():
         yield
         gc.collect()
 
-
-# ── an epoch that was left early ────────────────────────────────────────────────────────────────────────────────────
 
 arrived = multiprocessing.Event()
 
@@ -73,9 +68,6 @@ def test_batches_that_came_before_one_that_lags_do_not_leak_into_the_next_epoch(
     feed.close()
 
 
-# ── seeds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Seeds(Drawing):
     def __getitem__(self, index):
         return index, get_worker_info().seed >> 1  # as int64
@@ -88,9 +80,6 @@ def test_each_worker_of_each_rank_and_job_seed_has_a_seed_of_its_own():
 
     assert len(seeds(7, 0) | seeds(7, 1) | seeds(8, 0)) == 6
     assert seeds(7, 0) == seeds(7, 0)
-
-
-# ── the training process ends ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_ends_where_its_training_process_died_while_worker_init_fn_ran(monkeypatch):

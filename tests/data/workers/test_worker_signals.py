@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import select
 import signal
@@ -16,9 +17,6 @@ from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed
 from support.data.broken_workers import Harmful, feed_of, nothing_left_behind, read, requests, worker_pids
 from support.data.loaders import Drawing, loader_of
-
-# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 LONG = Patience(seconds=120)  # longer than a test may take: what passes was reported without waiting
 TWO = LoaderOptions(workers=2, prefetch_factor=3)
@@ -90,10 +88,17 @@ class Dying:
         self.last()
 
 
-@both_ways
+PLACES, HANDLERS = (InTheStep, InACollection, InAFinalizer, InASampler), ("none", "the user's", "torch's")
+
+
 @pytest.mark.fault("worker killed")
-@pytest.mark.parametrize("handler", ["none", "the user's", "torch's"])
-@pytest.mark.parametrize("place", [InTheStep, InACollection, InAFinalizer, InASampler])
+@pytest.mark.parametrize(
+    ("place", "handler", "options"),
+    [
+        pytest.param(place, handler, options, marks=() if number in (0, 5, 13, 22) else pytest.mark.proof)
+        for number, (place, handler, options) in enumerate(itertools.product(PLACES, HANDLERS, (TWO, TWO_STAYING)))
+    ],
+)
 def test_where_a_worker_is_killed_nothing_is_raised_and_the_next_batch_names_it(place, handler, options):
     if handler == "torch's":
         list(torch.utils.data.DataLoader(Drawing(2), num_workers=1))  # it stays in place after the loader

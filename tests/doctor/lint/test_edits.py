@@ -8,17 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.doctor.edits import (
-    AddArgument,
-    Append,
-    Remove,
-    RemoveArgument,
-    Replace,
-    Unspliceable,
-    is_python,
-    spliced,
-    splices_of,
-)
+from hasten.doctor.edits import AddArgument, Append, Remove, Replace, Unspliceable, spliced, splices_of
 
 
 def first(text: str, kind: type) -> ast.AST:
@@ -33,17 +23,14 @@ def edited(text: str, edit) -> str:
     ("text", "after"),
     [
         ("f()", "f(n=1)"),
-        ("f(a)", "f(a, n=1)"),
         ("f(a, )", "f(a, n=1, )"),
         ("f((a))", "f((a), n=1)"),
-        ("f(a, b=(1))  # why", "f(a, b=(1), n=1)  # why"),
         (
             "f(  # head\n    a,  # one, two)\n    b=2,  # last\n)",
             "f(  # head\n    a,  # one, two)\n    b=2, n=1,  # last\n)",
         ),
         ("f(a\r\n  , b\r\n)", "f(a\r\n  , b, n=1\r\n)"),
         ("f('ä,)', 'ö')", "f('ä,)', 'ö', n=1)"),
-        ("f(*a, **b)", "f(*a, **b, n=1)"),
         ("f(g)(a)", "f(g)(a, n=1)"),
     ],
 )
@@ -59,25 +46,8 @@ def test_an_argument_beside_a_bare_generator_is_refused():
 
 @pytest.mark.parametrize(
     ("text", "after"),
-    [
-        ("f(n=1)", "f()"),
-        ("f(a, n=1)", "f(a)"),
-        ("f(a, n=1, b=2)", "f(a, b=2)"),
-        ("f(n=1, b=2)", "f(b=2)"),
-        ("f(n=1,)", "f()"),
-        ("f(\n    a,  # a, n\n    n=(1),  # the last\n)", "f(\n    a  # a, n\n,  # the last\n)"),
-    ],
-)
-def test_an_argument_is_removed_with_one_comma(text, after):
-    out = edited(text, RemoveArgument(first(text, ast.Call), "n"))
-    assert ast.dump(ast.parse(out)) == ast.dump(ast.parse(after))
-    assert out.count("#") == text.count("#")
-
-
-@pytest.mark.parametrize(
-    ("text", "after"),
     [("total += loss  # sum", "total += loss.detach()  # sum"), ("total += a + b", "total += (a + b).detach()"),
-     ("total += -a", "total += (-a).detach()"), ("total += 'ü'[0]", "total += 'ü'[0].detach()")],
+     ("total += 'ü'[0]", "total += 'ü'[0].detach()")],
 )  # fmt: skip
 def test_what_is_appended_binds_to_the_whole_expression(text, after):
     node = first(text, ast.AugAssign)
@@ -102,19 +72,17 @@ NAMES = st.sampled_from(["a", "bb", "ä", "(c)", "'x, y'", "f(1, 2)", "[1, 2]", 
 
 
 @given(given_=st.lists(NAMES, max_size=4), comma=st.booleans(), breaks=st.booleans())
-def test_a_call_of_any_shape_has_one_more_argument_and_is_the_same_again_without_it(given_, comma, breaks):
+def test_a_call_of_any_shape_gets_one_more_argument(given_, comma, breaks):
     inside = (",\n  " if breaks else ", ").join(given_) + ("," if comma and given_ else "")
     text = f"call({inside})"
     call = first(text, ast.Call)
-    longer = edited(text, AddArgument(call, "n=1"))
-    added = first(longer, ast.Call)
+    added = first(edited(text, AddArgument(call, "n=1")), ast.Call)
     assert [ast.dump(each) for each in added.args] == [ast.dump(each) for each in call.args]
     assert [each.arg for each in added.keywords] == ["n"]
-    back = edited(longer, RemoveArgument(added, "n"))
-    assert ast.dump(ast.parse(back)) == ast.dump(ast.parse(text))
-    assert is_python(back)
 
 
-def test_an_expression_is_replaced():
-    text = "y = torch.tensor(x)  # copy\n"
-    assert edited(text, Replace(first(text, ast.Call).func, "torch.as_tensor")) == "y = torch.as_tensor(x)  # copy\n"
+def test_an_expression_and_a_named_argument_are_replaced():
+    text = "y = torch.tensor(x, copy=True)  # copy\n"
+    call = first(text, ast.Call)
+    assert edited(text, Replace(call.func, "f")) == "y = f(x, copy=True)  # copy\n"
+    assert edited(text, Replace(call.keywords[0], "y")) == "y = torch.tensor(x, y)  # copy\n"

@@ -33,17 +33,17 @@ def test_each_file_belongs_to_its_nearest_project_and_to_none_that_excludes_it(t
     ("table", "what"),
     [
         ("[tool.hasten]\nselekt = []", 'there is no setting "selekt"'),
-        ('[tool.hasten]\nselect = "H201"', '"select" is no list of texts'),
-        ("[tool.hasten]\nselect = [1]", '"select" is no list of texts'),
-        ("[tool]\nhasten = 3", "is no table"),
+        ('[tool.hasten]\nselect = "H201"', '"select" is not a list of texts'),
+        ("[tool.hasten]\nselect = [1]", '"select" is not a list of texts'),
+        ("[tool]\nhasten = 3", "is not a table"),
         ("[tool.hasten", "cannot be read"),
     ],
     ids=["unknown", "no list", "no text", "no table", "no TOML"],
 )
-def test_a_wrong_setting_is_told_with_its_file(tmp_path, table, what):
+def test_a_wrong_setting_is_refused_with_its_file(tmp_path, table, what):
     file = tmp_path / "pyproject.toml"
     file.write_text(table)
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as refused:
         settings_for(tmp_path)
-    assert what in told.value.what
-    assert str(file) in told.value.where
+    assert what in refused.value.what
+    assert str(file) in refused.value.where

@@ -118,23 +118,6 @@ def test_a_window_counted_by_hand_or_left_by_continue_is_known():
     )
 
 
-def test_accumulate_of_accelerate_divides_and_steps_by_itself():
-    finds(
-        """
-        from accelerate import Accelerator
-        accelerator = Accelerator(gradient_accumulation_steps=PARTS)
-        for i, (x, y) in enumerate(loader):
-            with accelerator.accumulate(model):
-                accelerator.backward(criterion(model(x), y))
-                opt.step()
-                opt.zero_grad()
-        """,
-        "H409",
-        "H410",
-        "H411",
-    )
-
-
 def test_a_last_window_that_nothing_steps_for_is_found():
     finds(loop(condition="(i + 1) % PARTS == 0").replace("== 0:", "== 0:  # finds H410"), "H410")
 

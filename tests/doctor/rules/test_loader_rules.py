@@ -79,40 +79,6 @@ def test_a_loader_of_what_is_in_memory_or_unknown_needs_none(made):
     assert_finds(made + LOOP, "H101")
 
 
-def test_a_loader_of_a_lightning_module_is_trained_on():
-    text = """
-class Data(pl.LightningDataModule):
-    def train_dataloader(self):
-        return DataLoader(Pictures(files))  # finds H101 H104
-    def val_dataloader(self):
-        return DataLoader(Pictures(files))
-"""
-    assert_finds(text, "H101", "H104")
-
-
-def test_batches_that_go_to_a_device_should_be_pinned():
-    assert_finds("loader = DataLoader(data, num_workers=2)  # finds H102" + LOOP, "H102")
-
-
-def test_a_loader_is_followed_through_functions_attributes_and_dictionaries():
-    text = """
-class Trainer:
-    def __init__(self):
-        self.loaders = self.build()
-        self.device = torch.device("cuda")
-    def build(self):
-        return {"train": DataLoader(a), "test": DataLoader(b)}  # finds H102
-    def step(self, batch):
-        x, y = (each.to(self.device) for each in batch)
-        self.model(x, y).backward()
-        self.optimizer.step()
-    def fit(self):
-        for batch in self.loaders["train"]:
-            self.step(batch)
-"""
-    assert_finds(text, "H102")
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -199,20 +165,6 @@ def test_training_in_the_order_of_the_data_is_found(data):
 )
 def test_a_choice_an_unknown_data_set_or_one_without_order_is_left_alone(given):
     assert_finds(f"from datasets import load_dataset as hub\nloader = DataLoader({given})" + LOOP, "H104")
-
-
-def test_a_data_set_that_draws_its_samples_or_streams_them_has_no_order():
-    text = """
-import random
-class Drawn(Dataset):
-    def __getitem__(self, index):
-        return self.rows[random.randrange(len(self.rows))]
-class Stream(torch.utils.data.IterableDataset):
-    def __getitem__(self, index):
-        return self.rows[index]
-first, second = DataLoader(Drawn()), DataLoader(Stream())
-"""
-    assert_finds(text + LOOP.replace("in loader", "in zip(first, second)"), "H104")
 
 
 def test_a_loop_that_trains_only_when_told_may_evaluate_on_what_is_in_order():

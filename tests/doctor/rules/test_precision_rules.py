@@ -18,24 +18,6 @@ from torch import amp
 """
 
 
-def test_backward_in_the_block_of_autocast_is_found():
-    assert_finds_what_is_marked(
-        HEAD
-        + """
-for x in loader:
-    with torch.autocast("cuda"):
-        loss = model(x).mean()
-        loss.backward()  # finds H406
-    optimizer.step()
-for x in loader:
-    with amp.autocast("cuda", dtype=torch.bfloat16), nullcontext():
-        loss = model(x).mean()
-        scaler.scale(loss).backward()  # finds H406
-""",
-        "H406",
-    )
-
-
 def test_backward_behind_the_block_of_autocast_is_right():
     assert_finds_what_is_marked(
         HEAD
@@ -80,36 +62,6 @@ def whole(loader):
     )
 
 
-def test_a_scaler_beside_bfloat16_is_found():
-    assert_finds_what_is_marked(
-        HEAD
-        + """
-KIND = torch.bfloat16
-
-def train(model, loader, optimizer, scaler):
-    for x in loader:
-        with torch.autocast("cuda", KIND):
-            loss = model(x).mean()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-train(model, loader, optimizer, amp.GradScaler("cuda"))  # finds H407
-
-class Trainer:
-    def __init__(self):
-        self.scaler = torch.amp.GradScaler(enabled=True)  # finds H407
-    def fit(self, loader):
-        for x in loader:
-            with torch.amp.autocast("cuda", dtype=torch.bfloat16):
-                loss = self.model(x).mean()
-            self.scaler.scale(loss).backward()
-            self.scaler.step(self.optimizer)
-""",
-        "H407",
-    )
-
-
 @pytest.mark.parametrize(
     ("scaler", "autocast"),
     [
@@ -135,32 +87,6 @@ def test_a_scaler_is_right_where_something_else_than_bfloat16_may_be_scaled(scal
             scaler.step(optimizer)
         """,
         "H407",
-    )
-
-
-def test_outdated_names_are_found_at_each_use():
-    assert_finds_what_is_marked(
-        """
-        import torch
-        import torch.cuda.amp as old
-        from torch.cuda.amp import GradScaler as Scaler, autocast, custom_bwd
-        from torch.cuda.amp.autocast_mode import custom_fwd
-        scaler = Scaler(enabled=True)  # finds H408
-        with autocast():  # finds H408
-            pass
-        with torch.cpu.amp.autocast(), old.autocast(False):  # finds H408
-            pass
-        class Sign(torch.autograd.Function):
-            @staticmethod
-            @custom_fwd(cast_inputs=torch.float32)  # finds H408
-            def forward(ctx, x):
-                return x.sign()
-            @staticmethod
-            @custom_bwd  # finds H408
-            def backward(ctx, gradient):
-                return gradient
-        """,
-        "H408",
     )
 
 

@@ -11,7 +11,7 @@ from hasten.doctor.registry import EVERY
 from hasten.doctor.rule import HEADINGS
 from hasten.techniques import ALL as TECHNIQUES
 
-NOT_RULES = {"__init__", "waiting_for_data", "step_costs"}
+NOT_RULES = {"__init__", "step_costs"}
 
 
 def sections(rule) -> dict[str, str]:

@@ -22,27 +22,6 @@ def finds(text: str, *codes: str) -> None:
     assert_finds_what_is_marked(HEAD + textwrap.dedent(text), *codes)
 
 
-def test_a_schedule_before_the_optimizer_is_found_in_the_step_and_in_the_epoch():
-    finds(
-        """
-        sched = StepLR(opt, 10)
-        for epoch in range(30):
-            sched.step()  # finds H402
-            for x, y in loader:
-                opt.zero_grad()
-                model(x).mean().backward()
-                opt.step()
-        cycle = OneCycleLR(opt, 0.1, total_steps=len(loader))
-        for x, y in loader:
-            opt.zero_grad()
-            model(x).mean().backward()
-            cycle.step()  # finds H402
-            opt.step()
-        """,
-        "H402",
-    )
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [

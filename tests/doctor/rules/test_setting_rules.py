@@ -22,11 +22,6 @@ def assert_finds(text: str, *codes: str) -> None:
     assert_finds_what_is_marked(HEAD + text, *codes)
 
 
-def test_a_search_that_is_switched_off_is_found():
-    assert_finds("cudnn.benchmark = False  # finds H301", "H301")
-    assert_finds("def main():\n    torch.backends.cudnn.benchmark = False  # finds H301\nmain()", "H301")
-
-
 @pytest.mark.parametrize(
     "beside",
     [
@@ -45,9 +40,7 @@ def test_a_search_that_may_not_be_on_is_left_off(beside):
     [
         "if args.exact:\n    cudnn.benchmark = False",
         "cudnn.benchmark = not args.exact",
-        "cudnn.benchmark = before",
         "def exact():\n    cudnn.benchmark = False\nif args.exact:\n    exact()",
-        "def prepare(exact):\n    if not exact:\n        return\n    cudnn.benchmark = False\nprepare(args.exact)",
         "def disable_benchmark():\n    cudnn.benchmark = False",
         "cudnn.benchmark = True\nmodel = nn.Conv2d(3, 8, 3)",
     ],
@@ -80,7 +73,6 @@ def test_a_size_that_is_drawn_once_stays_the_same():
     [
         "torch.backends.cudnn.deterministic = True  # finds H305",
         "torch.use_deterministic_algorithms(True)  # finds H305",
-        "torch.use_deterministic_algorithms(mode=True)  # finds H305",
         "def seed(number):\n    cudnn.deterministic = True  # finds H305",
         "if __name__ == '__main__':\n    cudnn.deterministic = True  # finds H305",
         "if not torch.cuda.is_available():\n    raise SystemExit\ncudnn.deterministic = True  # finds H305",
@@ -108,17 +100,6 @@ def test_determinism_that_somebody_asks_for_is_left_alone(text):
     assert_finds(text, "H305")
 
 
-def test_an_option_is_no_constant_even_where_its_default_is():
-    text = """
-import argparse
-parser = argparse.ArgumentParser()
-parser.add_argument("--exact", default=True)
-args = parser.parse_args()
-cudnn.deterministic = args.exact
-"""
-    assert_finds(text, "H305")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -139,7 +120,6 @@ def test_tf32_that_is_switched_off_is_found(text):
         "torch.set_float32_matmul_precision('high')",
         "torch.set_float32_matmul_precision(args.precision)",
         "if args.exact:\n    cudnn.allow_tf32 = False",
-        "torch.backends.cuda.matmul.allow_tf32 = args.tf32",
         "def f():\n    before = cudnn.allow_tf32\n    cudnn.allow_tf32 = False\n    g()\n    cudnn.allow_tf32 = before",
     ],
 )
@@ -159,7 +139,6 @@ def test_a_load_that_may_run_code_is_found():
         "path, weights_only=True",
         "path, weights_only=False",
         "path, **options",
-        "path, **{'weights_only': True}",
         "path, None, pickle",
         "path, pickle_module=dill",
     ],
@@ -174,7 +153,3 @@ def test_a_whole_module_is_not_loaded_by_another_argument():
     assert state.edits
     assert not module.edits
     assert "state_dict" in module.fix
-
-
-def test_other_loads_are_not_meant():
-    assert_finds("import numpy\nnumpy.load(path)\nmodel.load(path)\ntorch.jit.load(path)", "H416")

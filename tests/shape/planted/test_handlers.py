@@ -15,9 +15,8 @@ def found(text: str) -> list[int]:
 RAISING = "def handle(number, frame):\n    raise KeyboardInterrupt\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_signal_handler_that_raises_is_caught():
+    for text in [
         "import signal; signal.signal(15, handle)\n" + RAISING,
         "import signal as s; s.signal(s.SIGTERM, handle)\n" + RAISING,
         "from signal import SIGTERM, signal; signal(SIGTERM, handle)\n" + RAISING,
@@ -29,24 +28,19 @@ RAISING = "def handle(number, frame):\n    raise KeyboardInterrupt\n"
         "from hasten.stop_signals import listening; listening([15], hear, handle)\n" + RAISING,
         "import signal; signal.signal(15, first)\n" + RAISING + "def first(number, frame): handle(number, frame)",
         "import signal; signal.signal(15, first)\n" + RAISING + "def first(number, frame): crew.handle()",
-    ],
-)
-def test_a_signal_handler_that_raises_is_caught(text):
-    assert found(text) == [3]
+    ]:
+        assert found(text) == [3]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_signal_handler_that_sets_a_flag_is_let_through():
+    for text in [
         "import signal; signal.signal(15, signal.SIG_IGN)\n" + RAISING,
         "import signal; signal.getsignal(15); signals.signal(15, handle)\n" + RAISING,
         "import signal; signal.signal(15, note)\ndef note(number, frame): asked.number = number\n" + RAISING,
         "import signal; signal.signal(15, a)\ndef a(number, frame): a(number, frame)\n",
-        "import signal; signal.signal(15, make)\ndef make(number, frame):\n    def inner():\n        raise OSError\n",
-    ],
-)
-def test_a_signal_handler_that_sets_a_flag_is_let_through(text):
-    assert found(text) == []
+        "import signal; signal.signal(15, make)\ndef make(number, frame):\n    def f():\n        raise OSError\n",
+    ]:
+        assert found(text) == []
 
 
 @pytest.mark.parametrize(

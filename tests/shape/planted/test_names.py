@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shape.names import check_private_names
 from shape.planted import found
 
 CLASS = "class Run:\n    def __init__(self): self._model = 1\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_private_name_of_another_object_is_caught():
+    for text in [
         "run._model",
         "self.run._model",
         "run._model = 2",
@@ -25,15 +22,12 @@ CLASS = "class Run:\n    def __init__(self): self._model = 1\n"
         "getattr(run, '_model')",
         "hasattr(run, '_model')",
         "sys._getframe()",
-    ],
-)
-def test_a_private_name_of_another_object_is_caught(text):
-    assert found(check_private_names, text) == [1]
+    ]:
+        assert found(check_private_names, text) == [1]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_name_of_its_own_is_let_through():
+    for text in [
         "self._model; cls._made; self._model.eval()",
         CLASS + "def same(one, other): return one._model == other._model",
         "_CACHE = {}\nmodule._CACHE",
@@ -45,10 +39,8 @@ def test_a_private_name_of_another_object_is_caught(text):
         "from __future__ import annotations",
         "getattr(run, name); getattr(run, 'model')",
         "'run._model'  # run._model",
-    ],
-)
-def test_a_name_of_its_own_is_let_through(text):
-    assert found(check_private_names, text) == []
+    ]:
+        assert found(check_private_names, text) == []
 
 
 def test_one_adapter_that_names_the_version_may_read_what_a_library_keeps_private():

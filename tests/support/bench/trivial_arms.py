@@ -26,31 +26,8 @@ def claims(seconds: float) -> Callable[[int], float]:
     return lambda steps: steps * seconds * (slow.pop() if slow else 1.0)
 
 
-def quickens(seconds: float) -> Callable[[int], float]:
-    """Says that a step took so many seconds, and twice as many while it warms up and its steps are counted."""
-    slow = [2.0, 2.0]
-    return lambda steps: steps * seconds * (slow.pop() if slow else 1.0)
-
-
-def talkative() -> Callable[[int], None]:
-    sys.stdout.write("built\n")
-
-    def window(steps: int) -> None:
-        sys.stdout.write('{"seconds": -1}\n')
-        sys.stdout.flush()
-
-    return window
-
-
 def cannot_be_built() -> Callable[[int], None]:
     raise LookupError("no such model")
-
-
-def raises_in_a_window() -> Callable[[int], None]:
-    def window(steps: int) -> None:
-        raise ZeroDivisionError("in the middle")
-
-    return window
 
 
 def is_killed() -> Callable[[int], None]:
@@ -66,11 +43,6 @@ def never_answers() -> Callable[[int], None]:
         Event().wait()
 
     return window
-
-
-def leaves_a_file() -> Callable[[int], None]:
-    Path("left_behind").write_text(str(os.getpid()))
-    return lambda steps: None
 
 
 def notes_its_turns(name: str, journal: str) -> Callable[[int], None]:

@@ -16,7 +16,7 @@ def written(folder: Path, samples: list, key: str = "key") -> Path:
     writer = Writer(folder, key)
     try:
         for sample in samples:
-            writer.add(packed(sample))
+            writer.add(packed(sample, "it"))
         writer.finish()
     finally:
         writer.abandon()

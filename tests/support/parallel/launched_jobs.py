@@ -37,19 +37,6 @@ def of_another_length() -> hasten.Job:
     return small_job(train=(rows[:32], labels[:32]) if SECOND else (rows, labels))
 
 
-def raises_in_the_function() -> hasten.Job:
-    if SECOND:
-        raise ValueError("the second has no data")
-    return small_job()
-
-
-def raises_in_the_model() -> hasten.Job:
-    def model() -> nn.Module:
-        return raises_in_the_function().model()
-
-    return small_job(model=model)
-
-
 def with_workers_that_stay() -> hasten.Job:
     loader = DataLoader(TensorDataset(*small_job().train), batch_size=4, num_workers=1, persistent_workers=True)
     return small_job(train=loader, batch_size=None)

@@ -46,9 +46,6 @@ VECTORS = (
 )  # fmt: skip
 PAYLOADS = [f"{breakout}{vector}" for breakout, vector in itertools.product(BREAKOUTS, VECTORS)]
 
-NUMBERS = (0, -1, 1, 1e308, -1e308, 5e-324, 1e15, 1e100, float("inf"), float("-inf"), float("nan"))
-COUNTS = (0, -1, 1, 2**63, 10**400, -(10**400))
-
 
 def changed(value: Any, change: Callable[[Any], Any]) -> Any:
     """A record with `change` made to every text and number in it, keys of mappings included, however deep they lie."""
@@ -65,13 +62,6 @@ def changed(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def with_texts(value: Any, texts: Callable[[], str]) -> Any:
     return changed(value, lambda item: texts() if isinstance(item, str) else item)
-
-
-def with_numbers(value: Any, numbers: Callable[[], float], counts: Callable[[], int]) -> Any:
-    return changed(
-        value,
-        lambda item: item if isinstance(item, str) else counts() if isinstance(item, int) else numbers(),
-    )
 
 
 def of_one_job(plan: Plan, records: Sequence[Record]) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 import operator
 from collections import deque
 from collections.abc import Callable
@@ -57,23 +56,6 @@ EASING: dict[str, Callable[[], Any]] = {
 }
 
 
-class Printing:
-    """What is moved behind the model is printed before it, in ways that not every number allows."""
-
-    def __init__(self) -> None:
-        self.phase, self.mean, self.calls, self.losses = Phase.FIRST, 0.0, 0, [1.0]
-
-    def __call__(self, model: nn.Module, batch: Any) -> Loss:
-        self.last = f"{self.losses[-1]}"
-        mean, root = sum(self.losses) / len(self.losses), math.sqrt(self.calls)
-        self.line = f"{math.exp(self.mean)} {root} {mean} {self.phase.name}"
-        found = loss(model, batch)
-        self.phase, self.mean = Phase(3 - self.phase), 0.9 * self.mean + 0.1 * float(found.total.detach())
-        self.calls += 1
-        self.losses.append(self.mean)
-        return found
-
-
 class Scheduled:
     """A place in a table that begins with equal entries, moved behind the model."""
 
@@ -85,20 +67,6 @@ class Scheduled:
         found = loss(model, (words.flip(1) if self.table[self.step] else words, following))
         self.step = min(self.step + model.training, 14)
         return found
-
-
-def of_a_function() -> Callable[[nn.Module, Any], Loss]:
-    """It counts in an attribute of its own, and in a default."""
-
-    def counted(model: nn.Module, batch: Any, seen: Any = [0]) -> Loss:  # noqa: B006
-        words, following = batch
-        found = loss(model, (words.flip(1) if counted.calls + seen[0] > 9 else words, following))
-        counted.calls += 1
-        seen[0] += 1
-        return found
-
-    counted.calls = 0
-    return counted
 
 
 class Phase(enum.IntEnum):

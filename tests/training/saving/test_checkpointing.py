@@ -119,7 +119,7 @@ def test_a_folder_without_a_run_begins_one(tmp_path, whole):
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(Misconfigured, match="no run in it, but other things are, such as thesis"):
+    with pytest.raises(Misconfigured, match="it holds no run, but something else, such as thesis"):
         resumed(tmp_path)
     assert os.listdir(tmp_path) == ["thesis.tex"]
 

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from hasten.data.loading.batch_loader import TrainLoader
 from hasten.entry import prepare, train
 from hasten.errors import PlanError
 from hasten.facts.choice import Preserves, Value
@@ -19,7 +18,6 @@ from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.plan_file import plan_from_toml, read_plan
 from hasten.training.setup.apply_plan import in_order
-from hasten.training.setup.prepared_job import _parts_of
 from support import small_job
 
 WRONG = """\
@@ -47,7 +45,7 @@ def norms() -> nn.Module:
     ("technique", "value", "says"),
     [
         ("precision", '"fp7"', "fp7"),
-        ("microbatch", "100", "is 100, for a batch of 8"),
+        ("microbatch", "100", "the plan asks for microbatch = 100"),
         ("activation_checkpointing", '"every"', "activation_checkpointing is 'every'"),
         ("schedule", '"OneCycle"', "is not a scheduler of torch"),
     ],
@@ -61,7 +59,7 @@ def test_a_choice_that_makes_no_sense_is_refused_with_its_file_and_line(techniqu
 
 
 def test_a_choice_made_in_code_is_refused_with_its_number_and_what_it_says():
-    with pytest.raises(PlanError, match="is 100, for a batch of 8") as caught:
+    with pytest.raises(PlanError, match="the plan asks for microbatch = 100") as caught:
         prepare(small_job(), make_plan(threads=1, microbatch=100))
     assert caught.value.where == "choice 2 (microbatch = 100)"
 
@@ -158,33 +156,6 @@ def test_choices_look_at_one_batch_and_nothing_is_opened_before_the_training(tmp
     with prepare(small_job(model=norms, train=data), plan):
         assert data.file is None
         assert len((tmp_path / "read").read_text().splitlines()) == 8
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        ({}, 1),
-        ({"microbatch": 3}, 3),
-        ({"accumulation": 4}, 4),
-        ({"microbatch": 0}, 1),
-        ({"accumulation": "many"}, 1),
-        ({"loader_workers": 2}, 1),
-    ],
-)
-def test_a_batch_that_training_reads_in_parts_may_take_longer_to_look_at(settings, parts):
-    assert _parts_of(8, in_order(make_plan(**settings))) == parts
-
-
-def test_a_choice_that_looks_at_a_batch_gives_it_that_much_time(monkeypatch):
-    given, first_batch = [], TrainLoader.first_batch
-
-    def noted(loader, takes=1):
-        given.append(takes)
-        return first_batch(loader, takes)
-
-    monkeypatch.setattr(TrainLoader, "first_batch", noted)
-    with prepare(small_job(model=norms), make_plan(microbatch=3, activation_checkpointing="measured")):
-        assert given == [3]
 
 
 class Counting(Dataset):

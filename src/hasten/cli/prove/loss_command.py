@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hasten.cli.application import JobName, command, echo_indented, ends_with_exit_code, exit_code_of, prove, read
+from hasten.errors import HARMED, NOT_PROVEN
+from hasten.report.display import UNKNOWN, decimal, table
+from hasten.report.terminal.output import show
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.tune.proof.loss_proof import LossProof
@@ -76,15 +80,13 @@ def exit_code(proof: LossProof) -> int:
         return exit_code_of(proof.interrupt)
     if proof.failure is not None:
         return proof.failure.as_error().exit_code
-    from hasten.errors import HARMED, NOT_PROVEN
 
     return {"equivalent": 0, "harmed": HARMED}.get(proof.verdict, NOT_PROVEN)
 
 
 def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """The proof, and a line about the report of the plan."""
-    from hasten.cli.prove.loss_evidence import add_losses, trials_of
-    from hasten.report.terminal.progress_bar import ProgressBar
+    from hasten.cli.prove.loss_evidence import add_losses
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -97,11 +99,10 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     try:
         arms = Arms(job, Limits(window_seconds=LONGEST_SECONDS))
         with closing(ProgressBar(title)) as waiting:
-            trials = trials_of(arms, plan, planned)
             proof = prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
-    return proof, add_losses(proof, trials, plan)
+    return proof, add_losses(proof, job, plan, planned)
 
 
 def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str, steps: int | None) -> str:
@@ -121,8 +122,6 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
 
 
 def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
-    from hasten.report.display import table
-    from hasten.report.terminal.output import show
     from hasten.tune.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
@@ -135,23 +134,19 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
 
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
-    from hasten.report.display import UNKNOWN, decimal
     from hasten.tune.proof.loss_proof import value_of
     from hasten.tune.trials.trial_outcome import ArmFailed
 
     found: list[list[str]] = []
     for pair in proof.pairs:
-        values = [
-            math.nan if isinstance(side, ArmFailed) else value_of(side, proof.criterion)
-            for side in (pair.plain, pair.planned)
-        ]
-        shown = [
-            side.outcome.value if isinstance(side, ArmFailed) else decimal(value)
-            for side, value in zip((pair.plain, pair.planned), values, strict=True)
-        ]
-        harm = (values[1] - values[0]) / abs(values[0]) if values[0] else math.nan
+        sides = (pair.plain, pair.planned)
+        plain, planned = (
+            math.nan if isinstance(side, ArmFailed) else value_of(side, proof.criterion) for side in sides
+        )
+        failed = [side.outcome.value if isinstance(side, ArmFailed) else "" for side in sides]
+        harm = (planned - plain) / abs(plain) if plain else math.nan
         worse = UNKNOWN if math.isnan(harm) else f"{-harm if proof.criterion.higher_is_better else harm:+.2%}"
-        found.append([str(pair.seed), *shown, worse])
+        found.append([str(pair.seed), failed[0] or decimal(plain), failed[1] or decimal(planned), worse])
     return found
 
 

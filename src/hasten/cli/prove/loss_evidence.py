@@ -1,49 +1,31 @@
 """`hasten prove loss` adds the losses that it compared to the file of trials beside the plan, for the plan's report.
 
-It adds them only to the trials of a search of the same job, by its key, that confirmed the choices of this plan. Any
-other file stays unchanged.
+It adds them only to the trials of a search of the same job that confirmed the choices of this plan. Any other file
+stays unchanged.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hasten.checkpoint.files import GrowingFile
 from hasten.errors import PlanError, StorageFailed
-from hasten.facts.plan import Plan, ProvenOn
-from hasten.facts.trials import LONGEST_LINE, Confirmed, Record, Surveyed, line_of, read_trials, trials_beside
+from hasten.facts.plan import Plan
+from hasten.facts.trials import LONGEST_LINE, Confirmed, Surveyed, line_of, read_trials, trials_beside
 
 if TYPE_CHECKING:
     from hasten.tune.proof.loss_proof import LossProof
-    from hasten.tune.trials.arms import Arms
 
 
-def trials_of(arms: Arms, path: Path, plan: Plan) -> Path | None:
-    """The file of trials that the losses of this plan belong to; None if there is none.
-
-    path: of the plan. Raises ArmFailed when the job cannot be built.
-    """
-    trials = trials_beside(path)
-    if not trials.is_file():
-        return None
-    try:
-        records = read_trials(trials)
-    except (PlanError, StorageFailed):  # `hasten report` says what is wrong with it
-        return None
-    surveyed = [record for record in records if isinstance(record, Surveyed)]
-    return trials if _confirms(records, plan) and surveyed and surveyed[-1].key in _present_keys(arms) else None
-
-
-def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
+def add_losses(proof: LossProof, job: str, path: Path, plan: Plan) -> str:
     """A line about where the losses were added; empty if they belong to no trials. path: of the plan."""
     from hasten.tune.proof.loss_proof import curves_of
 
-    curves = curves_of(proof, proof.sentence)
-    if trials is None or proof.interrupted or proof.failure is not None or not curves.seeds:
+    trials, curves = trials_beside(path), curves_of(proof, proof.sentence)
+    if proof.interrupted or proof.failure is not None or not curves.seeds or not _are_of(trials, job, plan):
         return ""
     line = line_of(curves)
     if len(line) >= LONGEST_LINE:
@@ -56,19 +38,15 @@ def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
     return f"{shlex.join(['hasten', 'report', str(path)])} now shows these losses"
 
 
-def _confirms(records: Sequence[Record], plan: Plan) -> bool:
-    """Whether the plan confirmed last is this one."""
+def _are_of(trials: Path, job: str, plan: Plan) -> bool:
+    """Whether the last search in this file was of this job, and confirmed the plan's choices."""
     from hasten.tune.search.candidates import same_choices
 
+    try:
+        records = read_trials(trials) if trials.is_file() else []
+    except (PlanError, StorageFailed):  # `hasten report` says what is wrong with it
+        return False
+    jobs = [record.job for record in records if isinstance(record, Surveyed)]
     confirmed = [record.choices for record in records if isinstance(record, Confirmed)]
-    return bool(confirmed) and same_choices(confirmed[-1], [planned.choice for planned in plan.choices])
-
-
-def _present_keys(arms: Arms) -> list[str]:
-    """The keys of a search started now, without `--busy` and with it: losses do not depend on the load."""
-    from hasten.tune.trials.search_key import environment_of, key_of
-
-    with arms.start("profile", Plan()) as arm:
-        survey = arm.ask("survey")
-    environment = environment_of(ProvenOn(**survey["proven_on"]))
-    return [key_of(survey, environment, busy=busy) for busy in (False, True)]
+    ours = [planned.choice for planned in plan.choices]
+    return jobs[-1:] == [job] and bool(confirmed) and same_choices(confirmed[-1], ours)

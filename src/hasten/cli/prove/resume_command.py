@@ -17,6 +17,10 @@ import typer
 
 from hasten.cli.application import JobName, PlanPath, command, ends_with_exit_code, prove, read
 from hasten.errors import HARMED, NOT_PROVEN
+from hasten.facts.formatting import byte_size
+from hasten.report.display import count, duration
+from hasten.report.terminal.output import show, write_line
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.measure.run_difference import Difference
@@ -91,7 +95,6 @@ class ProofProgress:
         self._what, self._waiting = "", None
 
     def trains(self, what: str, step: int, steps: int) -> None:
-        from hasten.report.terminal.progress_bar import ProgressBar
         from hasten.tune.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED:
@@ -102,8 +105,6 @@ class ProofProgress:
         self._waiting(step, steps)
 
     def killed(self, number: int, wanted: int, kill: Kill) -> None:
-        from hasten.report.terminal.output import write_line
-
         self.close()
         saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "no step is saved yet"
         write_line(sys.stderr, f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}")
@@ -115,10 +116,6 @@ class ProofProgress:
 
 
 def _show(proof: ResumeProof, job: str, plan: Path | None, following: str) -> None:
-    from hasten.facts.formatting import byte_size
-    from hasten.report.display import count, duration
-    from hasten.report.terminal.output import show
-
     times, extent = proof.times, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
     each, begin = duration(times.step_seconds), duration(times.starting_seconds + times.resuming_seconds)
@@ -165,6 +162,12 @@ def _times(number: int) -> str:
 
 def _answer(proof: ResumeProof) -> dict[str, Any]:
     extent, times = proof.extent, proof.times
+    kills = [
+        {"phase": each.phase.name.lower(), "step": each.step, "saved_step": each.saved_step} for each in proof.kills
+    ]
+    sizes = {"tensors": extent.tensors, "tensor_bytes": extent.bytes, "values": extent.values}
+    resuming = {"starting": times.starting_seconds, "going_on": times.resuming_seconds}
+    seconds = resuming | {"step": times.step_seconds, "save": times.save_seconds}
     return {
         "verdict": proof.verdict,
         "sentence": sentence(proof),
@@ -173,21 +176,9 @@ def _answer(proof: ResumeProof) -> dict[str, Any]:
         "save_every": proof.save_every,
         "wanted": proof.wanted,
         "runs": proof.runs,
-        "kills": [
-            {"phase": kill.phase.name.lower(), "step": kill.step, "saved_step": kill.saved_step} for kill in proof.kills
-        ],
-        "compared": {
-            "lines": proof.lines,
-            "tensors": extent.tensors,
-            "tensor_bytes": extent.bytes,
-            "values": extent.values,
-        },
-        "seconds": {
-            "starting": times.starting_seconds,
-            "going_on": times.resuming_seconds,
-            "step": times.step_seconds,
-            "save": times.save_seconds,
-        },
+        "kills": kills,
+        "compared": {"lines": proof.lines} | sizes,
+        "seconds": seconds,
         "difference": _fields(proof.difference),
         "went_on_at": proof.resumed_at,
         "itself": _fields(proof.itself),
@@ -198,11 +189,5 @@ def _fields(difference: Difference | None) -> dict[str, Any] | None:
     if difference is None:
         return None
     expected, found = difference.expected, difference.found
-    return {
-        "step": difference.step,
-        "what": difference.what,
-        "expected": expected.text,
-        "expected_hex": expected.hex,
-        "found": found.text,
-        "found_hex": found.hex,
-    }
+    values = {"expected": expected.text, "expected_hex": expected.hex, "found": found.text, "found_hex": found.hex}
+    return {"step": difference.step, "what": difference.what, **values}

@@ -1,25 +1,22 @@
 """The steady part of a data set, decoded once and stored on disk.
 
-Decoding an image takes far longer than reading its pixels, and gives the same every time. So the samples are read once,
-written into a folder named after what they were made of (cache_key.py), and read from a memory map after that
-(cache_file.py). What is random stays outside: it is done to each sample that comes from the cache.
+Samples are read once, written into a folder named after what they were made of (cache_key.py), and read from a memory
+map after that (cache_file.py). What is random is done to each sample that comes from the cache.
 
     folder/                        ~/.cache/hasten, or the folder that the plan names
     ├── <key>/                     a whole cache, under its name only when all of it is on the disk
     ├── .<key>.<token>.tmp/        one that is being built, or what a builder that was killed left behind
     └── .<key>.lock                held by who builds it; the system frees it when that process ends
 
-Two processes never build the same one: the second waits for the lock, and then finds the cache. Whoever opens a cache
-removes what dead builders left; a live one holds its lock. A cache that no run uses any more is not removed.
+Two processes never build the same one: the second waits for the lock, and then finds the cache. Who builds a cache
+removes first what a killed builder of it left. A cache that no run uses any more is not removed.
 
-Samples that are known to draw no random number (steady_reason) are read by as many threads as there are cores. All
-others are read alone, since threads share the process's random generators.
+Samples that are known to draw no random number (steady_reason) are read by as many threads as there are cores.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -30,9 +27,9 @@ from typing import Any
 from hasten.checkpoint import files
 from hasten.checkpoint.folders.private_folders import ELSEWHERE, check_own, own_folder, user_caches
 from hasten.checkpoint.locks.file_lock import locked
-from hasten.data.cache.cache_file import SCHEMA, Cached, Damaged, Different, Writer
-from hasten.data.cache.cache_key import check_outside, described
-from hasten.data.cache.repeated_reading import Estimate, SteadyReader
+from hasten.data.cache.cache_file import SCHEMA, Cached, Damaged, Writer
+from hasten.data.cache.cache_key import described
+from hasten.data.cache.repeated_reading import SteadyReader
 from hasten.data.cache.sample_format import Packed
 from hasten.data.order.randomness import undisturbed
 from hasten.data.sources.augmented import steady_reason
@@ -49,15 +46,13 @@ MOST_READERS = 8  # one thread writes what they read, and more would wait for it
 Progress = Callable[[int, int], None]  # samples done, samples in all
 Say = Callable[[str], None]
 
-_LEFTOVER = re.compile(r"\.([0-9a-f]{32})\.[0-9a-f]+\.tmp")
-
 
 def open_cache(
     dataset: Any,
     folder: Path | None = None,
     *,
-    progress: Progress | None = None,
-    say: Say | None = None,
+    progress: Progress = lambda done, samples: None,
+    say: Say = lambda text: None,
     version: int = 0,
 ) -> Cached:
     """The samples of a steady map-style data set from its cache, which is built when there is none that is whole.
@@ -71,23 +66,21 @@ def open_cache(
     part of the data set whose changes could not be noticed; Unreadable for a sample that cannot be read; StorageFailed
     when the cache does not fit, is another user's, would lie in a folder that it is made of, or cannot be written.
     """
-    say = say or _silent
     if len(dataset) == 0:
-        raise DataFailed("a data set with 0 samples cannot be cached", fix="look at the path that it was made with")
+        raise DataFailed("a data set with 0 samples cannot be cached", fix="check the path that it was made with")
     found = described(dataset, SCHEMA, version)
-    check_outside(user_caches() if folder is None else folder, found.listed)
+    found.check_outside(user_caches() if folder is None else folder)
     key, base = found.text, _prepared(folder)
-    cached = _whole(base / key, key, _silent)
+    cached = _whole(base / key, lambda text: None)
     if cached is not None:
-        _remove_leftovers(base, say)
         return cached
     with locked(base / f".{key}.lock", lambda: say(f"another process builds {base / key}: waiting for it")):
-        cached = _whole(base / key, key, say)  # it may have been built meanwhile
+        cached = _whole(base / key, say)  # it may have been built meanwhile
         if cached is not None:
             return cached
-        _remove_leftovers(base, say, but_of=key)
-        _remove_own_leftovers(base, key)
-        _build(dataset, base, key, progress or _no_progress, say)
+        for left in base.glob(f".{key}.*.tmp"):
+            files.remove_folder(left)
+        _build(dataset, base, key, progress, say)
         return Cached(base / key)
 
 
@@ -99,29 +92,26 @@ def _prepared(folder: Path | None) -> Path:
     return folder.absolute()
 
 
-def _whole(target: Path, key: str, say: Say) -> Cached | None:
+def _whole(target: Path, say: Say) -> Cached | None:
     """The cache, if there is one that is whole."""
     if not os.path.lexists(target):
         return None
     check_own(target, "name another folder for the cache")
     try:
-        cached = Cached(target)
-    except FileNotFoundError:
-        say(f"{target} has no manifest: it is rebuilt")
+        return Cached(target)
     except Damaged as error:
         say(f"{error}: the cache is rebuilt")
-    else:
-        if cached.key == key:
-            return cached
-        say(f"{target} is a cache of something else: it is rebuilt")
-    return None
+        return None
 
 
 def _build(dataset: Any, base: Path, key: str, progress: Progress, say: Say) -> None:
     with undisturbed():
         reader = SteadyReader(dataset)
         estimate = reader.check_spread()
-        _check_space(estimate, base)
+        free = shutil.disk_usage(base).free
+        if estimate.bytes > free:
+            what = f"the cache would take about {byte_size(estimate.bytes)}, and {byte_size(free)} are free"
+            raise StorageFailed(what, where=str(base), fix="free space, or name a folder on another disk")
         say(
             f"building a cache of {len(dataset)} samples of {type(dataset).__qualname__} in {base / key}: "
             f"about {byte_size(estimate.bytes)} and {estimate.seconds / _readers(dataset):.0f} s"
@@ -147,11 +137,7 @@ def _write(reader: SteadyReader, writer: Writer, progress: Progress) -> None:
     count = len(reader.dataset)
     every = max(1, count // 1000)
     for index, packed in enumerate(_packed_in_order(reader)):
-        try:
-            writer.add(packed)
-        except Different as error:
-            what = f"sample {index} has another form than sample 0: {error}"
-            raise DataFailed(what, fix="let all samples be made of the same parts") from None
+        writer.add(packed)
         if (index + 1) % every == 0 or index + 1 == count:
             progress(index + 1, count)
 
@@ -178,37 +164,3 @@ def _packed_in_order(reader: SteadyReader) -> Iterator[Packed]:
                 yield from group
     finally:
         threads.close()
-
-
-def _check_space(estimate: Estimate, base: Path) -> None:
-    free = shutil.disk_usage(base).free
-    if estimate.bytes > free:
-        what = f"the cache would take about {byte_size(estimate.bytes)}, and {byte_size(free)} are free"
-        raise StorageFailed(what, where=str(base), fix="free space, name a folder on another disk, or do without it")
-
-
-def _remove_leftovers(base: Path, say: Say, but_of: str = "") -> None:
-    """Remove what dead builders left. Live ones hold the lock of their key."""
-    keys = {match[1] for name in os.listdir(base) if (match := _LEFTOVER.fullmatch(name))} - {but_of}
-    for key in sorted(keys):
-        try:
-            with locked(base / f".{key}.lock", None) as held:
-                if held:
-                    _remove_own_leftovers(base, key)
-        except StorageFailed as error:
-            say(f"leftovers of a killed run could not be removed: {error}")
-
-
-def _remove_own_leftovers(base: Path, key: str) -> None:
-    for name in os.listdir(base):
-        match = _LEFTOVER.fullmatch(name)
-        if match and match[1] == key:
-            files.remove_folder(base / name)
-
-
-def _silent(_: str) -> None:
-    pass
-
-
-def _no_progress(_: int, __: int) -> None:
-    pass

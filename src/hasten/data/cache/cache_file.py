@@ -6,13 +6,8 @@
 | index.bin | int64, one row a sample: CRC-32, where its values begin, how many bytes they are, its own numbers |
 | manifest.json | schema, key, form of the samples, counts, size, a digest of itself. Written last |
 
-The first two are read through a memory map, so the pages are the system's: every worker and every rank on the machine
-shares one copy of them, and opening a cache loads only the manifest. A reader is sent to a worker as a path.
-
-Damage is found in the manifest by its own digest, in the sizes of the others by the manifest, and in each sample by its
-CRC-32, which covers its row and its values. The CRC begins with the cache's key and the sample's number, so that no
-sample is taken for another. A check reads every byte once more, so each sample is checked when it is first read by a
-process or by one that this forked.
+The first two are memory-mapped: every worker and every rank on the machine shares one copy of them. A sample is checked
+when it is first read. Its CRC-32 begins with the cache's key and its number, so no sample is taken for another.
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ import hashlib
 import json
 import mmap
 import zlib
-from dataclasses import asdict, dataclass
 from operator import index as whole_number
 from pathlib import Path
 from typing import Any
@@ -30,7 +24,7 @@ import numpy as np
 
 from hasten.checkpoint import files
 from hasten.data.cache.sample_format import Form, Packed, Unpacker
-from hasten.errors import StorageFailed
+from hasten.errors import DataFailed, StorageFailed
 
 SCHEMA = 3
 DATA, INDEX, MANIFEST = "data.bin", "index.bin", "manifest.json"
@@ -42,37 +36,22 @@ class Damaged(Exception):
     """The folder is no whole cache. The message names the file and what is wrong with it."""
 
 
-class Different(Exception):
-    """A sample has another form than the first one."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
-    schema: int
-    key: str
-    form: Form
-    samples: int
-    data_bytes: int
-
-
 class Writer:
-    """Writes a cache into a folder that exists, sample by sample. It is a cache after finish().
-
-    key: the name of the cache (see cache_key.py).
-    """
+    """Writes a cache into a folder that exists, sample by sample. It is a cache after finish(). key: the name of the
+    cache (see cache_key.py)."""
 
     def __init__(self, folder: Path, key: str) -> None:
-        self._folder, self._key, self._salt = folder, key, _salt_of(key)
+        self._folder, self._key, self._salt = folder, key, zlib.crc32(key.encode())
         self._data, self._index = files.NewFile(folder / DATA), files.NewFile(folder / INDEX)
         self._form: Form | None = None
         self._samples, self._position = 0, 0
 
     def add(self, packed: Packed) -> None:
-        """Raises Different."""
-        if self._form is None:
-            self._form = packed.form
-        elif packed.form != self._form:
-            raise Different(f"it is {packed.form}, and was {self._form}")
+        """Raises DataFailed for a sample of another form than the first one."""
+        self._form = self._form or packed.form
+        if packed.form != self._form:
+            what = f"sample {self._samples} has another form than sample 0: it is {packed.form}, and was {self._form}"
+            raise DataFailed(what, fix="let all samples be made of the same parts")
         row = np.array((0, self._position, len(packed.values), *packed.numbers), dtype=np.int64)
         row[0] = _checksum(self._salt + self._samples, row, packed.values)
         self._index.write(row.tobytes())
@@ -82,14 +61,13 @@ class Writer:
     def finish(self) -> None:
         self._data.finish()
         self._index.finish()
-        manifest = Manifest(
-            schema=SCHEMA,
-            key=self._key,
-            form=self._form or ["none"],
-            samples=self._samples,
-            data_bytes=self._position,
-        )
-        content = asdict(manifest)
+        content = {
+            "schema": SCHEMA,
+            "key": self._key,
+            "form": self._form or ["none"],
+            "samples": self._samples,
+            "data_bytes": self._position,
+        }
         text = json.dumps({"digest": digest_of(content), "manifest": content}, indent=1)
         files.write_atomically(self._folder / MANIFEST, text.encode())
 
@@ -99,34 +77,27 @@ class Writer:
 
 
 class Cached:
-    """The samples of a cache, as a map-style data set.
-
-    cached[i] is equal, value for value, to sample i of the data set that the cache was made of, with memory of its own.
-    Raises Damaged when the folder is no whole cache, and FileNotFoundError when there is none.
-    """
+    """The samples of a cache, as a map-style data set. cached[i] is equal, value for value, to sample i of the data set
+    that the cache was made of, with memory of its own. Raises Damaged when the folder is no whole cache."""
 
     steady_reason = "a cache gives the bytes that were written"
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._manifest = folder, read_manifest(folder)
-        self._salt = _salt_of(self._manifest.key)
+        self.folder, path = folder, folder / MANIFEST
+        content = _content_of(path)
         try:
-            self._unpacker = Unpacker(self._manifest.form)
-        except (TypeError, ValueError, LookupError) as error:
-            raise Damaged(f"{folder / MANIFEST} names an unknown form of samples: {error}") from None
-        index = self._mapped(INDEX, np.int64, self._manifest.samples * (FIXED + self._unpacker.numbers))
-        self._index = index.reshape(self._manifest.samples, -1)
-        self._data = self._mapped(DATA, np.uint8, self._manifest.data_bytes)
+            self.key, self._samples, data_bytes = content["key"], content["samples"], content["data_bytes"]
+            self._unpacker, self._salt = Unpacker(content["form"]), zlib.crc32(self.key.encode())
+            index = self._mapped(INDEX, np.int64, self._samples * (FIXED + self._unpacker.numbers))
+            self._index = index.reshape(self._samples, -1)
+            self._data = self._mapped(DATA, np.uint8, data_bytes)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise Damaged(f"{path} names an unknown form of samples: {error}") from None
         # In memory that forked workers share, or those of every epoch would check everything again.
-        self._checked = np.frombuffer(mmap.mmap(-1, self._manifest.samples), dtype=np.bool_)
-
-    @property
-    def key(self) -> str:
-        """The name of the cache (see cache_key.py)."""
-        return self._manifest.key
+        self._checked = np.frombuffer(mmap.mmap(-1, self._samples), dtype=np.bool_)
 
     def __len__(self) -> int:
-        return self._manifest.samples
+        return self._samples
 
     def __getitem__(self, index: int) -> Any:
         """Sample `index`, with memory of its own. Raises StorageFailed when it is not as it was written."""
@@ -150,7 +121,7 @@ class Cached:
             raise Damaged(f"{path} cannot be read: {error.strerror}") from None
 
     def _found(self, index: int) -> tuple[list[int], np.ndarray]:
-        index, count = whole_number(index), self._manifest.samples
+        index, count = whole_number(index), self._samples
         if not -count <= index < count:
             raise IndexError(f"sample {index} of a cache with {count} samples")
         index %= count
@@ -164,35 +135,27 @@ class Cached:
         return numbers, values
 
     def _damaged(self, index: int) -> StorageFailed:
-        """The error, after a mark on the cache that makes the next open rebuild it."""
-        what, fix = f"sample {index} is not as it was written", "run it again: the cache is rebuilt"
+        """The error, after a change to the cache that makes the next open rebuild it."""
+        fix = "run it again: the cache is rebuilt"
         try:
-            files.write_atomically(self.folder / MANIFEST, json.dumps({"damaged": what}).encode())
+            files.remove_file(self.folder / MANIFEST)
         except StorageFailed:
             fix = f"remove {self.folder}; then it is rebuilt"
-        return StorageFailed(what, where=str(self.folder), fix=fix)
+        return StorageFailed(f"sample {index} is not as it was written", where=str(self.folder), fix=fix)
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return Cached, (self.folder,)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Raises Damaged, and FileNotFoundError where there is none."""
-    path = folder / MANIFEST
+def _content_of(path: Path) -> dict[str, Any]:
+    """Of a manifest."""
     try:
         with open(path, "rb") as file:
-            data = file.read(LARGEST_MANIFEST + 1)
-        found = json.loads(data)
-        if "damaged" in found:
-            raise Damaged(f"{folder}: {found['damaged']}")
+            found = json.loads(file.read(LARGEST_MANIFEST))
         content = found["manifest"]
         if found["digest"] != digest_of(content):
             raise Damaged(f"{path} is not as it was written")
-        if content["schema"] != SCHEMA:
-            raise Damaged(f"{path} has the schema {content['schema']}, and this version of hasten reads {SCHEMA}")
-        return Manifest(**content)
-    except FileNotFoundError:
-        raise
+        return content
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from None
 
@@ -200,10 +163,6 @@ def read_manifest(folder: Path) -> Manifest:
 def digest_of(content: dict[str, Any]) -> str:
     """Of the manifest's content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _salt_of(key: str) -> int:
-    return zlib.crc32(key.encode())
 
 
 def _checksum(salt: int, row: np.ndarray, values: Any) -> int:

@@ -12,12 +12,10 @@ A steady data set is described by its class and its attributes, down through con
 | … a function's defaults and closure | as attributes |
 | any other object | what pickle would store of it, as attributes |
 
-`cache_key() -> str` of a data set, or of any object in it, stands for the whole object. What cannot be described (an
+`cache_key() -> str` of a data set, or of any object in it, replaces the whole object. What cannot be described (an
 open file, a lock, a generator) is refused with its place.
 
-A module that the data set's module imports is not followed. After a change there, raise `Augmented(…, version=2)`. A
-file that is changed without changing its size, and is given its old time, is not noticed: to read all files before
-every run would cost what the cache saves.
+A module that the data set's module imports is not followed: after a change there, raise `Augmented(…, version=2)`.
 """
 
 from __future__ import annotations
@@ -54,17 +52,17 @@ _NO_PATHS = ("/", ".", "..")  # text that is hardly ever meant as the folder tha
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A folder whose files are part of a key, and where in the data set its path was found."""
-
-    path: str
-    place: str
-
-
-@dataclass(frozen=True, slots=True)
 class CacheKey:
     text: str  # 32 hexadecimal digits
-    listed: tuple[Listed, ...]  # the folders whose files are all part of it
+    folders: tuple[str, ...]  # whose files are all part of it
+
+    def check_outside(self, caches: Path) -> None:
+        """Raises StorageFailed when caches would lie in one of the folders: each would change the next run's key."""
+        for folder in self.folders:
+            if caches.resolve().is_relative_to(Path(folder).resolve()):
+                what = f"it lies in the folder {folder}, whose files are part of the cache's key"
+                fix = "name a cache folder outside of it, or let the data set hold only the paths that it reads"
+                raise StorageFailed(what, where=str(caches), fix=fix)
 
 
 def key_of(dataset: Any, schema: int) -> str:
@@ -77,17 +75,7 @@ def described(dataset: Any, schema: int, version: int = 0) -> CacheKey:
     description = _Description()
     description.add(schema, version, sys.byteorder, len(dataset), *((name, version_of(name)) for name in DECIDING))
     description.visit(dataset, type(dataset).__name__)
-    return CacheKey(description.digest.hexdigest()[:32], tuple(description.listed))
-
-
-def check_outside(caches: Path, listed: Sequence[Listed]) -> None:
-    """Raises StorageFailed when caches would lie in a folder whose files are part of their names: each cache would
-    change the next run's key."""
-    for folder in listed:
-        if caches.resolve().is_relative_to(Path(folder.path).resolve()):
-            what = f"it lies in the folder {folder.path}, whose files are part of the cache's key ({folder.place})"
-            fix = "name a cache folder outside of it, or let the data set hold only the paths that it reads"
-            raise StorageFailed(what, where=str(caches), fix=fix)
+    return CacheKey(description.digest.hexdigest()[:32], tuple(description.folders))
 
 
 @functools.cache
@@ -118,7 +106,7 @@ def text_of_module(name: str | None) -> str | None:
 class _Description:
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
-        self.listed = list[Listed]()
+        self.folders = list[str]()
         self._seen = dict[int, tuple[int, Any]]()  # the objects too: an id is free again when its object is gone
 
     def add(self, *tokens: object) -> None:
@@ -131,7 +119,7 @@ class _Description:
         self.add(type(value).__qualname__)
         if isinstance(value, str | PurePath):
             self.add(str(value))
-            self._path(str(value), place)
+            self._path(str(value))
         elif isinstance(value, _VALUES):
             self.add(value)
         elif id(value) in self._seen and not isinstance(value, tuple | frozenset):  # equal ones may be one object
@@ -142,17 +130,17 @@ class _Description:
 
     def _visit_parts(self, value: Any, place: str) -> None:
         if callable(own := getattr(value, "cache_key", None)) and not isinstance(value, type):
-            self._own_key(own(), value, place)
+            self.add(type(value).__module__, own())
         elif isinstance(value, np.ndarray):
             self._array(value, place)
         elif isinstance(value, Tensor):
-            self._tensor(value, place)
+            plain = value.detach().cpu().to_dense().resolve_conj().resolve_neg().contiguous()
+            self.add(value.dtype, tuple(value.shape))
+            self.digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
         elif isinstance(value, type):
             self._code(value, place)
         elif isinstance(value, types.FunctionType):
             self._function(value, place)
-        elif isinstance(value, types.ModuleType):
-            self.add(value.__name__, text_of_module(value.__name__))
         elif type(value) in (list, tuple):
             self._sequence(value, place)
         elif type(value) is dict:
@@ -161,7 +149,7 @@ class _Description:
                 self.visit(key, f"{place}, key {describe(key)}")
                 self.visit(item, f"{place}[{key!r}]")
         elif isinstance(value, set | frozenset):
-            self._set(value, place)
+            self._sequence(sorted(value, key=repr), place)  # its own order changes from process to process
         else:
             self._object(value, place)
 
@@ -173,53 +161,27 @@ class _Description:
         for number, item in enumerate(value):
             self.visit(item, f"{place}[{number}]")
 
-    def _set(self, value: set[Any] | frozenset[Any], place: str) -> None:
-        """Its order changes from process to process."""
-        digests = list[str]()
-        for item in value:
-            inner = _Description()
-            inner.visit(item, f"{place}, in the set")
-            self.listed += inner.listed
-            digests.append(inner.digest.hexdigest())
-        self.add(sorted(digests))
-
     def _array(self, value: np.ndarray, place: str) -> None:
         self.add(value.dtype, value.shape)
         if isinstance(value, np.memmap) and value.mode == "r":
             self.add(value.offset, value.strides)
-            self._path(str(value.filename), place)
-        elif value.dtype.hasobject:
-            self._sequence(value.ravel().tolist(), place)
+            self._path(str(value.filename))
         else:
             self.digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
-    def _tensor(self, value: Tensor, place: str) -> None:
-        self.add(value.dtype, tuple(value.shape))
-        if value.is_quantized or value.is_meta:
-            raise _unknown(value, place)
-        dense = value.detach().to_dense() if value.layout is not torch.strided else value.detach()
-        plain = dense.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        self.digest.update(plain.view(torch.uint8).numpy().data)
-
-    def _path(self, path: str, place: str) -> None:
+    def _path(self, path: str) -> None:
         """Nothing for text that is no path of anything."""
-        if not path or path in _NO_PATHS or len(path) > 4096 or "\0" in path:
-            return
         try:
             about = os.stat(path)
         except (OSError, ValueError):
             return
         if not stat.S_ISDIR(about.st_mode):
             self.add("file", about.st_size, about.st_mtime_ns)
-        elif path not in (each.path for each in self.listed):
-            self.listed.append(Listed(path, place))
-            try:
-                for name, size, changed in entries_below(path):
-                    line = f"{len(name)}:{name}:{size}:{changed};"
-                    self.digest.update(line.encode("utf-8", "surrogateescape"))
-            except OSError as error:
-                what = f"{place} is the folder {path}, which cannot be listed: {error.strerror}: {error.filename}"
-                raise DataFailed(what, fix="make it readable") from None
+        elif path not in (*self.folders, *_NO_PATHS):
+            self.folders.append(path)
+            for name, size, changed in _files_below(path):
+                line = f"{len(name)}:{name}:{size}:{changed};"
+                self.digest.update(line.encode("utf-8", "surrogateescape"))
 
     def _code(self, value: Any, place: str) -> None:
         """The text of a whole module rather than of one function: it holds what the function calls, too."""
@@ -236,10 +198,7 @@ class _Description:
         self.visit(value.__defaults__, f"{place}'s defaults")
         self.visit(value.__kwdefaults__, f"{place}'s defaults")
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                self.visit(cell.cell_contents, f"{place}'s closure, {name}")
-            except ValueError:  # it has no value yet
-                self.add(name)
+            self.visit(cell.cell_contents, f"{place}'s closure, {name}")
 
     def _object(self, value: Any, place: str) -> None:
         """By what pickle stores of it: the function that rebuilds it, its arguments, its state, and its items."""
@@ -254,57 +213,39 @@ class _Description:
         if isinstance(reduced, str):
             self.add(getattr(value, "__module__", None), reduced)
             return
-        rebuild, arguments, state, *items = [*reduced, None][: max(len(reduced), 3)]
+        rebuild, arguments, *rest = reduced
         self.add(getattr(rebuild, "__qualname__", ""))
         for argument in arguments:
             if argument is not type(value):
                 self.visit(argument, place)
-        parts = [part for part in (state if isinstance(state, tuple) else (state,)) if part is not None]
-        for part in parts:
-            if isinstance(part, dict):
-                for name in sorted(part, key=str):
-                    self.add(name)
-                    self.visit(part[name], f"{place}.{name}")
-            else:
-                self.visit(part, place)
-        for part in items:
-            self.visit(None if part is None else [*part], place)
+        for part in rest:
+            self._state(part, place)
 
-    def _own_key(self, key: Any, value: Any, place: str) -> None:
-        if not isinstance(key, str):
-            raise DataFailed(f"{place}.cache_key() returned {describe(key)}", fix="let it return text")
-        self.add(type(value).__module__, key)
+    def _state(self, part: Any, place: str) -> None:
+        """Attributes by name; the slots of an object come as a second dictionary, its items as an iterator."""
+        if isinstance(part, dict):
+            for name in sorted(part, key=str):
+                self.add(name)
+                self.visit(part[name], f"{place}.{name}")
+        elif isinstance(part, tuple):
+            for each in part:
+                self._state(each, place)
+        elif part is not None:
+            self.visit([*part] if isinstance(part, Iterator) else part, place)
 
 
 def _unknown(value: Any, place: str) -> DataFailed:
     return DataFailed(f"{place} is {describe(value)}, and a change of it could not be noticed", fix=REMEDY)
 
 
-def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder or a link to one; a link in a circle, which the system refuses to follow, is none."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
+def _files_below(folder: str) -> Iterator[tuple[str, int, int]]:
     """Relative name, size and time of last change (ns) of every file below a folder, sorted within each folder."""
-    waiting, met = [folder], set[tuple[int, int]]()
-    while waiting:
-        here = waiting.pop()
-        about = os.stat(here)
-        if (about.st_dev, about.st_ino) in met:
-            continue  # a link back
-        met.add((about.st_dev, about.st_ino))
-        with os.scandir(here) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-        for entry in entries:
-            if is_folder(entry):
-                waiting.append(entry.path)
-                continue
+    for here, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in sorted(files):
+            path = os.path.join(here, name)
             try:
-                about = entry.stat()
+                about = os.stat(path)
             except OSError:
-                about = entry.stat(follow_symlinks=False)  # a link to nothing, or to where nobody may look
-            yield os.path.relpath(entry.path, folder), about.st_size, about.st_mtime_ns
+                about = os.lstat(path)  # of a link to nothing
+            yield os.path.relpath(path, folder), about.st_size, about.st_mtime_ns

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import TensorDataset, default_collate
 
 from hasten.data.cache.cache_building import open_cache
 from hasten.data.cache.repeated_reading import Unreadable
@@ -41,20 +40,23 @@ class Watcher:
     of_cache: Watcher | None = None  # is notified of caches, which one rank builds for all; None: this one
 
 
+class _NotStored(Exception):
+    """The source is read without; the message says why."""
+
+
 def stored(source: Source, options: LoaderOptions, device: torch.device, machine: Machine, watcher: Watcher) -> Source:
     """The source to read from. Raises what open_cache and read_columns raise but Unreadable, and OutOfMemory."""
-    if options.cache:
-        try:
-            source = _cached(source, options, watcher)
-        except Unreadable as bad:
-            why = f"sample {bad.index} of its steady part cannot be read: {bad.reason}"
-            source = _with_notice(source, f"{source.field} is not cached: {why}")
-    if options.in_memory:
-        try:
-            source = _in_memory(source, options, device, machine, watcher)
-        except Unreadable as bad:
-            why = f"sample {bad.index} cannot be read: {bad.reason}"
-            source = _with_notice(source, f"{source.field} is not held in memory as columns: {why}")
+    ways = [
+        (options.cache, _cached, "is not cached"),
+        (options.in_memory, _in_memory, "is not held in memory as columns"),
+    ]
+    for wanted, store, fails in ways:
+        if wanted:
+            try:
+                source = store(source, options, device, machine, watcher)
+            except (_NotStored, Unreadable) as error:
+                why = f"sample {error.index} cannot be read: {error.reason}" if isinstance(error, Unreadable) else error
+                source = replace(source, notices=(*source.notices, f"{source.field} {fails}: {why}"))
     return source
 
 
@@ -68,18 +70,11 @@ def why_not_cached(source: Source) -> str | None:
         return "its samples are columns in memory already"
     seam = seam_of(source.dataset)
     if seam is None:
-        return f"which part of its samples is the same each time is not known: {_how_to_declare(source.dataset)}"
+        write = "write hasten.Augmented(dataset, transform), with one transform around all parts of a ConcatDataset"
+        return f"which part of its samples is the same each time is not known: {write}"
     if type(seam.steady) in (list, tuple, range, TensorDataset, Rows):
         return "its samples are in memory already"
     return None
-
-
-def _how_to_declare(dataset: Any) -> str:
-    if type(dataset) is Subset:
-        return _how_to_declare(dataset.dataset)
-    if type(dataset) is ConcatDataset and any(seam_of(part) is not None for part in dataset.datasets):
-        return "write hasten.Augmented(ConcatDataset([…]), transform), with one transform around all its parts"
-    return "write hasten.Augmented(dataset, transform)"
 
 
 def why_not_in_memory(source: Source) -> str | None:
@@ -100,10 +95,9 @@ def why_not_in_memory(source: Source) -> str | None:
     return None
 
 
-def _cached(source: Source, options: LoaderOptions, watcher: Watcher) -> Source:
-    why = why_not_cached(source)
-    if why is not None:
-        return _with_notice(source, f"{source.field} is not cached: {why}")
+def _cached(source: Source, options: LoaderOptions, device: torch.device, machine: Machine, watcher: Watcher) -> Source:
+    if (why := why_not_cached(source)) is not None:
+        raise _NotStored(why)
     seam = seam_of(source.dataset)
     assert seam is not None
     folder = options.cache if isinstance(options.cache, Path) else None
@@ -119,7 +113,7 @@ def _in_memory(
     if why is None and options.in_memory == "device" and device.type == "cpu":
         why = "this job computes on the processor, whose memory is the host's"
     if why is not None:
-        return _with_notice(source, f"{source.field} is not held in memory as columns: {why}")
+        raise _NotStored(why)
     if not source.gathers:
         share = HOST_SHARE if options.in_memory_share is None else options.in_memory_share
         watcher.say(f"reading all {source.count} samples of {source.field} into memory")
@@ -134,7 +128,3 @@ def _in_memory(
     share = DEVICE_SHARE if options.in_memory_share is None else options.in_memory_share
     check_fits(bytes_of(source.columns), machine.accelerator_memory_bytes, share, "the device's memory")
     return replace(source, columns=columns_on(source.columns, device))
-
-
-def _with_notice(source: Source, notice: str) -> Source:
-    return replace(source, notices=(*source.notices, notice))

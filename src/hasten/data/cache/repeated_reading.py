@@ -1,9 +1,8 @@
 """Samples read with a check that they are always the same: what a cache, memory or shards may store of a data set.
 
 The global generators are seeded before each sample and must give the same next number after it: a sample that draws, or
-seeds, changes it. Draws from a generator of the data set's own are not seen so; therefore samples spread over the data
-set are also read twice, under different seeds, and must be equal bit for bit. Neither proves it for every sample;
-together they find what data sets do in practice.
+seeds, changes it. Draws from a generator of the data set's own are found by reading samples spread over the data set
+twice, under different seeds. Neither proves it for every sample.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hasten.data.cache.sample_format import CannotStore, Packed, packed
+from hasten.data.cache.sample_format import Packed, packed
 from hasten.data.loading.bad_samples import may_be_replaced
 from hasten.data.loading.data_errors import kind_of, reason_of, users_frame
 from hasten.data.order.randomness import reseed, undisturbed
-from hasten.errors import RAISED, DataFailed, HastenError, StorageFailed
+from hasten.errors import RAISED, DataFailed, HastenError
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
@@ -44,14 +43,13 @@ class Unreadable(Exception):
 
     def error(self) -> HastenError:
         """The error to raise where no sample replaces it."""
-        return self._raised if isinstance(self._raised, HastenError) else _named(self.index, self._raised)
-
-
-def _named(index: int, raised: BaseException) -> HastenError:
-    what = f"sample {index} could not be read: {reason_of(raised)}"
-    error = kind_of(raised)(what, where=users_frame(raised), fix=f"read it alone, as dataset[{index}]")
-    error.__cause__ = raised
-    return error
+        raised = self._raised
+        if isinstance(raised, HastenError):
+            return raised
+        what = f"sample {self.index} could not be read: {self.reason}"
+        error = kind_of(raised)(what, where=users_frame(raised), fix=f"read it alone, as dataset[{self.index}]")
+        error.__cause__ = raised
+        return error
 
 
 class SteadyReader:
@@ -75,11 +73,11 @@ class SteadyReader:
         return sample
 
     def packed(self, index: int, turn: int = 0) -> Packed:
-        return self._packed(index, self.read(index, turn))
+        return packed(self._stored_as(index, self.read(index, turn)), f"sample {index}")
 
     def packed_unseeded(self, index: int) -> Packed:
         """For many threads at once, which share the generators: inside `seeded_once()`."""
-        return self._packed(index, self._read(index))
+        return packed(self._stored_as(index, self._read(index)), f"sample {index}")
 
     @contextmanager
     def seeded_once(self) -> Iterator[None]:
@@ -99,7 +97,7 @@ class SteadyReader:
             seconds, size = seconds + time.perf_counter() - started, size + len(once.values)
             again = self.packed(index, 1)
             if once != again:
-                raise not_the_same(index, "its values differ" if once.form == again.form else "its parts differ")
+                raise not_the_same(index)
         share = len(self.dataset) / len(spread)
         return Estimate(seconds=seconds * share, bytes=int(size * share))
 
@@ -107,18 +105,10 @@ class SteadyReader:
         try:
             return self.dataset[index]
         except RAISED as error:
+            bad = Unreadable(index, error)
             if may_be_replaced(error):
-                raise Unreadable(index, error) from None
-            if isinstance(error, StorageFailed):
-                raise
-            raise _named(index, error) from error
-
-    def _packed(self, index: int, read: Any) -> Packed:
-        try:
-            return packed(self._stored_as(index, read))
-        except CannotStore as error:
-            what = f"sample {index}{error.place} {error.what}, which cannot be stored"
-            raise DataFailed(what, fix=error.fix) from None
+                raise bad from None
+            raise bad.error() from error
 
     def _check_draws(self, who_draws: str, turn: int) -> None:
         """Raises DataFailed where a generator does not give the number that follows its seed."""
@@ -128,9 +118,9 @@ class SteadyReader:
                 raise DataFailed(what, fix=_APART)
 
 
-def not_the_same(index: int, how: str) -> DataFailed:
+def not_the_same(index: int) -> DataFailed:
     """The error for a sample that is different when it is read again."""
-    return DataFailed(f"sample {index}, read twice, is not the same: {how}", fix=_APART)
+    return DataFailed(f"sample {index}, read twice, is not the same", fix=_APART)
 
 
 def _after(seed: int) -> tuple[float, float, float]:

@@ -1,7 +1,4 @@
-"""Memory of batches that are no longer in use, used again.
-
-A batch of images is tens of megabytes. Allocated each time, it comes from the kernel as pages that are cleared one by
-one on first touch.
+"""Memory of batches that are no longer in use, used again: new memory comes as pages that the kernel clears one by one.
 
 A piece is free when the reference of BatchMemory to its NumPy array is the last one: a tensor made from an array refers
 to it for as long as any view of the tensor exists. So a batch that somebody still has is never written to.

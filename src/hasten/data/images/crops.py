@@ -1,7 +1,7 @@
 """Which part of an image a sample shows: decided from its height, its width and a few random numbers, nothing else.
 
-A view is a frozen record. Its random numbers are handed to it, so the same sample of the same epoch shows the same part
-wherever and by whomever it is read, from a file or from a cache.
+So the same sample of the same epoch shows the same part wherever and by whomever it is read, from a file or from a
+cache.
 
 Sources: random resized crops from Szegedy et al., "Going deeper with convolutions", 2015, in the form that they have in
 torchvision's RandomResizedCrop.get_params; CenterCrop is torchvision's Resize followed by its CenterCrop.
@@ -72,16 +72,9 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         _check_size(self.size)
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise Misconfigured(
-                f"RandomResizedCrop.scale is {self.scale}", fix="write two shares of the area, 0 to 1: (0.08, 1.0)"
-            )
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise Misconfigured(
-                f"RandomResizedCrop.ratio is {self.ratio}", fix="write the narrowest and widest shape: (0.75, 1.333)"
-            )
-        if not 0 <= self.flip <= 1:
-            raise Misconfigured(f"RandomResizedCrop.flip is {self.flip}", fix="write a probability, 0 to 1")
+        _check(0 < self.scale[0] <= self.scale[1] <= 1, self, "scale", "two shares of the area, 0 to 1: (0.08, 1.0)")
+        _check(0 < self.ratio[0] <= self.ratio[1], self, "ratio", "the narrowest and widest shape: (0.75, 1.333)")
+        _check(0 <= self.flip <= 1, self, "flip", "a probability, 0 to 1")
 
     @property
     def draws(self) -> int:
@@ -91,8 +84,9 @@ class RandomResizedCrop:
         mirrored = draws[-1] < self.flip
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for attempt in range(0, 4 * ATTEMPTS, 4):
-            area = height * width * _between(*self.scale, draws[attempt])
-            shape = math.exp(_between(low, high, draws[attempt + 1]))
+            share = self.scale[0] + (self.scale[1] - self.scale[0]) * draws[attempt]
+            shape = math.exp(low + (high - low) * draws[attempt + 1])
+            area = height * width * share
             wide, tall = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
             if 0 < wide <= width and 0 < tall <= height:
                 top = int(draws[attempt + 2] * (height - tall + 1))
@@ -131,10 +125,7 @@ class CenterCrop:
 
     def __post_init__(self) -> None:
         _check_size(self.size)
-        if self.resize is not None and self.resize < self.size:
-            raise Misconfigured(
-                f"CenterCrop.resize is {self.resize}, and its size {self.size}", fix="write the size or more, or None"
-            )
+        _check(self.resize is None or self.resize >= self.size, self, "resize", "the size or more, or None")
 
     @property
     def draws(self) -> int:
@@ -163,18 +154,12 @@ def sufficient(height: int, width: int, size: int, denominators: Sequence[int]) 
     return max(enough, default=min(denominators))
 
 
-def _between(low: float, high: float, draw: float) -> float:
-    return low + (high - low) * draw
-
-
 def check_view(view: Any) -> None:
     """Raises Misconfigured for what is no view."""
     # A class has the members too: it is the commonest slip to leave its brackets out.
     if isinstance(view, type) or not all(hasattr(view, name) for name in ("size", "draws", "box", "smallest")):
         what = f"the view of an ImageFolder is {describe(view)}, which does not say what of an image is shown"
-        fix = (
-            "write hasten.RandomResizedCrop(224) to train and hasten.CenterCrop(224) to evaluate, or a view of your own"
-        )
+        fix = "write hasten.RandomResizedCrop(224) to train, hasten.CenterCrop(224) to evaluate, or a view of your own"
         raise Misconfigured(what, fix=fix)
     _check_size(view.size)
 
@@ -182,3 +167,8 @@ def check_view(view: Any) -> None:
 def _check_size(size: object) -> None:
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise Misconfigured(f"the size of a view is {size!r}", fix="write its side in pixels: 224")
+
+
+def _check(fits: bool, view: Any, name: str, write: str) -> None:
+    if not fits:
+        raise Misconfigured(f"{type(view).__name__}.{name} is {getattr(view, name)}", fix=f"write {write}")

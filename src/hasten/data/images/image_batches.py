@@ -7,9 +7,6 @@
 | an accelerator | uint8, a quarter of the size | normalising |
 | an accelerator, with `device_transform` | uint8, what the crops show, not resized | resizing, mirroring, normalising |
 
-On the device, images of many sizes are resized together by two batched matrix products, rows and columns, with the
-filter of kernels/resampling/resized_crop.py, which resizes on the host.
-
 Source: torch.nn.functional.interpolate with antialias=True.
 """
 
@@ -17,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -68,15 +65,6 @@ class Colours(NamedTuple):
         return pixels
 
 
-class Filling(Protocol):
-    def put(self, place: int, image: np.ndarray, box: Box, label: int) -> None: ...
-
-    def batch(self) -> Any: ...
-
-
-MakeFilling = Callable[[int, int, Colours, BatchMemory], Filling]  # samples, size of the view, colours, memory
-
-
 class FillShown:
     """What the crops show, resized: as floats, normalised, or as bytes."""
 
@@ -125,12 +113,14 @@ class FillCanvas:
         return Cropped(canvas, sides, self._mirrored, self._labels)
 
 
-def resize_together(canvas: Tensor, sides: Tensor, mirrored: Tensor, size: int) -> Tensor:
-    """float32 (N, 3, size, size), 0 to 255, of a batch of images on the device where they are.
+Filling = FillShown | FillCanvas
+MakeFilling = Callable[[int, int, Colours, BatchMemory], Filling]  # samples, size of the view, colours, memory
 
-    canvas: uint8 (N, H, W, 3), each image in the corner at the top and left; what lies beside it does not count.
-    sides: (N, 2), height and width of each. mirrored: bool (N,).
-    """
+
+def resize_together(canvas: Tensor, sides: Tensor, mirrored: Tensor, size: int) -> Tensor:
+    """float32 (N, 3, size, size), 0 to 255, of a batch of images on the device where they are. canvas: uint8 (N, H, W,
+    3), each image in the corner at the top and left; what lies beside it does not count. sides: (N, 2), height and
+    width of each. mirrored: bool (N,)."""
     rows = _weights(sides[:, 0], size, canvas.shape[1])
     columns = _weights(sides[:, 1], size, canvas.shape[2])
     columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)

@@ -1,19 +1,14 @@
 """The bytes of an image file, made pixels: uint8, (height, width, 3), RGB, the right way up.
 
 JPEG files go through libjpeg-turbo (simplejpeg), which gives Pillow's own pixels, bit for bit, in less time, lets other
-threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. Colours that it does not
-know (CMYK), and every other format, go through Pillow. Only greys of 16 bits are brought to 8 here.
+threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. CMYK and every other
+format go through Pillow. Only greys of 16 bits are brought to 8 here.
 
 An image file is untrusted. Its size is read from the header and refused before memory is allocated; so are files with
-more scans than any encoder writes, which take minutes to decode: a decoder goes over the whole image once for each
-scan. A truncated file is refused too: libjpeg would fill the rest with grey. What is only unusual is read.
+more scans than any encoder writes, and truncated ones, which libjpeg would fill with grey.
 
-The header of a JPEG is read here for the number from 1 to 8 that says how to turn it, and for whether one scan holds
-all of its pixels: a whole image library does far more than that. What is damaged or missing there counts as 1, as
-stored.
-
-Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow; ITU-T T.81, B.1.1, B.1.1.2, B.2.2, B.2.3 and
-table B.1; CIPA DC-008 (Exif 2.32), 4.5 and 4.6.4; TIFF 6.0, section 2.
+Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow; ITU-T T.81, annex B; CIPA DC-008 (Exif
+2.32); TIFF 6.0, section 2.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import simplejpeg
@@ -35,10 +30,6 @@ MOST_PIXELS = 1 << 26  # 200 MB decoded
 MOST_SCANS = 100  # encoders write about ten
 # Bytes that belong to no pixel, as cameras and editors leave them. Before a restart marker they are lost pixels.
 _HARMLESS = re.compile("extraneous bytes before marker 0x(?!d[0-7])|Invalid SOS parameters")
-# The words of libjpeg and of its wrapper. Pillow and WebP have the same ones for this as for damage ("broken data
-# stream", "could not create decoder object"), and a TIFF file can itself ask for more than there is ("decoder error
-# -9"): all of these are damage.
-_NO_MEMORY = re.compile(r"Insufficient memory|tj\w+\(\): Memory allocation failure")
 DECODING = 2  # one more whenever the same bytes give other pixels: part of the key of image caches
 OTHER_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
@@ -65,29 +56,33 @@ class Encoded:
         self.denominators: tuple[int, ...] = (1,)
         if not data:
             raise refused(name, "is empty: zero bytes")
-        with _NamesTheFile(name):
+        try:
             if data[:3] == b"\xff\xd8\xff":
                 self._read_jpeg_header()
             else:
                 self._read_header(OTHER_FORMATS)
+        except Exception as error:
+            raise _named(name, error) from None
 
     def at(self, denominator: int) -> np.ndarray:
         """The pixels at one over a denominator of the size, rounded up."""
-        with _NamesTheFile(self._name):
+        try:
             if not self._turbo:
                 return self._decoded_by_pillow()
-            try:
-                stored = simplejpeg.decode_jpeg(
-                    self._data,
-                    min_height=-(-self._stored[0] // denominator),
-                    min_width=-(-self._stored[1] // denominator),
-                    min_factor=denominator,
-                )
-            except ValueError as warning:
-                if not _HARMLESS.search(str(warning)):
-                    raise
-                stored = self._stored_by_pillow(denominator)
+            stored = self._decoded_by_turbo(denominator)
+        except Exception as error:
+            raise _named(self._name, error) from None
         return stored if self._way == AS_STORED else np.ascontiguousarray(turned(stored, self._way))
+
+    def _decoded_by_turbo(self, denominator: int) -> np.ndarray:
+        height, width = (-(-side // denominator) for side in self._stored)
+        try:
+            return simplejpeg.decode_jpeg(self._data, min_height=height, min_width=width, min_factor=denominator)
+        except ValueError as warning:
+            if not _HARMLESS.search(str(warning)):
+                raise
+        whole = self._opened(("JPEG",)).convert("RGB")
+        return np.asarray(whole if denominator == 1 else whole.reduce(denominator))
 
     def _read_jpeg_header(self) -> None:
         self._way, one_scan = jpeg_header(self._data)
@@ -110,8 +105,7 @@ class Encoded:
         width, height = image.size
         self._check_size(height, width)
         if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
-            what = "has signed, 32-bit or floating-point grey values, and the file does not say which of them is white"
-            raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
+            raise refused(self._name, "has signed, 32-bit or floating-point greys, and nothing says which is white")
         # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
         # file is decoded to find its tag, which may stand at its end.
         way = AS_STORED if image.format == "TIFF" else image.getexif().get(0x0112, AS_STORED)
@@ -129,21 +123,13 @@ class Encoded:
             raise refused(self._name, f"says {self.height} × {self.width} pixels and has {found.shape[:2]}")
         return found
 
-    def _stored_by_pillow(self, denominator: int) -> np.ndarray:
-        whole = self._opened(("JPEG",)).convert("RGB")
-        return np.asarray(whole if denominator == 1 else whole.reduce(denominator))
-
     def _opened(self, formats: tuple[str, ...]) -> Image.Image:
         return Image.open(io.BytesIO(self._data), formats=formats)
 
 
 def refused(name: str, why: str) -> DataFailed:
-    return DataFailed(why, where=printable(name), fix='remove the file, or write on_bad_sample="replace" in the job')
-
-
-def printable(name: str) -> str:
-    """A file's name, which may be no text, as one."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    where = os.fsencode(name).decode("utf-8", "backslashreplace")  # a file's name may be no text
+    return DataFailed(why, where=where, fix='remove the file, or write on_bad_sample="replace" in the job')
 
 
 def _rgb(image: Image.Image) -> np.ndarray:
@@ -157,39 +143,18 @@ def _rgb(image: Image.Image) -> np.ndarray:
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-class _NamesTheFile:
-    """Whatever a decoder raises for damaged data is one error that names the file.
-
-    No generator, as contextlib would have it: from Python 3.12 on, what is raised inside one refers to itself by way of
-    its frames, and keeps an image's memory until the next garbage collection.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # A lack of memory is no fault of the file's: its size was looked at before.
-        if not isinstance(error, Exception) or isinstance(error, DataFailed | MemoryError):
-            return
-        # Decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …
-        said = " ".join(str(error).split()) or type(error).__name__
-        if _NO_MEMORY.match(said):
-            raise MemoryError(f"no memory to decode {printable(self._name)}: {said}") from error
-        unknown = isinstance(error, UnidentifiedImageError)
-        why = f"none of {', '.join(OTHER_FORMATS)}" if unknown else said
-        raise refused(self._name, f"is no image that can be decoded: {why}") from None if unknown else error
+def _named(name: str, error: Exception) -> Exception:
+    """Whatever a decoder raises for damaged data is one error that names the file. Decoders have no common base:
+    OSError, ValueError, SyntaxError, struct.error, …"""
+    if isinstance(error, DataFailed | MemoryError):  # the file's size was checked before
+        return error
+    said = " ".join(str(error).split()) or type(error).__name__
+    why = f"none of {', '.join(OTHER_FORMATS)}" if isinstance(error, UnidentifiedImageError) else said
+    return refused(name, f"is no image that can be decoded: {why}")
 
 
-class JpegHeader(NamedTuple):
-    orientation: int  # 1 to 8
-    one_scan: bool  # False also where the headers leave it open
-
-
-def jpeg_header(data: bytes) -> JpegHeader:
-    """Of a JPEG file's bytes."""
+def jpeg_header(data: bytes) -> tuple[int, bool]:
+    """Orientation, 1 to 8, and whether one scan holds all pixels, as far as the headers of a JPEG file say it."""
     way, colours = AS_STORED, None
     place = 2  # after the marker that starts every JPEG
     while place + 5 <= len(data) and data[place] == 0xFF and (marker := data[place + 1]) not in _WITHOUT_LENGTH:
@@ -198,13 +163,13 @@ def jpeg_header(data: bytes) -> JpegHeader:
             continue
         content, end = place + 4, place + 2 + max(int.from_bytes(data[place + 2 : place + 4], "big"), 2)
         if marker == _START_OF_SCAN:
-            return JpegHeader(way, data[content] == colours)
+            return way, data[content] == colours
         if marker in _SEQUENTIAL:
             colours = int.from_bytes(data[content + 5 : content + 6], "big")
         elif marker == _APP1 and way == AS_STORED and data[content : content + len(_NAME)] == _NAME:
             way = _tag(data[content + len(_NAME) : end])
         place = end
-    return JpegHeader(way, False)
+    return way, False
 
 
 def turned(image: np.ndarray, way: int) -> np.ndarray:

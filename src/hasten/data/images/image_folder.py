@@ -3,30 +3,19 @@
     train = hasten.ImageFolder("photos/train", hasten.RandomResizedCrop(224))
     valid = hasten.ImageFolder("photos/valid", hasten.CenterCrop(224))
 
-The folder may also be one that `hasten pack` made of such a folder, or any other of WebDataset shards.
+The folder may also be one of WebDataset shards, as `hasten pack` writes them.
 
 Batches are (images, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
 The pixels are those that torchvision's ImageFolder gives with the same crop, Pillow's BILINEAR, ToTensor and Normalize,
-within one level of 255; turned the right way up, which torchvision does not do, and greys of 16 bits not cut off. Where
-a JPEG is decoded at a part of its size, a crop's edge moves by less than one pixel of what is decoded.
-
-Where the time goes, and what is done about it:
-
-* Decoding lets other threads run, so loader threads do it (`loader_workers` with kind "threads"); nothing is copied
-  between processes. No random number comes from a global generator: a crop follows from (seed, epoch, index) alone.
-* A JPEG that is much larger than what is shown of it is decoded at a half, a quarter or an eighth of its size: the
-  smallest that still has a pixel for each one shown.
-* To an accelerator go bytes, a quarter of the floats, which are made there. A processor's floats are made by the loader
-  while the bytes are still in its cache.
-* The `cache` technique stores what files decode to, which is the same every time, and never what is cropped from it.
+within one level of 255; turned the right way up, which torchvision does not do, and greys of 16 bits not cut off. A
+JPEG that is much larger than what is shown of it is decoded at a half, a quarter or an eighth of its size.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,7 +39,7 @@ from hasten.data.images.image_batches import (
     resize_together,
 )
 from hasten.data.images.image_decoder import MOST_PIXELS
-from hasten.data.images.image_files import CachedImages, ImageFiles, Images
+from hasten.data.images.image_files import CachedImages, ImageFiles
 from hasten.data.images.image_shards import ImageShards, holds_shards
 from hasten.data.loading.loader_options import Placement
 from hasten.data.order.sample_order import SampleOrder
@@ -69,9 +58,9 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     mean, deviation: of the three colours, on a scale from 0 to 1; the defaults are ImageNet's.
     most_pixels: larger images are refused before memory is asked for.
 
-    Raises Misconfigured for what is no view and no three numbers; DataFailed when there is no class, a class without
-    images, or both class folders and tar files that may be shards. Reading a sample raises DataFailed for a file that
-    is damaged, empty, too large or no image. `classes` are the names of the labels; empty where shards lack them.
+    Raises Misconfigured for what is no view and no three numbers; DataFailed when there is no class, or a class without
+    images. Reading a sample raises DataFailed for a file that is damaged, empty, too large or no image. `classes` are
+    the names of the labels; empty where shards lack them.
     """
 
     def __init__(
@@ -86,17 +75,20 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         check_view(view)
         self.root, self.view = Path(os.path.expanduser(root)), view
         kind = ImageShards if holds_shards(self.root) else ImageFiles
-        self._images: Images = kind(self.root, view, most_pixels)
-        self._steady: Any = self._images
-        self.classes = list(self._steady.classes)
-        self._colours = _colours(mean, deviation)
+        self._images: ImageFiles | ImageShards | CachedImages = kind(self.root, view, most_pixels)
+        self.steady: Any = self._images  # what the files decode to, a map-style data set: the same every time
+        self.classes = list(self.steady.classes)
+        if len(mean) != 3 or len(deviation) != 3 or min(deviation) <= 0:
+            what = f"mean is {mean} and deviation {deviation}"
+            raise Misconfigured(what, fix="give three numbers each, the deviations above 0")
+        self._colours = Colours.of(mean, deviation)
         self._chosen: np.ndarray | None = None  # int64: which of the images are samples; None for all
         self._filling: MakeFilling = FillPixels
         self.notices: tuple[str, ...] = ()  # what does not run as it could here, and why; known once it is placed
         self._memory = BatchMemory()
 
     def __len__(self) -> int:
-        return len(self._steady if self._chosen is None else self._chosen)
+        return len(self.steady if self._chosen is None else self._chosen)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """One sample for any other loader: float32 (3, size, size) and its label. Where the view takes random numbers,
@@ -114,13 +106,6 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         clone._chosen = rows if self._chosen is None else self._chosen[rows]
         return clone
 
-    # ── the steady part ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def steady(self) -> Any:
-        """What the files decode to, a map-style data set: the same every time."""
-        return self._steady
-
     def with_steady(self, replacement: Any) -> Self:
         """The same data set, decoded images taken from `replacement`, which has them by view(index)."""
         clone = copy.copy(self)
@@ -130,16 +115,13 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     @property
     def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
         """The order of shards, in which what is read together lies together; None where every order is as good."""
-        return getattr(self._steady, "sample_order", None) if self._chosen is None else None
-
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+        return getattr(self.steady, "sample_order", None) if self._chosen is None else None
 
     def placed(self, where: Placement) -> Self:
         """The same data set, its batches prepared for where they go."""
         clone = copy.copy(self)
-        clone._memory = (
-            BatchMemory()
-        )  # a loader's own: another one's workers may be forked while a thread takes from it
+        # A loader's own: another one's workers may be forked while a thread takes from it.
+        clone._memory = BatchMemory()
         if where.accelerator:
             clone._filling = FillCanvas if where.transforms else FillBytes
         else:
@@ -172,20 +154,3 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             shown = resize_together(batch.canvas, batch.sides, batch.mirrored, self.view.size)
             return self._colours.normalised(shown), batch.labels
         return batch
-
-
-def _colours(mean: Sequence[float], deviation: Sequence[float]) -> Colours:
-    middles, spreads = _three_numbers(mean), _three_numbers(deviation)
-    if middles is None or spreads is None or min(spreads) <= 0:
-        raise Misconfigured(
-            f"mean is {mean} and deviation {deviation}", fix="give three numbers each, the deviations above 0"
-        )
-    return Colours.of(middles, spreads)
-
-
-def _three_numbers(given: Iterable[Any]) -> list[float] | None:
-    try:
-        numbers = [float(each) for each in given]
-    except (TypeError, ValueError):
-        return None
-    return numbers if len(numbers) == 3 and all(map(math.isfinite, numbers)) else None

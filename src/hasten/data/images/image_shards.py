@@ -1,12 +1,11 @@
 """Images and labels out of WebDataset tar shards, for hasten.ImageFolder.
 
 A sample is whichever image member it has, and its class number in the member .cls, as `hasten pack` writes a folder
-of class folders and as most published shards have them. The order is the shards' own: shuffled within a buffer.
+of class folders and as most published shards have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from hasten.data.cache.cache_key import key_of
@@ -14,8 +13,7 @@ from hasten.data.images.crops import View
 from hasten.data.images.image_decoder import DECODING, MOST_PIXELS, Encoded
 from hasten.data.images.image_files import EXTENSIONS, Levels, class_folders, levels_of
 from hasten.data.shards.shard_dataset import Shards
-from hasten.data.shards.shard_index import MANIFEST, read_manifest
-from hasten.data.shards.shard_order import ShardOrder
+from hasten.data.shards.shard_index import read_manifest
 from hasten.errors import DataFailed
 
 _FORM = (";".join(sorted(extension[1:] for extension in EXTENSIONS)), "cls")
@@ -29,11 +27,8 @@ class ImageShards:
     def __init__(self, shards: Path, view: View, most_pixels: int = MOST_PIXELS) -> None:
         self.root, self._view, self._most_pixels = shards, view, most_pixels
         self._shards = Shards(shards, form=_FORM)
-
-    @property
-    def classes(self) -> Sequence[str]:
-        """Their names; none where the shards do not know them."""
-        return self._shards.classes or ()
+        self.classes = self._shards.classes or ()  # their names; none where the shards do not know them
+        self.sample_order = self._shards.sample_order
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -45,36 +40,17 @@ class ImageShards:
         content, label = self._shards[index]
         return Encoded(content, f"{self.root}, sample {index}", self._most_pixels), label
 
-    def sample_order(self, seed: int, shuffle: bool) -> ShardOrder:
-        return self._shards.sample_order(seed, shuffle)
-
     def cache_key(self) -> str:
         """Changes with the shards, the sizes asked for, and the decoders."""
         return key_of((self._shards.cache_key(), self._view, self._most_pixels), DECODING)
 
 
 def holds_shards(folder: Path) -> bool:
-    """Whether a folder is read as shards: it has an index of them, or no class folders.
-
-    Raises DataFailed for tar files beside class folders without an index that says that they are shards.
-    """
+    """Whether a folder is read as shards: it has an index of them, or tar files and no class folders."""
     if not folder.is_dir():
         return False
-    archive = min((path.name for path in folder.glob("*.tar") if path.is_file()), default=None)
-    classes = class_folders(folder)
-    if not classes:
-        return archive is not None or (folder / MANIFEST).exists()
-    if _has_index(folder):
-        return True
-    if archive is None:
-        return False
-    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may hold its images"
-    raise DataFailed(what, where=str(folder), fix="move one of the two to another folder")
-
-
-def _has_index(folder: Path) -> bool:
     try:
         read_manifest(folder)
     except DataFailed:  # none, or another program's: many write a file of this name
-        return False
+        return not class_folders(folder) and any(folder.glob("*.tar"))
     return True

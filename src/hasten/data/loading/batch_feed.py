@@ -1,20 +1,18 @@
 """Answers requests for microbatches in their order: read here, by worker processes, or by threads.
 
-A reader answers each request with a batch (see batch_readers.py). Two things that would stop worker processes are found
-before they start: a data set that cannot be pickled, where workers do not start as a copy of the training process; and
-batches that do not fit into /dev/shm. Only where that is small is a batch measured.
+Two things that would stop worker processes are found before they start: a data set that cannot be pickled, where
+workers do not start as a copy of the training process; and batches that do not fit into a small /dev/shm.
 
 A batch that is needed before training, to measure it or to try a model on it, is read by a worker of its own. Read in
-the training process, a data set that opens its file with the first sample would hand the open file to all workers that
-are forked later, and each would move the others' position in it.
+the training process, a data set that opens its file with the first sample would share the file's position with all
+workers that are forked later.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,7 +21,6 @@ from hasten.data.loading.batch_readers import Window, read_here
 from hasten.data.loading.data_errors import Failed
 from hasten.data.loading.device_transfer import pinned
 from hasten.data.loading.loader_options import (
-    AMPLE_BATCH_BYTES,
     BATCHES_AHEAD,
     ON_HOST,
     LoaderOptions,
@@ -35,17 +32,18 @@ from hasten.data.sources.job_data import Source, why_not_in_threads
 from hasten.data.workers.batch_pickling import PickledReader, Unsendable, shared_bytes_of, unsendable_part
 from hasten.data.workers.hang_limit import Pace, Patience
 from hasten.data.workers.loader_threads import LoaderThreads
+from hasten.data.workers.worker_main import Work
 from hasten.data.workers.worker_processes import Workers
 from hasten.errors import JobError, PlanError
 from hasten.facts.formatting import byte_size
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
 
+OWN_WORKER_TAKES = 10  # times as long as a batch of the training, at most
+
 
 class Feed:
-    """Answers requests in their order. `notices` says which of the options have no effect here.
-
-    seed: the seeds in get_worker_info() are derived from it.
-    """
+    """Answers requests in their order. `notices` says which of the options have no effect here. seed: the seeds in
+    get_worker_info() are derived from it."""
 
     def __init__(
         self,
@@ -71,33 +69,26 @@ class Feed:
         self._open: weakref.WeakSet[Workers] = weakref.WeakSet()
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """What the reader answers to each request; raises what a Failed stands for.
-
-        Raises JobError and PlanError for what cannot be read by workers, and what Workers.answers raises. Persistent
-        workers serve one such iterator at a time.
-        """
+        """What the reader answers to each request; raises what a Failed stands for. Raises JobError and PlanError for
+        what cannot be read by workers, and what Workers.answers raises. Persistent workers serve one such iterator at a
+        time."""
         if self._closed:
             raise RuntimeError("the loader was closed")
         answers = self._answers(requests)
         try:
             for answer in answers:
                 if type(answer) is Failed:
-                    raise answer.error()
+                    raise answer.to_raise()
                 yield answer
         finally:
             del answers  # ends the workers now: an error's traceback would keep them
 
-    def answers_apart(self, requests: Iterable[Any], takes: int = 1) -> Iterator[Any]:
-        """The same answers; where the options have worker processes, each is read by one that ends with it.
-
-        What such a worker cannot send is read here. takes: how many times longer than in training an answer may take.
-        """
+    def answers_by_own_worker(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The same answers; where the options have worker processes, each is read by one that ends with it."""
         for request in requests:
-            answer = self._read_apart(request, _sendable, takes) if self._can_read_apart() else None
-            if answer is None:
-                (answer,) = read_here(self._reader, [request])
+            (answer,) = self._by_own_worker(request) if self._has_own_worker() else read_here(self._reader, [request])
             if type(answer) is Failed:
-                raise answer.error()
+                raise answer.to_raise()
             yield answer
 
     def close(self) -> None:
@@ -134,7 +125,7 @@ class Feed:
             self._checked = True
         # A stream is read from its beginning until the window at which it resumes.
         first_takes = 1 + first.number if isinstance(first, Window) else 1
-        workers = self._staying or self._new(self._workers, PickledReader(self._reader, self._source.field))
+        workers = self._staying or self._new(self._workers)
         if self._persistent:
             self._staying = workers
         stays = False
@@ -149,29 +140,23 @@ class Feed:
                 self._staying = None
                 workers.end()
 
-    def _new(self, count: int, reader: PickledReader) -> Workers:
-        workers = Workers(
-            reader,
-            workers=count,
-            ahead=self._ahead,
-            dataset=self._source.dataset,
-            users_init=self._source.worker_init,
+    def _new(self, count: int) -> Workers:
+        source = self._source
+        work = Work(
+            reader=PickledReader(self._reader, source.field),
+            dataset=source.dataset,
+            users_init=source.worker_init,
             seed=self._seed,
-            patience=self._patience,
-            pin=self._pin_memory,
+            workers=count,
         )
+        workers = Workers(work, ahead=self._ahead, patience=self._patience, pin=self._pin_memory)
         self._open.add(workers)
         return workers
 
-    # ── before the workers start ────────────────────────────────────────────────────────────────────────────────────
-
-    def check_before_start(self, first: Any, beside: tuple[Feed, Any] | None = None) -> None:
-        """Look for what would stop worker processes, before they start. Without worker processes nothing does.
-
-        first: the first request. beside: another feed whose workers hold batches at the same time, and its first one.
-
-        Raises JobError for what cannot be sent to workers, PlanError where /dev/shm is too small for their batches.
-        """
+    def check_before_start(self, first: Any) -> None:
+        """Look for what would stop worker processes, before they start. Without worker processes nothing does. first:
+        the first request. Raises JobError for what cannot be sent to workers, PlanError where /dev/shm is too small for
+        their batches."""
         if not self._processes:
             return
         method = multiprocessing.get_start_method()
@@ -183,59 +168,45 @@ class Feed:
                 "write functions and classes at the top of a module, and open files and locks with the first "
                 "sample; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
             )
-        free = _own_shared_memory()
-        others = 0 if beside is None else beside[0]._batches_held()
-        if is_ample(None if free is None else free - others * AMPLE_BATCH_BYTES, self._workers, self._ahead):
+        free = free_shared_memory()
+        if free is None or is_ample(free // ranks_here(), self._workers, self._ahead):
             return
-        batch = self._measured(first)
-        if batch is not None:  # a batch that cannot be read raises its error where it is read
-            self._check_shared_memory(batch, 0 if beside is None else beside[0]._bytes_held(beside[1]))
-
-    def _batches_held(self) -> int:
-        return batches_held(self._workers, self._ahead) if self._processes else 0
-
-    def _bytes_held(self, first: Any) -> int:
-        batch = self._measured(first) if self._processes else None
-        return 0 if batch is None else self._batches_held() * batch
-
-    def _measured(self, first: Any) -> int | None:
-        """Bytes of shared memory that a batch takes; None for one that cannot be read."""
         # The first window of a stream is as large as any, and the soonest read.
-        first = replace(first, number=0) if isinstance(first, Window) else first
-        found = self._read_apart(first, _size_of)
-        return found if isinstance(found, int) else None
+        first = first._replace(number=0) if isinstance(first, Window) else first
+        (batch,) = self._by_own_worker(first)
+        if type(batch) is not Failed:  # which is raised where it is read
+            self._check_shared_memory(shared_bytes_of(batch), free // ranks_here())
 
     def _unsendable(self) -> Unsendable | None:
         source = self._source
         parts = (source.dataset, source.field), (source.collate, "collate"), (source.worker_init, "worker_init_fn")
         return next((found for what, path in parts if (found := unsendable_part(what, path)) is not None), None)
 
-    def _can_read_apart(self) -> bool:
+    def _has_own_worker(self) -> bool:
         # A daemon may have no children.
         if not self._processes or self._source.gathers or multiprocessing.current_process().daemon:
             return False
         return multiprocessing.get_start_method() == "fork" or self._unsendable() is None
 
-    def _read_apart(self, request: Any, made_of_it: Callable[[Any], Any], takes: int = 1) -> Any:
-        """What a function makes of the answer to one request, in a worker that ends with it."""
-        workers = self._new(1, PickledReader(self._reader, self._source.field, made_of_it))
+    def _by_own_worker(self, request: Any) -> list[Any]:
+        """The answer to one request, from a worker that ends with it."""
+        workers = self._new(1)
         try:
-            (found,) = workers.answers([request], first_takes=takes)
+            # The batch may be a global one, which the training reads in parts.
+            return [*workers.answers([request], first_takes=OWN_WORKER_TAKES)]
         finally:
             workers.end()
-        return found
 
-    def _check_shared_memory(self, batch_bytes: int, beside_bytes: int) -> None:
-        free, ranks, held = _own_shared_memory(), ranks_here(), self._batches_held()
-        if free is None or held * batch_bytes <= free - beside_bytes:
+    def _check_shared_memory(self, batch_bytes: int, free: int) -> None:
+        ranks, held = ranks_here(), batches_held(self._workers, self._ahead)
+        if held * batch_bytes <= free:
             return
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
         whose = "" if self._source.field == "train" else f", for Job.{self._source.field}"
-        beside = f", beside {byte_size(beside_bytes)} that other workers hold" if beside_bytes else ""
         raise PlanError(
             f"{self._workers} loader workers that keep {self._ahead} batches each hold {held} batches of "
-            f"{byte_size(batch_bytes)} in shared memory (shm), together {byte_size(held * batch_bytes)}"
-            f"{beside}; {byte_size(free)} are free in {SHARED_MEMORY}{each}",
+            f"{byte_size(batch_bytes)} in shared memory (shm), together {byte_size(held * batch_bytes)}; "
+            f"{byte_size(free)} are free in {SHARED_MEMORY}{each}",
             where=f"loader_workers{whose}",
             fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
         )
@@ -246,31 +217,9 @@ def _read(reader: Any, pin_memory: bool, request: Any) -> Any:
     return pinned(answer) if pin_memory else answer
 
 
-def _own_shared_memory() -> int | None:
-    """Bytes that are free in /dev/shm for this rank, where those on this machine begin together."""
-    free = free_shared_memory()
-    return None if free is None else free // ranks_here()
-
-
-def _size_of(batch: Any) -> int | None:
-    return None if type(batch) is Failed else shared_bytes_of(batch)
-
-
-def _sendable(answer: Any) -> Any:
-    """The answer; None for one that cannot be sent to the training process, or that is a failure."""
-    if type(answer) is Failed:
-        return None
-    try:
-        size = shared_bytes_of(answer)
-    except Exception:  # whatever a class of the user's raises when it is pickled
-        return None
-    free = free_shared_memory()
-    return answer if free is None or size <= free else None
-
-
 def _check_options(options: LoaderOptions) -> None:
+    what = "prefetch_factor" if options.prefetch_factor is not None else "persistent_workers"
     if options.workers == 0 and (options.prefetch_factor is not None or options.persistent_workers):
-        what = "prefetch_factor" if options.prefetch_factor is not None else "persistent_workers"
         raise PlanError(f"{what} is set, and there are 0 loader workers", fix=f"set workers, or remove {what}")
 
 
@@ -297,6 +246,5 @@ def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tup
         kind, workers = "processes", 0 if source.gathers else 1 if source.iterable else workers
         notices.append(f"{source.field} is read by {workers} worker processes instead of threads: {why}")
     if source.worker_init is not None and (not workers or kind == "threads"):
-        why = "loader workers are threads" if workers else "there are no loader workers"
-        notices.append(f"{source.field}: the DataLoader's worker_init_fn is not called: {why}")
+        notices.append(f"{source.field}: the DataLoader's worker_init_fn is not called: there are no loader processes")
     return workers, kind, pin_memory, tuple(notices)

@@ -1,21 +1,17 @@
 """Batches of a training or an evaluation, on the host: which samples, in which order, cut how.
 
 Global batch k of an epoch holds the order's positions k·B to (k + 1)·B. It does not depend on the number of ranks, the
-microbatch size, or anything in LoaderOptions: those say who reads it, in how many parts and how far ahead. So an epoch
-can be resumed at any step without a replay, and tuning the loader cannot change training.
+microbatch size, or anything in LoaderOptions. So an epoch resumes at any step without a replay, and tuning the loader
+cannot change training.
 
 The parts: sample_order.py says which sample stands where, batch_pieces.py cuts a global batch, batch_readers.py turns a
 request into a batch in whichever process, batch_feed.py runs the workers.
-
-A stream (an iterable data set) has one worker at most, and one rank: each of more would read all of it. To resume at a
-step, it reads what comes before and drops it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import count, repeat
 from typing import Any
 
@@ -28,7 +24,7 @@ from hasten.data.order.randomness import derived
 from hasten.data.order.sample_order import Order, SampledOrder, SampleOrder
 from hasten.data.sources.job_data import Source
 from hasten.data.sources.sample_indices import in_words
-from hasten.errors import DataFailed, HastenError, JobError, PlanError
+from hasten.errors import DataFailed, JobError, PlanError
 
 _Answers = Callable[[Iterable[Any]], Iterator[Any]]
 
@@ -38,7 +34,7 @@ EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all ali
 class TrainLoader:
     """The microbatches of every epoch of a training.
 
-    batch_size: samples in one optimizer step over all ranks; None takes the DataLoader's that the source came from.
+    batch_size: samples in one optimizer step over all ranks.
     microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
     equal_parts: at least so many microbatches of one size in a step, whatever microbatch_size says; not for streams.
     shuffle, drop_last: the job's; the setting of a DataLoader overrides `shuffle`, and drops too.
@@ -53,7 +49,7 @@ class TrainLoader:
         self,
         source: Source,
         *,
-        batch_size: int | None,
+        batch_size: int,
         microbatch_size: int | None = None,
         equal_parts: int | None = None,
         options: LoaderOptions,
@@ -66,17 +62,16 @@ class TrainLoader:
         world_size: int = 1,
     ) -> None:
         source = source.prepared(placement)
-        self.batch_size = _batch_size_of(source, batch_size)
+        self.batch_size = batch_size
         self._source, self.microbatch_size, self._equal_parts = source, microbatch_size, equal_parts
         self._rank, self._world_size = rank, world_size
         self._drop_last = drop_last or source.drop_last
         self.steps_per_epoch = self._count_steps()
+        _check(source, options, world_size, replace_bad)
         if source.iterable:
-            _check_stream(source, options, world_size, replace_bad)
             reader = StreamReader(source, seed, self.batch_size, microbatch_size, self._drop_last)
         else:
             self._order = _order_of(source, seed, shuffle)
-            _check_replacing(source, replace_bad)
             reader = reader_of(source, seed, replace_bad)
         self.ledger = Ledger(source.field, source.count or 0)  # of a stream it stays empty
         self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
@@ -86,48 +81,34 @@ class TrainLoader:
 
     @property
     def dropped_per_epoch(self) -> int | None:
-        """Samples that drop_last drops in each epoch, other ones each time when shuffled; None when unknown."""
-        if self._source.count is None:
-            return None if self._drop_last else 0
-        return self._source.count % self.batch_size if self._drop_last else 0
+        """Samples that drop_last drops in each epoch; None when unknown."""
+        if not self._drop_last:
+            return 0
+        return None if self._source.count is None else self._source.count % self.batch_size
 
     @property
     def leaves_single(self) -> bool:
-        """Whether an epoch's last batch, where it is a smaller one, has a microbatch of one sample on some rank; one
-        that weighs nothing counts too. False of a stream."""
+        """Whether an epoch's smaller last batch has a microbatch of one sample, or of none, on some rank. False of a
+        stream."""
         rest = 0 if self._drop_last else (self._source.count or 0) % self.batch_size
         if not rest or self._source.iterable:
             return False
         return any(piece.samples < 2 for rank in range(self._world_size) for piece in self._pieces(rest, rank))
 
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Microbatch]:
-        """The microbatches of one epoch, from one of its optimizer steps on.
-
-        Raises UserCodeFailed or DataFailed, with the original exception as the cause, when a sample cannot be read, and
-        DataFailed when a stream holds less than one batch, or another number of batches than its length says.
-        """
+        """The microbatches of one epoch, from one of its optimizer steps on. Raises UserCodeFailed or DataFailed, with
+        the original exception as the cause, when a sample cannot be read, and DataFailed when a stream holds less than
+        one batch, or another number of batches than its length says."""
         return self._epoch(number, start_step, self._feed.answers)
 
-    def first_batch(self, takes: int = 1) -> Any:
+    def first_batch(self) -> Any:
         """The first microbatch of all, to try a model on: read by a worker of its own, where the options have workers
-        (see Feed.answers_apart). takes: how many times longer than in training it may take. Raises what epoch() raises.
-        """
-        microbatches = self._epoch(0, 0, partial(self._feed.answers_apart, takes=takes))
-        return next(microbatches).batch
+        (see Feed.answers_by_own_worker). Raises what epoch() raises."""
+        return next(self._epoch(0, 0, self._feed.answers_by_own_worker)).batch
 
     def _epoch(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
-        if self._source.iterable:
-            return self._stream(number, start_step, answers)
-        if self.steps_per_epoch is not None and start_step > self.steps_per_epoch:
-            what = f"epoch {number} has {self.steps_per_epoch} steps, and the run resumes at step {start_step}"
-            raise DataFailed(
-                what, where=f"Job.{self._source.field}", fix="resume with the data and batch size of before"
-            )
-        return self._map(number, start_step, answers)
-
-    def first_request(self) -> tuple[Feed, Any]:
-        """The feed and its first request: of a training whose workers hold batches during evaluations."""
-        return self._feed, Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
+        read = self._stream if self._source.iterable else self._map
+        return read(number, start_step, answers)
 
     def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
@@ -136,10 +117,7 @@ class TrainLoader:
             last = first + self.batch_size - 1
             return f"epoch {number}, samples {first} to {last} of the stream Job.{self._source.field}"
         stop = min(first + self.batch_size, self._source.count or 0)
-        try:
-            indices = self._order.indices(number, first, stop).tolist()
-        except HastenError as error:  # a sampler of the user's own is asked again where it drew another epoch since
-            return f"epoch {number}, positions {first} to {stop - 1} of its order, which is not known: {error.what}"
+        indices = self._order.indices(number, first, stop).tolist()
         return f"epoch {number}, {in_words(indices)} of Job.{self._source.field}"
 
     def replaced(self) -> list[str]:
@@ -188,35 +166,31 @@ class TrainLoader:
                 self._check_end(found, number, step, start_step)
                 return
             if step == self.steps_per_epoch:
-                seen = step * self.batch_size + sum(samples for samples, _ in found)
-                raise self._wrong_length(number, f"{seen} samples or more")
+                raise self._wrong_length(number, f"more than {step * self.batch_size} samples")
             for position, (samples, batch) in enumerate(found, start=1):
                 yield Microbatch(batch, samples, position == len(found))
 
     def _check_end(self, end: End, number: int, step: int, start_step: int) -> None:
         if step == 0:
-            raise DataFailed(
-                f"epoch {number} has {end.samples} samples, and a batch holds {self.batch_size}: it is 0 batches",
-                where=f"Job.{self._source.field}",
-                fix="look at what the data set yields" + (", or write drop_last=False" if end.samples else ""),
+            what = f"epoch {number} has {end.samples} samples, and a batch holds {self.batch_size}: it is 0 batches"
+            raise self._failed(what, "check what the data set yields, or write drop_last=False")
+        if -(-end.samples // self.batch_size) < start_step:
+            what = (
+                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which the run resumes"
             )
-        windows = end.samples // self.batch_size if self._drop_last else -(-end.samples // self.batch_size)
-        if windows < start_step:
-            raise DataFailed(
-                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which the run resumes",
-                where=f"Job.{self._source.field}",
-                fix="let the data set yield the same samples as before",
-            )
+            raise self._failed(what, "let the data set yield the same samples as before")
         if self.steps_per_epoch is not None and step < self.steps_per_epoch:
             raise self._wrong_length(number, f"{end.samples} samples")
 
     def _wrong_length(self, number: int, yielded: str) -> DataFailed:
         """The planned length, and every schedule made for it, comes from what the stream says of itself."""
-        return DataFailed(
-            f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} in epoch {number}",
-            where=f"Job.{self._source.field}",
-            fix="let __len__ return how many samples are yielded; or leave it out, and write Job.max_steps",
+        what = f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} in epoch {number}"
+        return self._failed(
+            what, "let __len__ return how many samples are yielded; or remove it, and write Job.max_steps"
         )
+
+    def _failed(self, what: str, fix: str) -> DataFailed:
+        return DataFailed(what, where=f"Job.{self._source.field}", fix=fix)
 
     def _count_steps(self) -> int | None:
         samples = self._source.count
@@ -260,7 +234,7 @@ class EvaluationLoader:
             if options.workers > 1:  # they are set for the training's data
                 self.notices += (f"{source.field}: 1 loader worker instead of {options.workers}: it is an iterable",)
                 options = replace(options, workers=1, worker_kind="processes")
-            _check_stream(source, options, world_size)
+            _check(source, options, world_size)
             reader = StreamReader(source, seed, batch_size, None, False)
         else:
             self._order = _order_of(replace(source, shuffle=False), seed, False)
@@ -275,12 +249,11 @@ class EvaluationLoader:
         """One evaluation. Raises what TrainLoader.epoch raises."""
         return self._stream() if self._source.iterable else self._map()
 
-    def check_before_start(self, beside: TrainLoader | None) -> None:
-        """Raise what the first evaluation would, for workers that cannot start. beside: a training whose workers hold
-        batches during evaluations; None where they do not."""
+    def check_before_start(self) -> None:
+        """Raise what the first evaluation would, for workers that cannot start."""
         first = Window(EVALUATION_EPOCH, 0) if self._source.iterable else next(self._requests(), None)
         if first is not None:
-            self._feed.check_before_start(first, None if beside is None else beside.first_request())
+            self._feed.check_before_start(first)
 
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""
@@ -306,21 +279,12 @@ class EvaluationLoader:
         windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())
         following = next(windows)
         if isinstance(following, End):
-            raise DataFailed(
-                "it has 0 samples", where=f"Job.{self._source.field}", fix="look at what the data set yields"
-            )
+            where = f"Job.{self._source.field}"
+            raise DataFailed("it has 0 samples", where=where, fix="check what the data set yields")
         while not isinstance(following, End):
             (window,) = following
             following = next(windows)
             yield Microbatch(window[1], window[0], isinstance(following, End))
-
-
-def _batch_size_of(source: Source, batch_size: int | None) -> int:
-    found = batch_size or source.batch_size
-    if found is None:
-        was = f"is None, and {source.field} is no DataLoader that could have one"
-        raise JobError("batch_size", was, "write how many samples one optimizer step takes: batch_size=128")
-    return found
 
 
 def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
@@ -333,21 +297,13 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
     return Order(source.count, seed, shuffled)
 
 
-def _check_replacing(source: Source, replace_bad: bool) -> None:
-    if replace_bad and source.sampler is not None:
-        was = f'is "replace", and {source.field} has a sampler of its own, which might not draw the replacement'
-        raise JobError("on_bad_sample", was, 'give a Subset in place of the sampler, or write on_bad_sample="stop"')
-
-
-def _check_stream(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:
-    if replace_bad:
-        was = f'is "replace", and {source.field} is an iterable data set, which ends where it fails'
-        raise JobError("on_bad_sample", was, 'give a map-style data set, or write on_bad_sample="stop"')
-    if world_size > 1:
+def _check(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:
+    if replace_bad and (source.iterable or source.sampler is not None):
+        was = f'is "replace", and {source.field} is an iterable data set, or has a sampler of its own'
+        raise JobError("on_bad_sample", was, 'give a map-style data set or a Subset, or write on_bad_sample="stop"')
+    if source.iterable and world_size > 1:
         was = f"is an iterable data set, and each of {world_size} processes would read all of it"
         raise JobError(source.field, was, "give a map-style data set, or train with one process")
-    if options.workers > 1:
-        what = (
-            f"{options.workers} loader workers would each read all of the iterable data set, or part of it out of order"
-        )
+    if source.iterable and options.workers > 1:
+        what = f"{options.workers} loader workers would each read all of the iterable data set"
         raise PlanError(what, where=f"Job.{source.field}", fix="set workers to 1 or 0, or give a map-style data set")

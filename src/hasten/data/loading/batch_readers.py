@@ -1,7 +1,7 @@
 """One request in, one batch out, in whichever process reads.
 
-A feed hands each request to `__getitems__` of a reader, in the training process or in a worker. A request holds all
-that its batch depends on, and a reader seeds every sample, so it makes no difference where and when it is read.
+A request holds all that its batch depends on, and a reader seeds every sample, so it makes no difference where and when
+it is read.
 
 | data | seeded for | with |
 |---|---|---|
@@ -19,7 +19,6 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -45,27 +44,25 @@ class Request(NamedTuple):
     indices: np.ndarray  # int64, shape (samples,)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """One global batch of a stream: its epoch, and how many global batches come before it."""
 
     epoch: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """In place of a window: the stream has no more of them, after so many samples in all."""
 
     samples: int
 
 
 def reader_of(source: Source, seed: int, replace_bad: bool = False) -> GatherReader | BatchReader | SampleReader:
-    """replace_bad: replace samples that cannot be read, as bad_samples.py says."""
+    """replace_bad: replace samples that cannot be read, as bad_samples.py says, for which they are read one by one."""
     if source.gathers:
         return GatherReader(source)
-    if reads_batches(source.dataset):
-        return BatchReader(source, seed, replace_bad)
+    if reads_batches(source.dataset) and not replace_bad:
+        return BatchReader(source, seed)
     return SampleReader(source, seed, replace_bad)
 
 
@@ -109,10 +106,7 @@ class SampleReader:
                     bad = self._replace_bad and may_be_replaced(error)
                     by_another = self._replaced(batch, place, index, draws[place], error) if bad else None
                     if by_another is None:
-                        seed = int(numbers[place])
-                        return failed_sample(
-                            error, field=self._source.field, epoch=request.epoch, index=index, seed=seed
-                        )
+                        return failed_sample(error, self._source.field, request.epoch, index, int(numbers[place]))
                     replaced.append(by_another)
             found = self._way.finished(batch, request)
         return Repaired(found, tuple(replaced)) if replaced and not isinstance(found, Failed) else found
@@ -165,44 +159,19 @@ class _GivenDraws:
 
 
 class BatchReader:
-    """Where a microbatch cannot be read as a whole and bad samples are replaced, its samples are read one by one."""
-
-    def __init__(self, source: Source, seed: int, replace_bad: bool = False) -> None:
+    def __init__(self, source: Source, seed: int) -> None:
         self._source, self._seed = source, seed
-        one_by_one = replace(source, dataset=_OneByOne(source.dataset))
-        self._one_by_one = SampleReader(one_by_one, seed, replace_bad) if replace_bad else None
 
     def __getitems__(self, request: Request) -> Any:
-        indices = request.indices.tolist()
-        seed = sample_seed(self._seed, request.epoch, indices[0])
+        indices, field = request.indices.tolist(), self._source.field
+        seed = int(sample_seed(self._seed, request.epoch, indices[0]))
         with _own_randomness():
             try:
                 reseed(seed)
                 samples = self._source.dataset.__getitems__(indices)
             except RAISED as error:
-                if self._one_by_one is not None:
-                    return self._one_by_one.__getitems__(request)
-                return failed_batch(
-                    error,
-                    field=self._source.field,
-                    epoch=request.epoch,
-                    first=indices[0],
-                    samples=len(indices),
-                    own_code=True,
-                    seed=int(seed),
-                )
+                return failed_batch(error, field, request.epoch, indices[0], len(indices), own_code=True, seed=seed)
             return _collated(self._source, self._seed, samples, request.epoch, request.indices)
-
-
-class _OneByOne:
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._dataset.__getitems__([index])[0]
 
 
 class StreamReader:
@@ -229,9 +198,7 @@ class StreamReader:
             except RAISED as error:
                 self._next = None
                 seed = self._seed_at(window.epoch, self._position)
-                return failed_sample(
-                    error, field=self._source.field, epoch=window.epoch, index=self._position, seed=seed
-                )
+                return failed_sample(error, self._source.field, window.epoch, self._position, seed)
             self._next = Window(window.epoch, window.number + 1)
             if not samples or (self._drop_last and len(samples) < self._batch_size):
                 return End(self._position)
@@ -272,15 +239,7 @@ def _collated(source: Source, seed: int, samples: list[Any], epoch: int, indices
     try:
         return source.collate(samples)
     except RAISED as error:
-        return failed_batch(
-            error,
-            field=source.field,
-            epoch=epoch,
-            first=first,
-            samples=len(samples),
-            own_code=own_code,
-            seed=own_seed,
-        )
+        return failed_batch(error, source.field, epoch, first, len(samples), own_code=own_code, seed=own_seed)
 
 
 def _own_randomness() -> AbstractContextManager[None]:

@@ -1,7 +1,7 @@
 """How a sample that could not be read becomes an error that names it, even when a worker process read it.
 
-An exception cannot be sent between processes with its traceback, and some cannot be sent at all. So the process that
-reads never raises: it sends a `Failed` in place of the batch, and the training process raises from that.
+Some exceptions cannot be sent between processes, and none with its traceback. So the process that reads never raises:
+it sends a `Failed` in place of the batch, and the training process raises from that.
 """
 
 from __future__ import annotations
@@ -24,50 +24,38 @@ _NOT_THE_USERS = (
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
 # torch raises a plain RuntimeError when the host allocator fails; only the text says so.
-_HOST_ALLOCATOR = (
-    "can't allocate memory",
-    "not enough memory",
-    "DefaultCPUAllocator",
-    "Cannot allocate memory",
-    "std::bad_alloc",
-)
+_HOST_ALLOCATOR = ("allocate memory", "not enough memory", "DefaultCPUAllocator", "std::bad_alloc")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    kind: type[HastenError]
-    what: str
-    where: str
-    fix: str
+    error: HastenError
     cause: BaseException | None = None
     trace: str = ""  # from the user's first frame on; in a worker only, as the cause keeps its own in this process
 
-    def error(self) -> HastenError:
-        """The error to raise, with the original exception as its cause."""
-        error = self.kind(self.what, where=self.where, fix=self.fix)
-        if isinstance(error, UserCodeFailed):
-            error.trace = self.trace
-        error.__cause__ = self.cause
-        return error
+    def to_raise(self) -> HastenError:
+        """The error, with the original exception as its cause."""
+        if isinstance(self.error, UserCodeFailed):
+            self.error.trace = self.trace
+        self.error.__cause__ = self.cause
+        return self.error
 
 
-def failed_sample(error: BaseException, *, field: str, epoch: int, index: int, seed: int) -> Failed:
+def failed_sample(error: BaseException, field: str, epoch: int, index: int, seed: int) -> Failed:
     """Reading one sample raised. What the system could not read is an error of the data, all else of the user's code;
     an error of hasten has its own kind."""
     what = f"sample {index} of Job.{field} could not be read {moment(epoch)}: {reason_of(error)}"
     if isinstance(error, HastenError):
-        return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_sendable(error))
+        return Failed(error=type(error)(what, fix=error.fix), cause=_sendable(error))
     fix = f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}"
     return _failed(error, kind_of(error), what, fix)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory is exhausted, of the host or of a device."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, RuntimeError) and any(text in str(error) for text in _HOST_ALLOCATOR):
         return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _HOST_ALLOCATOR)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
 
 
 def kind_of(error: BaseException) -> type[HastenError]:
@@ -86,14 +74,12 @@ def reason_of(error: BaseException) -> str:
 
 
 def failed_batch(
-    error: BaseException, *, field: str, epoch: int, first: int, samples: int, own_code: bool, seed: int | None = None
+    error: BaseException, field: str, epoch: int, first: int, samples: int, *, own_code: bool, seed: int | None = None
 ) -> Failed:
-    """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it.
-
-    seed: of its random numbers; None where it was given none.
-    """
+    """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it. seed:
+    of its random numbers; None where it was given none."""
     kind = UserCodeFailed if own_code else DataFailed
-    fix = "look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate"
+    fix = "check that sample and collate" if own_code else "give the samples one shape and type, or a collate"
     if is_out_of_memory(error):
         kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
     elif seed is not None:
@@ -105,25 +91,22 @@ def failed_batch(
 def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
     """The user's worker_init_fn raised."""
     what = f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}"
-    return _failed(error, kind_of(error), what, "look at this line")
+    return _failed(error, kind_of(error), what, "check this line")
 
 
 def failed_arrival(error: Exception, *, field: str) -> Failed:
     """A batch from a loader worker could not be unpickled or pinned in the training process."""
-    kind, fix = (
-        kind_of(error),
-        "look at how this class is unpickled; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
-    )
+    what = f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}"
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "items of ancdata" in str(error):
-        kind, fix = DataFailed, "allow more open files (ulimit -n), or put fewer tensors into a batch"
-    return _failed(
-        error, kind, f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}", fix
-    )
+        fix = "allow more open files (ulimit -n), or put fewer tensors into a batch"
+        return _failed(error, DataFailed, what, fix)
+    fix = "check how this class is unpickled; or set loader_workers = 0 (num_workers=0 in a DataLoader)"
+    return _failed(error, kind_of(error), what, fix)
 
 
 def _failed(error: BaseException, kind: type[HastenError], what: str, fix: str) -> Failed:
-    where = users_frame(error)
-    return Failed(kind=kind, what=what, where=where, fix=fix, cause=_sendable(error), trace=_users_lines(error))
+    raised = kind(what, where=users_frame(error), fix=fix)
+    return Failed(error=raised, cause=_sendable(error), trace=_users_lines(error))
 
 
 def moment(epoch: int) -> str:

@@ -2,15 +2,10 @@
 
 Tensors inside tuples, named tuples, lists, dictionaries, dataclasses and objects with a `to` method of their own (a
 tokenizer's encoding, a packed sequence, a graph) are found and moved; everything else stays. What does not change is
-not rebuilt: on a CPU the very same batch comes back.
+not rebuilt.
 
-Copying ahead needs a stream of its own, because work on one stream is done in order:
-
-* The stream that computes waits for the copy it is about to use, and for nothing else; the host waits for neither.
-* record_stream marks a batch in the device's allocator as used on another stream too, so that its memory is not
-  used for a later copy while it is still read.
-* Pinned memory that is used again before its copy is done is how a batch comes to hold half of the next one. So a batch
-  is held, on host and device, until what computes with it is done.
+Copying ahead uses a stream of its own; the stream that computes waits for the copy it is about to use. record_stream
+keeps a batch's memory on the device, and a batch is held on the host, until what computes with it is done.
 
 Sources: torch.Tensor.record_stream; "CUDA semantics" in torch's documentation; for the layout
 https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
@@ -21,7 +16,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -47,7 +42,8 @@ def place(
     def move(tensor: Tensor) -> Tensor:
         if not (on_cpu and tensor.is_cpu):
             tensor = tensor.to(device, non_blocking=non_blocking)
-        if memory_format is not None and tensor.dim() == 4 and _is_image(tensor):
+        is_image = tensor.dim() == 4 and (tensor.is_floating_point() or tensor.dtype == torch.uint8)
+        if memory_format is not None and is_image:
             # After the copy, so that the host sends its memory unchanged and the device rearranges it.
             tensor = tensor.contiguous(memory_format=memory_format)
         return tensor
@@ -137,10 +133,6 @@ def _handed_over(copy: _Copy, stream: torch.cuda.Stream) -> Microbatch:
     return copy.microbatch
 
 
-def _is_image(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.dtype == torch.uint8
-
-
 def _mapped(value: Any, move: Callable[[Tensor], Any], move_other: Callable[[Any], Any]) -> Any:
     if isinstance(value, Tensor):
         return move(value)
@@ -150,36 +142,28 @@ def _mapped(value: Any, move: Callable[[Tensor], Any], move_other: Callable[[Any
         return moved
     if isinstance(value, tuple | list):
         items = [_mapped(item, move, move_other) for item in value]
-        return value if _same(items, value) else _sequence_like(value, items)
+        if all(map(is_, items, value)):
+            return value
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(value, MutableMapping):
-        items = {key: _mapped(item, move, move_other) for key, item in value.items()}
-        return value if _same(items.values(), value.values()) else _filled(copy.copy(value), items)
+        changed = _changed(value, move, move_other)
+        clone = copy.copy(value) if changed else value
+        for key, item in changed.items():  # some forbid update()
+            clone[key] = item
+        return clone
     if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-        before = [getattr(value, name) for name in names]
-        items = [_mapped(item, move, move_other) for item in before]
-        return value if _same(items, before) else _dataclass_like(value, dict(zip(names, items, strict=True)))
+        before = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        changed = _changed(before, move, move_other)
+        clone = copy.copy(value) if changed else value
+        for name, item in changed.items():
+            object.__setattr__(clone, name, item)  # as a frozen one sets its own fields
+        return clone
     return value
 
 
-def _same(items: Any, before: Any) -> bool:
-    return all(map(is_, items, before))
-
-
-def _sequence_like(value: Any, items: list[Any]) -> Any:
-    if hasattr(value, "_make"):  # a named tuple
-        return value._make(items)
-    return type(value)(items)
-
-
-def _filled(clone: MutableMapping[Any, Any], items: dict[Any, Any]) -> MutableMapping[Any, Any]:
-    for key, item in items.items():  # some forbid update()
-        clone[key] = item
-    return clone
-
-
-def _dataclass_like(value: Any, items: dict[str, Any]) -> Any:
-    clone = copy.copy(value)
-    for name, item in items.items():
-        object.__setattr__(clone, name, item)  # as a frozen one sets its own fields
-    return clone
+def _changed(
+    items: Mapping[Any, Any], move: Callable[[Tensor], Any], move_other: Callable[[Any], Any]
+) -> dict[Any, Any]:
+    """The items that are other ones afterwards."""
+    mapped = {key: _mapped(item, move, move_other) for key, item in items.items()}
+    return {key: item for key, item in mapped.items() if item is not items[key]}

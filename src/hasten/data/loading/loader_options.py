@@ -1,10 +1,8 @@
 """How samples are loaded: the settings that a plan may change, and how much reading ahead a machine has room for.
 
-None of the settings changes what is learned.
-
-Each worker keeps `ahead` batches ready, and one more is computed on. Ready batches lie in /dev/shm, which is memory
-with a limit of its own: half of the memory on a plain Linux, 64 MiB in a container by default. A worker process holds
-Python, torch and what the data set makes it load on top. The ranks of a run divide what their machine has.
+None of the settings changes what is learned. Each worker keeps `ahead` batches ready, and one more is computed on.
+Ready batches lie in /dev/shm, which is memory with a limit of its own: half of the memory on a plain Linux, 64 MiB in a
+container by default. The ranks of a run divide what their machine has.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from hasten.facts.machine import Machine
 
 BATCHES_AHEAD = 2  # of each worker: torch's own default
 MOST_AHEAD = 8  # a worker that is further ahead only holds memory: a step does not wait for the ninth batch either
-WORKER_BYTES = 256 << 20  # a worker process under spawn; a forked one shares most of it
+WORKER_BYTES = 256 << 20  # of a worker process under spawn
 MEMORY_SHARE = 0.5  # the most of a machine's memory that reading ahead may take; the job needs the rest
 WORKERS_A_CORE = 2  # more take turns, also where they wait for a disk
 AMPLE_BATCH_BYTES = 256 << 20  # where this many are free for every batch held, no batch has to be measured
@@ -39,15 +37,11 @@ class LoaderOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Where batches go, for data sets that can prepare for it.
+    """Where batches go, for data sets that can prepare for it."""
 
-    accelerator: to the memory of a device of its own. transforms: the device crops and resizes too. channels_last: the
-    model computes in that layout.
-    """
-
-    accelerator: bool = False
-    transforms: bool = False
-    channels_last: bool = False
+    accelerator: bool = False  # to the memory of a device of its own
+    transforms: bool = False  # the device crops and resizes too
+    channels_last: bool = False  # the model computes in that layout
 
 
 ON_HOST = Placement()
@@ -76,8 +70,7 @@ def room_of(machine: Machine) -> Room:
 
 
 def cores_of(machine: Machine) -> int:
-    """For one rank of those on the machine. Where a launcher has bound each rank to cores of its own, these are counted
-    for less than they are: a few counts are not tried."""
+    """For one rank of those on the machine."""
     return max(machine.cores // machine.ranks, 1)
 
 
@@ -93,18 +86,20 @@ def worker_counts(cores: int) -> list[int]:
 
 def most_workers(room: Room, *, ahead: int, batch_bytes: int) -> int:
     """How many worker processes fit, each `ahead` batches of batch_bytes ahead."""
-    free = room.memory_bytes - batch_bytes
-    by_memory = free // (WORKER_BYTES + ahead * batch_bytes) if free > 0 else 0
-    if room.shared_bytes is None or batch_bytes == 0:
-        return by_memory
-    return min(by_memory, max(room.shared_bytes // batch_bytes - 1, 0) // ahead)
+    by_memory = max(room.memory_bytes - batch_bytes, 0) // (WORKER_BYTES + ahead * batch_bytes)
+    return min(by_memory, _shared_batches(room, batch_bytes, by_memory * ahead) // ahead)
 
 
 def most_ahead(room: Room, *, workers: int, batch_bytes: int) -> int:
     """How many batches each of these workers may keep ready."""
     if batch_bytes == 0:
         return MOST_AHEAD
-    by_memory = max((room.memory_bytes - workers * WORKER_BYTES) // batch_bytes - 1, 0) // workers
-    if room.shared_bytes is None:
-        return min(by_memory, MOST_AHEAD)
-    return min(by_memory, max(room.shared_bytes // batch_bytes - 1, 0) // workers, MOST_AHEAD)
+    by_memory = max((room.memory_bytes - workers * WORKER_BYTES) // batch_bytes - 1, 0)
+    return min(_shared_batches(room, batch_bytes, by_memory) // workers, MOST_AHEAD)
+
+
+def _shared_batches(room: Room, batch_bytes: int, most: int) -> int:
+    """How many batches fit into /dev/shm beside the one that is computed on; `most`, or fewer."""
+    if room.shared_bytes is None or batch_bytes == 0:
+        return most
+    return min(most, max(room.shared_bytes // batch_bytes - 1, 0))

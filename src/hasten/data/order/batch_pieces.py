@@ -1,8 +1,7 @@
 """How a global batch is divided: over the ranks first, then into microbatches.
 
-Which samples make up a global batch never depends on the number of ranks or on the microbatch size; only who reads
-which part of it does. Every rank gets the same number of pieces: a rank that ran fewer forward passes would leave the
-others waiting in a collective. Where there are too few samples for that, a piece is empty.
+Which samples make up a global batch never depends on either. Every rank gets the same number of pieces: a rank that ran
+fewer forward passes would leave the others waiting in a collective. Where there are too few samples, a piece is empty.
 """
 
 from __future__ import annotations
@@ -62,9 +61,6 @@ def pieces(size: int, microbatch_size: int | None, rank: int = 0, world_size: in
     largest_share = -(-size // world_size)
     parts = 1 if microbatch_size is None else -(-largest_share // microbatch_size)
     start, stop = share(size, rank, world_size)
-    found: list[Piece] = []
-    for part in range(parts):
-        # Empty shares come first, so the last piece, where ranks add up gradients, is real if any is.
-        low, high = share(stop - start, part, parts)
-        found.append(Piece(start + low, high - low, part == parts - 1))
-    return tuple(found)
+    # Empty shares come first, so the last piece, where ranks add up gradients, is real if any is.
+    shares = [share(stop - start, part, parts) for part in range(parts)]
+    return tuple(Piece(start + low, high - low, part == parts - 1) for part, (low, high) in enumerate(shares))

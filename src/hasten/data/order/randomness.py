@@ -1,17 +1,11 @@
 """Random numbers that belong to a sample, not to the process that happens to read it.
 
 Before a sample is read, the three generators that data sets draw from (torch's default one on the CPU, NumPy's global
-one and Python's) are seeded with a number made of (seed, epoch, index) and nothing else. So loader workers,
-prefetching, the order of reading and a resumed run cannot change an augmentation, and no two epochs repeat one.
+one and Python's) are seeded with a number made of (seed, epoch, index) and nothing else.
 
-The number comes from splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014):
-each part is folded in with a function that maps 64 bits to 64 bits one to one, so two indices of one epoch, or two
-epochs of one index, never get the same number. torch and NumPy keep only 32 bits of a seed; they are given different
-halves, so that samples which meet in one of them by chance still differ in the other.
-
-The training process reads samples too when there are no workers. `undisturbed` restores its own three states once a
-batch, so what else training draws does not depend on it. An evaluation or a trial beside a training uses
-the same function, with the states of its accelerators.
+The number comes from splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014),
+which maps 64 bits to 64 bits one to one: two indices of one epoch never get the same number. torch and NumPy keep only
+32 bits of a seed; they are given different halves.
 """
 
 from __future__ import annotations
@@ -78,10 +72,8 @@ def seed_step(seed: int, rank: int, step: int, device: torch.device) -> None:
 
 @contextmanager
 def undisturbed(*devices: torch.device) -> Iterator[None]:
-    """Leave every global generator as it was found, whatever is drawn or seeded inside.
-
-    devices: the accelerators that are drawn on besides the host; a CPU among them changes nothing.
-    """
+    """Leave every global generator as it was found, whatever is drawn or seeded inside. devices: the accelerators that
+    are drawn on besides the host; a CPU among them changes nothing."""
     state = random_state(*devices)
     try:
         yield

@@ -1,28 +1,20 @@
 """In which order an epoch visits its samples: a pure function of (seed, epoch, position), readable at any position.
 
-A resumed run, another rank or another number of workers asks for the positions it needs. Nothing is replayed, and for
-fifty million samples nothing is built first.
-
 Positions are computed a chunk of 65,536 at a time, and the last chunk is stored: a batch usually costs one slice.
 
-* One chunk or less: every position gets a 64-bit hash of (seed, epoch, position), and the positions are sorted by it.
-  The hash is one to one, so there are no ties, and every order is equally likely.
+* One chunk or less: the positions are sorted by a 64-bit hash of (seed, epoch, position). The hash is one to one, so
+  there are no ties, and every order is equally likely.
 * More: a Feistel network. The position's bits are split in two halves, which in turn are exclusive-ored with a keyed
-  hash of the other half; each of these rounds can be undone, so the whole maps the smallest power of two that holds all
-  positions onto itself, one to one. Where it leads beyond the last sample it is applied again until it does not
-  ("cycle walking"), which takes less than one more application on average, and keeps the map one to one on the samples.
-
-Why two methods: a Feistel network needs wide halves to be uniform. Over all orders of eight samples, an exact count of
-twelve rounds is still 18 % (in total variation) away from uniform.
+  hash of the other half. Each of these rounds can be undone, so the whole is one to one. Where it leads beyond the last
+  sample it is applied again until it does not ("cycle walking"). It needs wide halves to be uniform.
 
 Sources: Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988; Black and
-Rogaway, "Ciphers with arbitrary finite domains", 2002; the hash inside the rounds is the 32-bit finalizer of Appleby's
-MurmurHash3.
+Rogaway, "Ciphers with arbitrary finite domains", 2002; inside the rounds Appleby's MurmurHash3, the 32-bit finalizer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import islice, pairwise
 from typing import Any, Protocol
@@ -32,7 +24,7 @@ import numpy as np
 from hasten.data.loading.data_errors import moment, reason_of, users_frame
 from hasten.data.order.randomness import derived, mixed, reseed, undisturbed
 from hasten.data.sources.sample_indices import rows_of, whole_numbers
-from hasten.errors import RAISED, DataFailed, HastenError, UserCodeFailed
+from hasten.errors import RAISED, DataFailed, UserCodeFailed
 
 CHUNK = 1 << 16
 ROUNDS = 8
@@ -46,10 +38,8 @@ class SampleOrder(Protocol):
 
 
 class Chunks:
-    """Positions of an epoch that are computed a chunk at a time; the last chunk is stored.
-
-    size: positions of a chunk. chunk: (epoch, number) -> the samples at the positions of that chunk (int64).
-    """
+    """Positions of an epoch that are computed a chunk at a time; the last chunk is stored. size: positions of a chunk.
+    chunk: (epoch, number) -> the samples at the positions of that chunk (int64)."""
 
     def __init__(self, size: int, chunk: Callable[[int, int], np.ndarray]) -> None:
         self._size, self._compute = size, chunk
@@ -59,15 +49,14 @@ class Chunks:
     def between(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """int64, shape (stop - start,), read-only."""
         size = self._size
-        first, last = start // size, (stop - 1) // size
+        first, last = start // size, max(stop - 1, start) // size
         if first == last:
             if self._stored != (epoch, first):
                 self._chunk, self._stored = self._compute(epoch, first), (epoch, first)
                 self._chunk.setflags(write=False)  # slices of it are handed out
             return self._chunk[start - first * size : stop - first * size]
         cuts = [start, *range((first + 1) * size, stop, size), stop]
-        pieces = [self.between(epoch, *ends) for ends in pairwise(cuts)] if start < stop else []
-        found = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        found = np.concatenate([self.between(epoch, *ends) for ends in pairwise(cuts)])
         found.setflags(write=False)
         return found
 
@@ -153,11 +142,9 @@ class SampledOrder:
         self._drawn = np.empty(0, dtype=np.int64)
 
     def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only.
-
-        Raises DataFailed when the sampler draws another number of samples than its length says, or something that is
-        no index of one; UserCodeFailed when it raises.
-        """
+        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only. Raises
+        DataFailed when the sampler draws another number of samples than its length says, or something that is no index
+        of one; UserCodeFailed when it raises."""
         if self._epoch != epoch:
             self._drawn, self._epoch = self._draw(epoch), epoch
             self._drawn.setflags(write=False)  # slices of it are given out
@@ -174,7 +161,10 @@ class SampledOrder:
             if generator is not None:
                 generator.manual_seed(number)
             try:
-                drawn = self._indices(epoch)
+                drawn = [*islice(self._sampler, self.count + 1)]  # it may be endless
+            except RAISED as error:
+                what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
+                raise UserCodeFailed(what, where=users_frame(error), fix="run it alone: list(sampler)") from error
             finally:
                 if generator is not None:
                     generator.set_state(found_in)
@@ -184,25 +174,5 @@ class SampledOrder:
                 f"the sampler drew {many} samples {moment(epoch)}, and its length says {self.count}",
                 fix="let the sampler's __len__ return how many indices its __iter__ yields",
             )
-        return drawn if self._rows is None else rows_of(drawn, self._rows, whose=_whose(epoch))
-
-    def _indices(self, epoch: int) -> np.ndarray:
-        pieces, first = [np.empty(0, dtype=np.int64)], 0
-        drawing = self._drawing(epoch)
-        while piece := [*islice(drawing, CHUNK)]:
-            pieces.append(whole_numbers(piece, whose=_whose(epoch), first=first))
-            first += len(piece)
-        return np.concatenate(pieces)
-
-    def _drawing(self, epoch: int) -> Iterator[Any]:
-        try:
-            yield from islice(self._sampler, self.count + 1)  # it may be endless
-        except HastenError:
-            raise
-        except RAISED as error:
-            what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
-            raise UserCodeFailed(what, where=users_frame(error), fix="run it alone: list(sampler)") from error
-
-
-def _whose(epoch: int) -> str:
-    return f"the sampler, {moment(epoch)},"
+        whose = f"the sampler, {moment(epoch)},"
+        return whole_numbers(drawn, whose=whose) if self._rows is None else rows_of(drawn, self._rows, whose=whose)

@@ -2,31 +2,28 @@
 
     train=hasten.Shards("photos-shards", form=("jpg", "cls"), decode={"jpg": image})
 
-webdataset reads a shard as a stream: an epoch cannot start in its middle, workers and ranks must have shards of their
-own, and their numbers decide which samples each gets. With an index (see shard_index.py) a sample is one read at a
-known place. So ranks, workers, each sample exactly once and resume come from the loader, as for any other data set;
-`sample_order` keeps reads together (see shard_order.py).
-
-One sample is one `pread`. A memory map would save a copy, and end the whole process by SIGBUS where a file was
-truncated meanwhile; pread gives fewer bytes, and the error names the shard. The CRC-32 of the piece is compared at
-every read."""
+A sample is one `pread` at a place that the index knows (see shard_index.py), so a loader shares samples among ranks and
+workers, and resumes, as for any other data set. `sample_order` keeps reads together (see shard_order.py).
+"""
 
 from __future__ import annotations
 
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hasten.data.cache.cache_key import key_of
-from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, open_index, scanned
+from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, open_index, scanned
 from hasten.data.shards.shard_members import Decode, decoded
 from hasten.data.shards.shard_order import ShardOrder
-from hasten.data.shards.tar_reader import Member, ReadAt, members_between, samples
+from hasten.data.shards.tar_reader import Member, members, samples
 from hasten.errors import DataFailed
 
 MOST_OPEN = 64  # files; a block of samples lies in a few
+_FETCH_AGAIN = "fetch or pack this shard again"
 
 
 class Shards:
@@ -39,7 +36,6 @@ class Shards:
     decode: functions from a member's bytes to its value, by extension. Others are read as shard_members.py says: .npy,
         .cls, .json and .txt by what they are, all else as bytes.
     buffer: how many samples are shuffled together (see shard_order.py).
-    progress: called with (bytes done, bytes in all) while headers are read.
 
     Raises DataFailed when there are no shards, or they are not what their index says.
     """
@@ -51,20 +47,15 @@ class Shards:
         form: Sequence[str] | None = None,
         decode: Mapping[str, Decode] | None = None,
         buffer: int = 4096,
-        progress: Progress | None = None,
     ) -> None:
         if buffer < 1:
             raise ValueError(f"buffer is {buffer}; a block has at least one sample")
         self._form = None if form is None else tuple(tuple(names.lower().split(";")) for names in form)
         self._decode, self._buffer = dict(decode or {}), buffer
         self._folder, paths = _found(shards)
-        self._index = open_index(self._folder) if self._folder is not None else scanned(paths, progress)
-        self._open: list[_OpenFile | None] = [None] * MOST_OPEN
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes, by number, where a folder of class folders was packed."""
-        return self._index.classes
+        self._index = open_index(self._folder) if self._folder is not None else scanned(paths)
+        self.classes = self._index.classes  # their names, by number, where a folder of class folders was packed
+        self._opened = lru_cache(MOST_OPEN)(_OpenFile)
 
     def __len__(self) -> int:
         return len(self._index.rows)
@@ -74,18 +65,19 @@ class Shards:
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         shard, start, content = self._piece(index % len(self))
-        name = str(self._index.paths[shard])
-        stop = start + len(content)
-        found = list(samples(members_between(_reader(content, start), name, start, stop), name))
+        name, stop = str(self._index.paths[shard]), start + len(content)
+
+        def read(offset: int, size: int) -> bytes:
+            return content[offset - start : offset - start + size]
+
+        def value(member: Member) -> Any:
+            return self._value(read(member.offset, member.size), member, name)
+
+        found = list(samples(members(read, name, start, stop), name))
         if len(found) != 1:
             what = f"sample {index:,} should stand at bytes {start:,} to {stop:,}; there are {len(found)} samples"
             raise DataFailed(what, where=name, fix="index and shards do not belong together: run hasten pack again")
         (sample,) = found
-
-        def value(member: Member) -> Any:
-            first = member.offset - start
-            return self._value(content[first : first + member.size], member, name)
-
         if self._form is None:
             return {"__key__": sample[0].key} | {member.extension: value(member) for member in sample}
         return tuple(value(_wanted(names, sample, name)) for names in self._form)
@@ -107,56 +99,49 @@ class Shards:
     def _piece(self, index: int) -> tuple[int, int, bytes]:
         """A sample's shard, the offset of its piece there, and the piece."""
         shard, offset, length, crc32 = self._index.piece(index)
-        name, content = str(self._index.paths[shard]), b""
+        where = f"{self._index.paths[shard]}, bytes {offset:,} to {offset + length:,}"
         try:
-            file = self._file(shard)  # held until it is read: another thread may put another shard in its place
-            while len(content) < length:  # the system gives 2 GB at most at a time
-                more = os.pread(file.descriptor, length - len(content), offset + len(content))
-                if not more:
-                    what = f"it ends at byte {offset + len(content):,}, inside sample {index:,}: it was cut off"
-                    raise DataFailed(what, where=name, fix=_FETCH_AGAIN)
-                content += more
+            file = self._opened(self._index.paths[shard])  # held until it is read: another thread may open many others
+            content = os.pread(file.descriptor, length, offset)
         except OSError as error:
             what = f"sample {index:,} cannot be read: {error.strerror}"
-            raise DataFailed(what, where=name, fix="look at the disk and the path") from error
+            raise DataFailed(what, where=where, fix="check the disk and the path") from error
+        if len(content) < length:
+            raise DataFailed(f"the shard ends inside sample {index:,}: it was cut off", where=where, fix=_FETCH_AGAIN)
         if self._index.has_checksums and zlib.crc32(content) != crc32:
-            raise _damaged(content, offset, crc32, index, name)
+            what = f"sample {index:,} is damaged: it is not what was packed"
+            raise DataFailed(what, where=where, fix=_FETCH_AGAIN)
         return shard, offset, content
-
-    def _file(self, shard: int) -> _OpenFile:
-        slot = shard % MOST_OPEN
-        found = self._open[slot]
-        if found is None or found.shard != shard:
-            # Another thread may still read from the one that stood here; it closes when that thread lets go of it.
-            found = self._open[slot] = _OpenFile(shard, self._index.paths[shard])
-        return found
 
     def _value(self, content: bytes, member: Member, shard: str) -> Any:
         own = self._decode.get(member.extension) or self._decode.get(member.extension.rpartition(".")[2])
         place = f"{shard}, byte {member.offset:,}"
-        try:
-            return decoded(member.extension, content) if own is None else own(content)
-        except Exception as error:
-            if own is not None or not isinstance(error, ValueError):
+        if own is not None:
+            try:
+                return own(content)
+            except Exception as error:
                 error.add_note(f"while decoding member {member.name!r} of {place}")
                 raise
+        try:
+            return decoded(member.extension, content)
+        except ValueError as error:
             what = f"member {member.name!r} cannot be decoded: {error}"
             raise DataFailed(what, where=place, fix=_FETCH_AGAIN) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process that starts as a new Python: it opens the files and maps the index itself."""
-        state = self.__dict__ | {"_open": [None] * MOST_OPEN}
+        state = self.__dict__ | {"_opened": None}
         return state if self._folder is None else state | {"_index": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._opened = lru_cache(MOST_OPEN)(_OpenFile)
         if self._folder is not None:
             self._index = open_index(self._folder)
 
 
 class _OpenFile:
-    def __init__(self, shard: int, path: Path) -> None:
-        self.shard = shard
+    def __init__(self, path: Path) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open for later samples
         self.descriptor = self._file.fileno()
 
@@ -165,35 +150,20 @@ class _OpenFile:
             self._file.close()
 
 
-_FETCH_AGAIN = "fetch or pack this shard again"
-
-
 def _found(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Path | None, list[Path]]:
     """The folder, if it has an index, or else the shards."""
     if not isinstance(shards, str | os.PathLike):
-        paths = [Path(path) for path in shards]
-        if not paths:
-            raise DataFailed("the list of shards is empty", fix="name one at least")
-        return None, paths
+        return None, [Path(path) for path in shards]
     path = Path(shards)
     if path.is_file():
         return None, [path]
     if (path / MANIFEST).exists():
         return path, []
-    unfinished = path.with_name(path.name + UNFINISHED)
-    if (path / ROWS).exists() or (unfinished.exists() and not path.exists()):
-        what = "its packing did not finish" if unfinished.exists() else f"it has no {MANIFEST}: it was not copied whole"
-        raise DataFailed(what, where=str(path), fix="run hasten pack again, or copy all of it")
     found = sorted(path.glob("*.tar"))
     if not found:
         what = "holds no .tar file" if path.is_dir() else "there is no such file or folder"
         raise DataFailed(what, where=str(path), fix="name a folder of shards; hasten pack makes one")
     return None, found
-
-
-def _reader(content: bytes, start: int) -> ReadAt:
-    """Reads a piece of an archive that begins at `start` there."""
-    return lambda offset, size: content[offset - start : offset - start + size]
 
 
 def _wanted(names: tuple[str, ...], sample: list[Member], shard: str) -> Member:
@@ -202,9 +172,3 @@ def _wanted(names: tuple[str, ...], sample: list[Member], shard: str) -> Member:
             return member
     what = f"sample {sample[0].key!r} has no {' and no '.join(names)}; it has {[member.extension for member in sample]}"
     raise DataFailed(what, where=f"{shard}, byte {sample[0].start:,}", fix="name the members that all samples have")
-
-
-def _damaged(content: bytes, start: int, crc32: int, index: int, shard: str) -> DataFailed:
-    """The error for bytes that are not those which were packed."""
-    where = f"{shard}, bytes {start:,} to {start + len(content):,}"
-    return DataFailed(f"sample {index:,} is damaged: it is not what was packed", where=where, fix=_FETCH_AGAIN)

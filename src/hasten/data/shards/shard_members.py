@@ -6,8 +6,7 @@
 | cls | int | whole numbers |
 | json | what JSON says | float, bool, None, and dictionaries and lists of these, of whole numbers and of text |
 | txt | str | text |
-| jpg, jpeg, png | bytes, as they are | bytes that begin as such a file |
-| anything else | bytes | bytes |
+| anything else | bytes | bytes; as jpg or png where they begin as such a file |
 
 Of an extension with dots in it, such as "left.npy", the last part decides. Nothing is unpickled: a pickle is a program.
 A shard's content is untrusted, so sizes are checked before memory is allocated, and every failure is a ValueError.
@@ -50,7 +49,8 @@ def encoded(sample: Any) -> dict[str, bytes]:
 
     Raises ValueError for a value that has no member, or would not come back equal.
     """
-    parts = sample if isinstance(sample, Mapping) else dict(enumerate(sample if _is_row(sample) else [sample]))
+    row = sample if isinstance(sample, tuple | list) else [sample]
+    parts = sample if isinstance(sample, Mapping) else dict(enumerate(row))
     found: dict[str, bytes] = {}
     for name, value in parts.items():
         if name == "__key__":  # of a sample that was read from shards: every sample gets a new number
@@ -66,10 +66,6 @@ def encoded(sample: Any) -> dict[str, bytes]:
     return found
 
 
-def _is_row(sample: Any) -> bool:
-    return isinstance(sample, tuple | list)
-
-
 def _member(name: str, value: Any) -> tuple[str, bytes]:
     kind, content = _written(value)
     last = name.rpartition(".")[2]
@@ -81,7 +77,10 @@ def _member(name: str, value: Any) -> tuple[str, bytes]:
 def _written(value: Any) -> tuple[str, bytes]:
     """The extension and the content of a value."""
     if isinstance(value, Tensor):
-        value = _as_array(value)
+        try:
+            value = value.detach().numpy()
+        except (TypeError, RuntimeError) as error:  # on an accelerator, sparse, or of a type that NumPy lacks
+            raise ValueError(f"a tensor of {value.dtype} on {value.device} cannot become an array: {error}") from None
     if isinstance(value, np.generic) and not isinstance(value, np.integer):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and type(value) in (np.ndarray, np.memmap):
@@ -100,13 +99,6 @@ def _written(value: Any) -> tuple[str, bytes]:
     raise ValueError(f"{kind} has no member; give arrays, tensors, numbers, text, bytes, or lists of plain values")
 
 
-def _as_array(value: Tensor) -> np.ndarray:
-    try:
-        return value.detach().numpy()
-    except (TypeError, RuntimeError) as error:  # on an accelerator, sparse, or of a type that NumPy lacks
-        raise ValueError(f"a tensor of {value.dtype} on {value.device} cannot become an array: {error}") from None
-
-
 def _as_npy(value: np.ndarray) -> bytes:
     if value.dtype.hasobject or not value.dtype.itemsize:
         raise ValueError(f"an array of {value.dtype} cannot be written without pickling it")
@@ -117,40 +109,25 @@ def _as_npy(value: np.ndarray) -> bytes:
 
 def _as_json(value: Any) -> bytes:
     try:
-        content = json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
+        content = json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, RecursionError) as error:
         raise ValueError(f"it cannot be JSON: {error}") from None
-    if repr(json.loads(content)) != repr(_sorted(value)):
+    if repr(json.loads(content)) != repr(value):
         raise ValueError("it would not come back equal from JSON: use lists for tuples, and text for names")
     return _text(content)
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
-
-
-# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _npy(content: bytes) -> np.ndarray:
     """An array of its own, which may be written to."""
     file = io.BytesIO(content)
     try:
-        version = np.lib.format.read_magic(file)
-        if version == (1, 0):
-            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-        elif version == (2, 0):
-            shape, by_columns, dtype = np.lib.format.read_array_header_2_0(file)
-        else:
+        if (version := np.lib.format.read_magic(file)) != (1, 0):
             raise ValueError(f"version {version} of the format is not read")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
     except Exception as error:  # NumPy takes the header for Python's own notation, and raises what its parsers raise
         raise ValueError(f"its header cannot be read: {error}") from None
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects, which would have to be unpickled")
     count, follow = math.prod(shape), len(content) - file.tell()
-    proper = all(type(length) is int and length >= 0 for length in shape) and dtype.itemsize > 0
+    proper = all(type(length) is int and length >= 0 for length in shape) and dtype.itemsize and not dtype.hasobject
     if not proper or count * dtype.itemsize != follow:
         raise ValueError(f"its header speaks of {dtype} in the shape {shape}, and {follow} bytes follow")
     flat = np.frombuffer(content, dtype=dtype, count=count, offset=file.tell()).copy()
@@ -170,14 +147,10 @@ def _json(content: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _txt(content: bytes) -> str:
-    return _text(content).decode()
-
-
 def _text(content: bytes) -> bytes:
     if len(content) > LARGEST_TEXT:
         raise ValueError(f"it has {len(content):,} bytes; {LARGEST_TEXT:,} are the most of a text")
     return content
 
 
-_DECODERS: Mapping[str, Decode] = {"npy": _npy, "cls": _cls, "json": _json, "txt": _txt}
+_DECODERS: Mapping[str, Decode] = {"npy": _npy, "cls": _cls, "json": _json, "txt": lambda text: _text(text).decode()}

@@ -1,18 +1,10 @@
 """The order of samples that lie in shards: shuffled within a stated buffer, and still a pure function of position.
 
-A whole shuffle asks for samples from everywhere. On a disk that turns, or over a network, every one of them is a seek.
-So the shuffle is done in two steps, each of which can be entered at any position without a replay:
-
-1. The shards are put into an order that is new in each epoch, every one of them equally likely.
-2. The samples, shard after shard in that order, are cut into blocks of `buffer` samples, and each block is shuffled.
-
-While a block is read, all reads fall into a few megabytes that lie together. A block costs a sort of `buffer` numbers,
-whatever the number of samples.
+A whole shuffle would seek for every sample. So the shards are put into an order that is new in each epoch, and the
+samples, shard after shard in that order, are cut into blocks of `buffer` samples, each of which is shuffled.
 
 It is weaker than a whole shuffle: samples from shards that do not follow each other cannot meet in a batch of that
-epoch. So `hasten pack` shuffles all samples once when it writes them, which makes each batch a fair sample. A buffer as
-large as the data set is a whole shuffle, whose sort is done once an epoch. webdataset shuffles by a buffer that is
-filled from a stream: the same range, but no start in the middle of an epoch.
+epoch. So `hasten pack` shuffles all samples once when it writes them.
 """
 
 from __future__ import annotations
@@ -27,11 +19,8 @@ _BLOCKS = int.from_bytes(b"blocks", "big")
 
 
 class ShardOrder:
-    """The order of all samples of shards; without `shuffle`, as they were packed.
-
-    counts: int64, shape (shards,): how many samples each holds. Sample 0 is the first of the first shard.
-    buffer: samples of a block, at least 1.
-    """
+    """The order of all samples of shards; without `shuffle`, as they were packed. counts: int64, shape (shards,): how
+    many samples each holds. Sample 0 is the first of the first shard. buffer: samples of a block, at least 1."""
 
     def __init__(self, counts: np.ndarray, buffer: int, seed: int, shuffle: bool) -> None:
         self.count = int(counts.sum())

@@ -4,11 +4,10 @@ The same data, seed and shard size give the same bytes: members are numbered, an
 samples are shuffled once, because reading only shuffles what lies near (see shard_order.py).
 
 Everything is written into a folder beside the target, forced to the disk, and renamed last. So the target is missing or
-whole after a kill or a power cut at any instant. The next packing removes what an interrupted one left, and starts from
-the beginning. The lock against a second packing lies beside both folders, as ".<folder>.lock".
+whole after a kill or a power cut at any instant. The next packing removes what an interrupted one left. The lock
+against a second packing lies beside both folders, as ".<folder>.lock".
 
-Random augmentation would be packed too, the same for ever. So a sample that draws random numbers ends the packing, and
-some are read twice before it begins (see repeated_reading.py).
+A sample that draws random numbers ends the packing, and some are read twice before it begins (see repeated_reading.py).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,50 +36,27 @@ from hasten.checkpoint.files import (
 )
 from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.repeated_reading import SteadyReader, Unreadable, not_the_same
-from hasten.data.images.image_decoder import printable
 from hasten.data.images.image_files import read_file, scan
 from hasten.data.order.randomness import derived, undisturbed
 from hasten.data.order.sample_order import sorted_by_hash
-from hasten.data.shards.shard_index import LARGEST_SAMPLE, MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, packed_row
+from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, Progress, packed_row
 from hasten.data.shards.shard_members import encoded
 from hasten.data.shards.tar_reader import END, LARGEST_MEMBER, MOST_MEMBERS, packed
 from hasten.errors import DataFailed, Misconfigured, StorageFailed
 from hasten.facts.formatting import byte_size
 
 PROBES = 32  # samples, spread over the data, that the estimate is made from
+_UNFINISHED = ".unfinished"  # behind the name of a folder that is still being packed
 _PACK = int.from_bytes(b"pack", "big")
 
 
-class Packable(Protocol):
-    """What can be packed: samples, each as members (extension to content). root: their folder; None if unknown."""
-
-    @property
-    def root(self) -> Path | None: ...
-
-    @property
-    def classes(self) -> Sequence[str] | None: ...
-
-    def __len__(self) -> int: ...
-
-    def members(self, index: int) -> dict[str, bytes]: ...
-
-
 class ImagesInFolders:
-    """A folder that holds one folder of images for each class: the file unchanged, and the number of its class.
-
-    Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind, and
-    for a class whose name an index cannot hold.
-    """
+    """A folder that holds one folder of images for each class: the file unchanged, and the number of its class. Samples
+    are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.classes, self._names, self._labels = scan(root)
-        for name in self.classes:
-            try:
-                name.encode()
-            except UnicodeEncodeError:
-                where, what = printable(str(root / name)), "its name is no UTF-8 text, as the names of classes must be"
-                raise DataFailed(what, where=where, fix="rename this folder") from None
 
     def __len__(self) -> int:
         return len(self._names)
@@ -90,20 +66,19 @@ class ImagesInFolders:
         try:
             content = read_file(str(path))
         except OSError as error:
-            raise DataFailed(f"cannot be read: {error.strerror}", where=str(path), fix="look at the file") from error
+            raise DataFailed(f"cannot be read: {error.strerror}", where=str(path), fix="check the file") from error
         return {path.suffix[1:].lower(): content, "cls": str(int(self._labels[index])).encode()}
 
 
 class Samples:
-    """A map-style data set, each sample as shard_values.encoded makes members of it."""
+    """A map-style data set, each sample as shard_members.encoded makes members of it."""
 
-    root = classes = None
+    root: Path | None = None
+    classes: Sequence[str] | None = None
 
     def __init__(self, dataset: Any) -> None:
-        # Tensors are no data set, though they have a length and an index: their rows would be samples of one part.
-        if isinstance(dataset, str | bytes | tuple | dict) or not (
-            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-        ):
+        is_map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if isinstance(dataset, str | bytes | tuple | dict) or not is_map_style:
             what = f"a {type(dataset).__name__} is no map-style data set"
             raise Misconfigured(what, fix="return an object with __getitem__ and __len__, such as a torch Dataset")
         self._reader = SteadyReader(dataset)
@@ -111,22 +86,22 @@ class Samples:
     def __len__(self) -> int:
         return len(self._reader.dataset)
 
-    def members(self, index: int) -> dict[str, bytes]:
-        return self._members(index, 0)
-
     def check_steady(self, index: int) -> None:
         """Raises DataFailed when the sample is not the same twice."""
-        once, again = self._members(index, 0), self._members(index, 1)
-        if once != again:
-            raise not_the_same(index, "its values differ" if once.keys() == again.keys() else "its parts differ")
+        if self.members(index) != self.members(index, 1):
+            raise not_the_same(index)
 
-    def _members(self, index: int, turn: int) -> dict[str, bytes]:
+    def members(self, index: int, turn: int = 0) -> dict[str, bytes]:
         try:
             return encoded(self._reader.read(index, turn))
         except Unreadable as bad:
             raise bad.error() from None
         except ValueError as error:
             raise DataFailed(f"sample {index} cannot be packed: {error}") from error
+
+
+Packable = ImagesInFolders | Samples
+"""What can be packed: samples, each as members (extension to content). root: their folder; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,23 +113,20 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packed:
-    folder: Path
     samples: int
     shards: int
     bytes: int
-    form: tuple[str, ...] | None  # of all samples, for hasten.Shards; None where some have more members than others
+    form: tuple[str, ...] | None  # of all samples, for hasten.Shards; None where they have different members
 
 
 def estimated(data: Packable, folder: Path) -> Estimate:
-    """How large the shards will be, judged from samples spread over the data.
-
-    Raises DataFailed when there is none, or one of them cannot be packed; Misconfigured when `folder` holds something,
-    lies in the folder that is packed, or cannot be replaced; StorageFailed when the disk has not enough free space.
-    """
+    """How large the shards will be, judged from samples spread over the data. Raises DataFailed when there is none, or
+    one of them cannot be packed; Misconfigured when `folder` holds something, or lies in the folder that is packed;
+    StorageFailed when the disk has not enough free space."""
     _check_target(data, folder)
     count = len(data)
     if count == 0:
-        raise DataFailed("there are 0 samples", fix="look at the path and the filter that the data set was made with")
+        raise DataFailed("there are 0 samples", fix="check the path and the filter that the data set was made with")
     probes = sorted({round(step * (count - 1) / (PROBES - 1)) for step in range(PROBES)})
     with undisturbed():
         if isinstance(data, Samples):
@@ -182,8 +154,9 @@ def pack(
     a sample that cannot be read or written; StorageFailed. Nothing of the folder is left then.
     """
     _check_target(data, folder)
+    folder = Path(os.path.abspath(folder))  # which has a name also where it is "."
     make_folder(folder.parent)
-    work, lock = folder.with_name(folder.name + UNFINISHED), folder.with_name(f".{folder.name}.lock")
+    work, lock = folder.with_name(folder.name + _UNFINISHED), folder.with_name(f".{folder.name}.lock")
     with locked(lock, None) as held:
         if not held:
             raise Misconfigured("another process is packing into it", where=str(folder), fix="wait until it is done")
@@ -192,34 +165,21 @@ def pack(
             make_folder(work)
             check_writable(work)
             with undisturbed():
-                written = _write(data, work, shard_bytes, seed, progress)
+                done = _write(data, work, shard_bytes, seed, progress)
             rename_folder(work, folder)
         finally:
             with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to raise
                 remove_folder(work)
             with suppress(StorageFailed):
                 remove_file(lock)  # last: from here on another process may pack
-    return Packed(
-        folder=folder,
-        samples=len(data),
-        shards=len(written.shards),
-        bytes=sum(shard["bytes"] for shard in written.shards),
-        form=written.form,
-    )
+    return done
 
 
 def _check_target(data: Packable, folder: Path) -> None:
     if data.root is not None and folder.resolve().is_relative_to(data.root.resolve()):
         what = "it lies in the folder that is packed, and would be one more class of it"
-        raise Misconfigured(
-            what, where=str(folder), fix=f"name a folder outside of it, such as {data.root.resolve()}-shards"
-        )
-    # A new folder takes its name.
-    if folder.is_dir() and (
-        folder.name in ("", "..") or folder.is_symlink() or os.path.ismount(folder) or folder.samefile(Path.cwd())
-    ):
-        what = "it cannot be replaced: it is a mounted disk, a link, or the present folder"
-        raise Misconfigured(what, where=str(folder), fix=f"name a new folder in it: {folder / 'shards'}")
+        fix = f"name a folder outside of it, such as {data.root.resolve()}-shards"
+        raise Misconfigured(what, where=str(folder), fix=fix)
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise Misconfigured("it exists and is not empty", where=str(folder), fix="name a folder that is empty or new")
 
@@ -230,23 +190,13 @@ class _Written:
     def __init__(self, folder: Path, shard_bytes: int) -> None:
         self._folder, self._shard_bytes = folder, shard_bytes
         self.shards: list[dict[str, Any]] = []
-        self._extensions: list[dict[str, None]] | None = None  # of the members of the samples, place by place
+        self.forms = set[tuple[str, ...]]()  # the extensions of each sample
         self._rows = _Digested(folder / ROWS)
         self._shard: _Digested | None = None
         self._samples = 0  # in that shard
 
-    @property
-    def form(self) -> tuple[str, ...] | None:
-        return tuple(map(";".join, self._extensions)) if self._extensions else None
-
-    def add(self, extensions: Sequence[str], piece: bytes) -> None:
-        if self._extensions is None:
-            self._extensions = [{extension: None} for extension in extensions]
-        elif len(self._extensions) == len(extensions):
-            for seen, extension in zip(self._extensions, extensions, strict=True):
-                seen[extension] = None
-        else:
-            self._extensions = []
+    def add(self, extensions: tuple[str, ...], piece: bytes) -> None:
+        self.forms.add(extensions)
         if self._shard is not None and self._shard.bytes + len(piece) + len(END) > self._shard_bytes:
             self._close_shard()
         if self._shard is None:
@@ -260,7 +210,7 @@ class _Written:
         manifest = {
             "schema": SCHEMA,
             "samples": sum(shard["samples"] for shard in self.shards),
-            "classes": None if classes is None else list(classes),
+            "classes": classes and [*classes],
             "shards": self.shards,
             "index": self._rows.finish(),
         }
@@ -295,12 +245,12 @@ class _Digested:
         return {"bytes": self.bytes, "sha256": self._digest.hexdigest()}
 
 
-def _write(data: Packable, folder: Path, shard_bytes: int, seed: int | None, progress: Progress | None) -> _Written:
+def _write(data: Packable, folder: Path, shard_bytes: int, seed: int | None, progress: Progress | None) -> Packed:
     count = len(data)
-    digits = max(len(str(count - 1)), 6)
-    written = _Written(folder, shard_bytes)
+    order = np.arange(count) if seed is None else sorted_by_hash(count, derived(seed, _PACK))
+    digits, written = max(len(str(count - 1)), 6), _Written(folder, shard_bytes)
     try:
-        for done, index in enumerate(_order(count, seed), start=1):
+        for done, index in enumerate(map(int, order), start=1):
             members = data.members(index)
             written.add(tuple(members), _piece(f"{index:0{digits}}", members, index))
             if progress is not None:
@@ -309,21 +259,17 @@ def _write(data: Packable, folder: Path, shard_bytes: int, seed: int | None, pro
     except BaseException:
         written.abandon()
         raise
-    return written
-
-
-def _order(count: int, seed: int | None) -> Iterator[int]:
-    numbers = np.arange(count) if seed is None else sorted_by_hash(count, derived(seed, _PACK))
-    return map(int, numbers)
+    return Packed(
+        samples=count,
+        shards=len(written.shards),
+        bytes=sum(shard["bytes"] for shard in written.shards),
+        form=written.forms.pop() if len(written.forms) == 1 else None,
+    )
 
 
 def _piece(key: str, members: dict[str, bytes], index: int) -> bytes:
     """The bytes of a sample in a shard."""
-    if len(members) > MOST_MEMBERS or any(len(content) > LARGEST_MEMBER for content in members.values()):
-        what = f"sample {index:,} has more than {MOST_MEMBERS} members, or one of more than {LARGEST_MEMBER:,} bytes"
+    if len(members) > MOST_MEMBERS or sum(map(len, members.values())) > LARGEST_MEMBER:
+        what = f"sample {index:,} has more than {MOST_MEMBERS} members, or more than {LARGEST_MEMBER:,} bytes"
         raise DataFailed(what, fix="drop what training does not need")
-    piece = b"".join(packed(f"{key}.{extension}", content) for extension, content in members.items())
-    if len(piece) > LARGEST_SAMPLE:
-        what = f"sample {index:,} has {len(piece):,} bytes; {LARGEST_SAMPLE:,} are the most"
-        raise DataFailed(what, fix="drop what training does not need")
-    return piece
+    return b"".join(packed(f"{key}.{extension}", content) for extension, content in members.items())

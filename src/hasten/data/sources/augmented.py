@@ -1,31 +1,21 @@
 """A data set in two parts: samples that are always the same, and what is done to each of them at random.
 
-Most training data is read and decoded, which gives the same sample every time, and then cropped, flipped or masked at
-random. Only the writer of the data set knows where the first part ends, so it is written down:
-
     train=hasten.Augmented(Photos("photos/train"), random_crop_and_flip)
 
-The first part, the *steady* one, can be cached on disk (the technique `cache`) without freezing the second. A sample is
-what `transform(Photos(...)[index])` is, with the same random numbers.
-
-Any map-style data set may say the same by two members: the property `steady`, a map-style data set whose samples are
-always the same, and the method `with_steady`, which gives the same data set on top of another steady part.
-
-A data set that draws no random number from the process's generators needs no seed before a sample, and threads can read
-it. That is known of torch's and Python's own containers, and of a data set that says it by an attribute
-`steady_reason`, a sentence.
+The first part, the *steady* one, can be cached on disk (the technique `cache`) without freezing the second. Any
+map-style data set may say the same by two members: the property `steady` and the method `with_steady`, which gives the
+same data set on top of another steady part. One that draws no random number from the process's generators says so by an
+attribute `steady_reason`, a sentence; then it needs no seed before a sample, and threads can read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
-
-from hasten.data.order.sample_order import SampleOrder
 
 
 class Augmented:
@@ -40,22 +30,14 @@ class Augmented:
 
     def __init__(self, dataset: Any, transform: Callable[[Any], Any], *, version: int = 0) -> None:
         self.dataset, self.transform, self.version = dataset, transform, version
+        self.steady = dataset  # the part whose samples are always the same
+        self.sample_order = getattr(dataset, "sample_order", None)  # where it has one of its own
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
         return self.transform(self.dataset[index])
-
-    @property
-    def steady(self) -> Any:
-        """The part whose samples are always the same."""
-        return self.dataset
-
-    @property
-    def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
-        """The steady part's own order, where it has one."""
-        return getattr(self.dataset, "sample_order", None)
 
     def with_steady(self, replacement: Any) -> Augmented:
         """The same transform on top of another steady part."""
@@ -73,18 +55,12 @@ class Seam:
 
 
 def seam_of(dataset: Any) -> Seam | None:
-    """The seam of a data set, also under Subset (random_split); None where it does not say one.
-
-    A data set that is known to draw nothing is steady as a whole.
-    """
+    """The seam of a data set, also under Subset (random_split); None where it does not say one. A data set that is
+    known to draw nothing is steady as a whole."""
     if type(dataset) is Subset:
         # The steady part is that of the whole data set: what lies around it may count on every index.
         inner = seam_of(dataset.dataset)
-        if inner is None:
-            return None
-        return Seam(
-            inner.steady, lambda steady: Subset(inner.rebuilt(steady), dataset.indices), inner.whole, inner.version
-        )
+        return inner and replace(inner, rebuilt=lambda steady: Subset(inner.rebuilt(steady), dataset.indices))
     if callable(getattr(dataset, "with_steady", None)) and hasattr(dataset, "steady"):
         return Seam(dataset.steady, dataset.with_steady, version=getattr(dataset, "version", 0))
     return None if steady_reason(dataset) is None else Seam(dataset, lambda steady: steady, whole=True)

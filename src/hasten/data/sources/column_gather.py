@@ -2,7 +2,7 @@
 
 Copying a small batch takes less time than setting the copy up. So several small batches are gathered at once and cut
 into tensors of their own. Each begins at an address that torch itself would have chosen: sums inside a matrix product
-may be rounded differently at another alignment, and a batch must not depend on what is read with it.
+may be rounded differently at another alignment.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ class Gather:
 
     def __init__(self, columns: Columns) -> None:
         self._formed, given = forming(type(columns), names_of(columns)), parts_of(columns)
-        self._columns = [*map(_selectable, given)]
-        self._viewed = [
-            (at, column.dtype) for at, column in enumerate(given) if column.dtype is not self._columns[at].dtype
-        ]
+        self._viewed = [(at, each.dtype) for at, each in enumerate(given) if each.dtype in _SELECTED_AS]
+        self._columns = [each.view(_SELECTED_AS[each.dtype]) if each.dtype in _SELECTED_AS else each for each in given]
         self._most_rows = min(TOGETHER_BYTES // max(_row_bytes(column), 1) for column in self._columns)
         self._aligned_rows = math.lcm(*map(_aligned_rows, self._columns))
 
@@ -114,20 +112,11 @@ def forming(form: type, names: Sequence[Any]) -> Callable[[Sequence[Tensor]], An
         return form._make  # pyright: ignore[reportAttributeAccessIssue]: that of a named tuple
     if issubclass(form, dict):
         return partial(_named, names)
-    if issubclass(form, tuple | list):
-        return tuple if issubclass(form, tuple) else list
-    return itemgetter(0)
+    return tuple if issubclass(form, tuple) else list if issubclass(form, list) else itemgetter(0)
 
 
 def _named(names: Sequence[Any], parts: Sequence[Tensor]) -> dict[Any, Tensor]:
     return dict(zip(names, parts, strict=True))
-
-
-def _selectable(column: Tensor) -> Tensor:
-    """A view of the same bits that torch selects rows of."""
-    if column.dtype in _SELECTED_AS and column.layout is torch.strided:
-        return column.view(_SELECTED_AS[column.dtype])
-    return column
 
 
 def _row_bytes(column: Tensor) -> int:

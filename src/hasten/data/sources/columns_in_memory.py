@@ -1,17 +1,12 @@
 """All samples of a data set as columns in memory, so that a batch is a gather by index.
 
-A steady data set of samples of one shape (rows of numbers, small images and their labels) is read once, and its samples
-become rows of one tensor for each part: the tensors that collation would make of them. After that no code of the data
-set runs. On an accelerator the columns can lie in its memory, and a batch never crosses the bus.
-
-The cost is memory for all of it at once. So the size is checked first, and only a share of the memory is taken: the
-model, its gradients and its activations need the rest.
+A steady data set of samples of one shape is read once, and its samples become rows of one tensor for each part: the
+tensors that collation would make of them. After that no code of the data set runs. Only a share of the memory is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +22,7 @@ from hasten.facts.formatting import byte_size
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
 
 PROGRESS_EVERY = 1000  # samples
+_WITHOUT = "remove in_memory from the plan"
 
 Progress = Callable[[int, int], None]
 
@@ -48,8 +44,7 @@ def rank_share(there: int, ranks: int, share: float, whose: str) -> tuple[int, f
 
 def check_fits(needed: int, there: int, share: float, whose: str) -> None:
     """Raises OutOfMemory."""
-    why = too_large(needed, there, share, whose)
-    if why is not None:
+    if (why := too_large(needed, there, share, whose)) is not None:
         raise OutOfMemory(why, where="in_memory", fix="remove in_memory from the plan, or give it a larger share")
 
 
@@ -65,7 +60,7 @@ def each_of(columns: Any) -> list[Tensor]:
     return [*parts] if parts and all(type(part) is Tensor for part in parts) else []
 
 
-def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress | None = None) -> Columns:
+def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress) -> Columns:
     """Every sample of a steady map-style data set, collated: tensors of shape (samples, …).
 
     check: called with the bytes that all of it will take, before they are taken; raises when that is too much.
@@ -73,41 +68,24 @@ def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress 
 
     Raises DataFailed, naming the sample, when it is not steady, or is not like the first one; and Unreadable.
     """
-    with undisturbed(), _with_advice():
+    with undisturbed():
         reader = SteadyReader(dataset, stored_as=lambda index, sample: each_of(_row(index, sample)))
         first = _row(0, reader.read(0))
         rows = each_of(first)
         check(sum(row.nbytes for row in rows) * len(dataset))
         reader.check_spread()
         columns = [torch.empty((len(dataset), *row.shape[1:]), dtype=row.dtype) for row in rows]
-        _fill(columns, reader, progress or (lambda done, samples: None))
+        form, count = [(column.dtype, column.shape[1:]) for column in columns], len(dataset)
+        for index in range(count):
+            row = each_of(_row(index, reader.read(index)))
+            if [(part.dtype, part.shape[1:]) for part in row] != form:
+                what = f"sample {index} has other shapes or types than sample 0, so they cannot lie in one column"
+                raise DataFailed(what, fix=_WITHOUT)
+            for column, part in zip(columns, row, strict=True):
+                column[index] = part[0]
+            if index % PROGRESS_EVERY == PROGRESS_EVERY - 1 or index == count - 1:
+                progress(index + 1, count)
     return formed(type(first), names_of(first), columns)
-
-
-def _fill(columns: list[Tensor], reader: SteadyReader, progress: Progress) -> None:
-    form, count = [(column.dtype, column.shape[1:]) for column in columns], len(reader.dataset)
-    for index in range(count):
-        row = each_of(_row(index, reader.read(index)))
-        if [(part.dtype, part.shape[1:]) for part in row] != form:
-            raise DataFailed(
-                f"sample {index} has other shapes or types than sample 0, so they cannot lie in one column"
-            )
-        for column, part in zip(columns, row, strict=True):
-            column[index] = part[0]
-        if index % PROGRESS_EVERY == PROGRESS_EVERY - 1 or index == count - 1:
-            progress(index + 1, count)
-
-
-@contextmanager
-def _with_advice() -> Iterator[None]:
-    """An error says that the samples can be read without columns."""
-    try:
-        yield
-    except DataFailed as error:
-        fixes = [error.fix] if error.fix else []
-        raise DataFailed(
-            error.what, where=error.where, fix="; or ".join([*fixes, "remove in_memory from the plan"])
-        ) from error.__cause__
 
 
 def columns_on(columns: Columns, device: torch.device) -> Columns:
@@ -120,10 +98,8 @@ def _row(index: int, sample: Any) -> Any:
     try:
         row = default_collate([sample])
     except (TypeError, RuntimeError) as error:
-        raise DataFailed(f"sample {index} cannot become a batch: {error}") from None
+        raise DataFailed(f"sample {index} cannot become a batch: {error}", fix=_WITHOUT) from None
     if not each_of(row):
-        raise DataFailed(
-            f"sample {index} is not made of numbers, arrays and tensors alone, or they are nested, or lie in a list or "
-            "dictionary of a class of its own"
-        )
+        what = f"sample {index} is not made of numbers, arrays and tensors alone, in a tuple, list or dictionary"
+        raise DataFailed(what, fix=_WITHOUT)
     return row

@@ -1,18 +1,13 @@
 """A digest of a job's data, so that a job that builds other data when it is built again is noticed.
 
-It reads no sample: that could be slow, and could change the data set. It takes the number of samples and, of the
-tensors, arrays and lists of numbers that the data set and its sampler hold, evenly spaced rows. A map-style data set
-that holds no numbers is known by its length, an iterable data set by its type.
+It reads no sample, which could change the data set. It takes the number of samples and, of the tensors, arrays and
+lists of numbers that the data set and its sampler hold, evenly spaced rows. A map-style data set that holds no numbers
+is known by its length, an iterable data set by its type.
 
-A data set may store samples that it has read, and that must not change its digest. So an object's digest is computed
-once: a notebook trains and resumes with the same object. Of a data set that is built again, dictionaries do not count,
-and a list counts only where it has numbers, texts, paths, or lists and dictionaries of them, as labels and annotations
-are; not where it has tensors, arrays, images or None. Tensors, arrays and tuples always count. A list of numbers that
-grows by reading changes the digest.
-
-Processors round differently, and a run may be resumed on another one. So of floating-point rows, and of few of them,
-only the mean absolute value to three digits counts: another random draw changes it by far more. Whole numbers count
-exactly. Text does not count, because paths may differ from machine to machine.
+A data set may store samples that it has read. So an object's digest is computed once, dictionaries do not count, and a
+list counts only where it has numbers, texts, paths, or lists and dictionaries of them. Processors round differently:
+of floating-point rows only the mean absolute value to three digits counts. Text does not count, because paths differ
+from machine to machine.
 """
 
 from __future__ import annotations

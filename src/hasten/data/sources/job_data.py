@@ -9,16 +9,14 @@
 | a DataLoader | its data set, collate, sampler, batch size, drop_last and worker settings |
 | a function without arguments | whatever it returns |
 
-A gathered batch has the form of what was given: a tuple of columns gives tuples, a named one named ones, a dictionary
-dictionaries with its keys, and a TensorDataset lists, as torch's own collation does. Columns keep their dtype; NumPy
-arrays are not copied.
+A gathered batch has the form of what was given, and of a TensorDataset that of a list, as torch's own collation has it.
+Columns keep their dtype; NumPy arrays are not copied.
 """
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -71,9 +69,7 @@ class Source:
     options: LoaderOptions | None = None  # how the DataLoader was set; None where none was given
     worker_init: Callable[[int], None] | None = None
     notices: tuple[str, ...] = ()  # which settings of a DataLoader are ignored, for the user to know
-    reads_model: str | None = (
-        None  # where it reaches the model that the job trains (model_in_data.py); None: it does not
-    )
+    reads_model: str | None = None  # where it reaches the model that is trained (model_in_data.py); None: it does not
 
     @property
     def gathers(self) -> bool:
@@ -83,9 +79,8 @@ class Source:
     @property
     def why_not_ahead(self) -> str | None:
         """Why its samples must not be read before the step that uses them; None where they may."""
-        if self.reads_model is None:
-            return None
-        return f"Job.{self.field} uses the model that is being trained ({self.reads_model})"
+        reads = self.reads_model
+        return None if reads is None else f"Job.{self.field} uses the model that is being trained ({reads})"
 
     @property
     def row_count(self) -> int | None:
@@ -129,11 +124,9 @@ def source_of(
     batch_size: int | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Source:
-    """Read what a job was given as `field`, with the job's own batch size and collate where it has them.
-
-    Raises JobError for what cannot be used, DataFailed for a Subset of what is not there, and UserCodeFailed when a
-    function that should build the data raises.
-    """
+    """Read what a job was given as `field`, with the job's own batch size and collate where it has them. Raises
+    JobError for what cannot be used, DataFailed for a Subset of what is not there, and UserCodeFailed when a function
+    that should build the data raises."""
     if not _is_data(data) and callable(data):
         data = _built(data, field)
     if isinstance(data, DataLoader):
@@ -154,12 +147,9 @@ def reads_batches(dataset: object) -> bool:
 
 def samples_in(batch: Any, asked: int) -> int:
     """How many samples a batch holds that a collate function of the job made of `asked` ones: it may have dropped some.
-
-    The first dimension of the batch, or of the tensors directly in it where they agree. It is `asked` where they do not
-    agree or there are none; where there are more, since a collate function may make several rows of a sample; where a
-    list may hold one tensor for each sample; and where the dimension is 0, as of a rank without a share of the batch. A
-    loss that returns hasten.Loss(total, count) says it exactly.
-    """
+    The first dimension of the batch, or of the tensors directly in it. It is `asked` where these do not agree or there
+    are none; where there are more; where a list may hold one tensor for each sample; and where the dimension is 0, as
+    of a rank without a share. A loss that returns hasten.Loss(total, count) says it exactly."""
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else (batch,)
     tensors = [part for part in parts if isinstance(part, Tensor) and part.dim()]
     lengths = {len(tensor) for tensor in tensors}
@@ -189,14 +179,6 @@ def _is_data(data: object) -> bool:
 
 def _built(function: Callable[[], Any], field: str) -> object:
     try:
-        inspect.signature(function).bind()
-    except TypeError:
-        takes = inspect.signature(function)
-        write = f"give one without: {field}=lambda: MyData(…)"
-        raise JobError(field, f"is a function that needs arguments: it takes {takes}", write) from None
-    except ValueError:
-        pass  # a built-in function has no signature
-    try:
         data = function()
     except RAISED as error:
         what = f"the function given as Job.{field} raised {type(error).__name__}: {error}"
@@ -212,16 +194,13 @@ def _of_loader(
     _check_batching(loader, field, batch_size)
     own = None if loader.collate_fn is default_collate else loader.collate_fn
     if own is not None and collate is not None and own is not collate:
-        raise JobError(
-            "collate", f"is given, and the DataLoader in {field} has a collate_fn of its own", "keep one of the two"
-        )
+        was = f"is given, and the DataLoader in {field} has a collate_fn of its own"
+        raise JobError("collate", was, "keep one of the two")
     source = _of_dataset(loader.dataset, field, collate or own)
     workers, notices = loader.num_workers, list(_ignored(loader))
     if source.iterable and workers > 1:
         workers = 1
-        notices.append(
-            f"{field}: 1 loader worker instead of {loader.num_workers}: more would change an iterable's order"
-        )
+        notices.append(f"{field}: 1 loader worker instead of {loader.num_workers}: it is an iterable data set")
     taken = replace(
         source,
         batch_size=loader.batch_size,
@@ -239,19 +218,11 @@ def _of_loader(
 
 
 def _check_batching(loader: DataLoader[Any], field: str, batch_size: int | None) -> None:
-    if loader.batch_size is None:
-        if loader.batch_sampler is not None:
-            was, write = (
-                "is a DataLoader with a batch_sampler",
-                "give it batch_size, and a sampler where the order matters",
-            )
-        else:
-            was, write = "is a DataLoader with batch_size=None", "give it single samples and a batch_size"
-        raise JobError(field, was, write)
-    if type(loader.batch_sampler) is not BatchSampler and not isinstance(loader.dataset, IterableDataset):
-        raise JobError(
-            field, f"is a DataLoader with a {type(loader.batch_sampler).__name__}", "give it a batch_size instead"
-        )
+    own_sampler = type(loader.batch_sampler) is not BatchSampler and not isinstance(loader.dataset, IterableDataset)
+    if loader.batch_size is None or own_sampler:
+        was = "batch_size=None" if loader.batch_sampler is None else "a batch_sampler of its own"
+        write = "give it single samples and a batch_size, and a sampler where the order matters"
+        raise JobError(field, f"is a DataLoader with {was}", write)
     if batch_size is not None and batch_size != loader.batch_size:
         was = f"is {batch_size}, and the DataLoader in {field} has {loader.batch_size}"
         raise JobError("batch_size", was, "write the number once: remove batch_size from the job")
@@ -265,20 +236,14 @@ def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
         return replace(source, shuffle=False)
     if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
         return replace(source, shuffle=True)
-    if not isinstance(sampler, Sized):
-        raise JobError(
-            source.field, f"is a DataLoader whose sampler {describe(sampler)} has no length", "give it a __len__"
-        )
     return replace(source, sampler=sampler, count=len(sampler))
 
 
 def _ignored(loader: DataLoader[Any]) -> Iterable[str]:
     if loader.generator is not None and type(loader.sampler) is RandomSampler:
         yield "the DataLoader's generator is ignored: the order follows from Job.seed and the epoch"
-    if loader.timeout:
-        yield f"the DataLoader's timeout of {loader.timeout} s is ignored"
-    if loader.multiprocessing_context is not None:
-        yield "the DataLoader's multiprocessing_context is ignored: workers start as multiprocessing starts them here"
+    if loader.timeout or loader.multiprocessing_context is not None:
+        yield "the DataLoader's timeout and multiprocessing_context are ignored"
 
 
 def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | None) -> Source:
@@ -292,7 +257,7 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     data = _with_image_folders(data)
     chosen = collate or default_collate
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
-        if iter_is_spent(data):
+        if hasattr(data, "__next__"):  # a generator, or another iterator
             write = "give an object whose __iter__ starts from the beginning, such as a torch IterableDataset"
             raise JobError(field, f"is {describe(data)}, which can be read only once", write)
         return Source(field=field, dataset=data, count=_length_or_none(data), iterable=True, collate=chosen)
@@ -300,8 +265,7 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     if count is None:
         write = "give it `def __len__(self) -> int`, or make it an IterableDataset"
         raise JobError(field, f"is {describe(data)}, which has __getitem__ but no length", write)
-    found = _columns_within(data, field) if chosen is default_collate else None
-    columns, rows = found if found is not None else (None, None)
+    columns, rows = (chosen is default_collate and _columns_within(data, field)) or (None, None)
     order = getattr(data, "sample_order", None)
     return Source(
         field=field,
@@ -319,11 +283,6 @@ def _with_image_folders(data: Any) -> Any:
     if type(data) is Subset and isinstance(whole := _with_image_folders(data.dataset), ImageFolder):
         return whole.subset(data.indices)
     return data
-
-
-def iter_is_spent(data: object) -> bool:
-    """True for a generator or another iterator: it can be read once only."""
-    return hasattr(data, "__next__")
 
 
 def _length_or_none(data: Any) -> int | None:
@@ -350,8 +309,6 @@ def _columns(data: Tensor | np.ndarray | tuple[Any, ...] | dict[Any, Any], field
     if isinstance(data, Tensor | np.ndarray):
         return _column(data, field, "")
     named = list(data.items()) if isinstance(data, dict) else list(enumerate(data))
-    if not named:
-        raise JobError(field, f"is {describe(data)}, which holds no tensor", _WRITE)
     columns = {name: _column(value, field, f"[{name!r}]") for name, value in named}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -362,18 +319,12 @@ def _columns(data: Tensor | np.ndarray | tuple[Any, ...] | dict[Any, Any], field
 
 
 def _column(value: object, field: str, place: str) -> Tensor:
-    holds = f"{field}{place}"
     if isinstance(value, np.ndarray):
-        try:
-            with warnings.catch_warnings():
-                # torch warns of read-only memory. Rows are only ever copied out of a column, so it is safe here.
-                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-                value = torch.from_numpy(value)
-        except (TypeError, ValueError) as error:
-            raise JobError(field, f"{holds} cannot become a tensor: {error}", "give an array of numbers") from None
+        with warnings.catch_warnings():
+            # torch warns of read-only memory. Rows are only ever copied out of a column, so it is safe here.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            value = torch.from_numpy(value)
     if not isinstance(value, Tensor):
         write = "give a tuple or dictionary of tensors or arrays; samples of your own go into a list or a data set"
-        raise JobError(field, f"{holds} is {describe(value)}", write)
-    if value.dim() == 0:
-        raise JobError(field, f"{holds} is a single number", "give one row for each sample")
+        raise JobError(field, f"{field}{place} is {describe(value)}", write)
     return value.detach()

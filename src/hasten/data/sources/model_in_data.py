@@ -1,14 +1,11 @@
 """Whether a data set uses the model that the job trains, as for rollouts, self-play and hard negatives.
 
-Such data must be read between two updates, in the training process. A worker process has a copy of the model from when
-it started, and whatever reads ahead of an update reads with older weights.
+Such data must be read between two updates, in the training process: whatever reads ahead reads with older weights.
 
 The search is shallow. It starts at the data set and its collate function and goes LEVELS deep, through attributes,
 items, functools.partial, and what inspect.getclosurevars names of the user's own functions: closures and globals. A
-model counts where one of its parameters is trained by the job, so an encoder of the data set's own does not.
-
-A model that is reached in another way (a registry, a cached function, a state_dict) is not found. A collate function
-that is a method of the model counts as using it, even where it only tokenizes.
+model counts where one of its parameters is trained by the job. One that is reached in another way (a registry, a cached
+function, a state_dict) is not found. A collate function that is a method of the model counts as using it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Indices of a Subset or a sampler, checked to be whole numbers of samples that exist.
 
-torch hands any index to the data set, one sample at a time. Here many rows are gathered by one call, which would cut
-2.9 to 2, counts no index from the end, and on an accelerator ends the process at one that is too large. So indices are
-checked once for a Subset and once an epoch for a sampler, never for a batch.
+Many rows are gathered by one call, which would cut 2.9 to 2, and on an accelerator ends the process at an index that is
+too large. So indices are checked once for a Subset and once an epoch for a sampler.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from hasten.facts.job import describe
 MOST_LISTED = 16
 
 
-def whole_numbers(given: Iterable[Any], *, whose: str, first: int = 0) -> np.ndarray:
+def whole_numbers(given: Iterable[Any], *, whose: str) -> np.ndarray:
     """The indices: int64, shape (n,), in memory of their own.
 
-    whose: who gives them, as an error begins: "a Subset", "the sampler, in epoch 3,". first: the position of the first
-        of them, where others came before.
+    whose: who gives them, as an error begins: "a Subset", "the sampler, in epoch 3,".
 
     Raises DataFailed for one that is no whole number.
     """
@@ -40,18 +38,16 @@ def whole_numbers(given: Iterable[Any], *, whose: str, first: int = 0) -> np.nda
             return np.fromiter(map(whole_number, given), np.int64, len(given))
     except (TypeError, OverflowError):
         pass
-    at, wrong = next((at, each) for at, each in enumerate(given) if not _fits(each))
+    at, wrong = next((at, each) for at, each in enumerate(given) if not _is_index(each))
     raise DataFailed(
-        f"{whose} gives {describe(wrong)} at position {first + at}, where the index of a sample should be",
+        f"{whose} gives {describe(wrong)} at position {at}, where the index of a sample should be",
         fix="let it give whole numbers; what else a sample depends on belongs into the data set",
     )
 
 
 def rows_of(given: Iterable[Any], count: int, *, whose: str) -> np.ndarray:
     """The indices as rows of `count`: int64, shape (n,), from 0 on. One below zero counts from the end, as in Python.
-
-    Raises DataFailed for one that is no whole number, or has no row.
-    """
+    Raises DataFailed for one that is no whole number, or has no row."""
     found = whole_numbers(given, whose=whose)
     if len(found) and (found.min() < -count or found.max() >= count):
         at = int(np.flatnonzero((found < -count) | (found >= count))[0])
@@ -75,7 +71,7 @@ def in_words(indices: Sequence[int]) -> str:
     return f"samples {shown} and {more} more" if more > 0 else f"samples {shown}"
 
 
-def _fits(given: Any) -> bool:
+def _is_index(given: Any) -> bool:
     try:
         return type(given) is not bool and abs(whole_number(given)) < 1 << 63
     except TypeError:

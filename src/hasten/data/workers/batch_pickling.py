@@ -1,8 +1,7 @@
 """Whether a value can be sent to another process, how large it is on the way, and what of it cannot be sent.
 
-A value is sent as a pickle. Tensors are not in it: their memory is put into shared memory (/dev/shm) and only its
-address is sent. So a trial pickle without tensors shows at little cost whether a value can be sent, and how much shared
-memory that takes. The error of a pickle names only the last object it met, so the part that cannot be sent is searched.
+A value is sent as a pickle; the memory of its tensors is put into shared memory (/dev/shm), and its address is sent.
+So a trial pickle without tensors shows at little cost whether a value can be sent, and how much shared memory it takes.
 
 Source: https://docs.python.org/3/library/pickle.html and https://docs.pytorch.org/docs/stable/multiprocessing.html
 """
@@ -10,8 +9,8 @@ Source: https://docs.python.org/3/library/pickle.html and https://docs.pytorch.o
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from types import MethodType
@@ -50,8 +49,6 @@ class _TrialPickler(ForkingPickler):
             return None
         if obj.requires_grad and not obj.is_leaf:
             raise TypeError("it is a tensor with a gradient's history: detach() it")
-        if obj.is_conj() or obj.is_neg():  # torch sends the memory, and the mark is lost
-            raise TypeError("it is a view marked as conjugate or negated: resolve_conj().resolve_neg() it")
         if obj.layout is torch.strided:
             self.shared_bytes += obj.untyped_storage().nbytes()
         return "tensor"
@@ -64,28 +61,19 @@ def shared_bytes_of(value: Any) -> int:
     return pickler.shared_bytes
 
 
-def unsendable_part(value: Any, path: str) -> Unsendable | None:
-    """The innermost part of the value that cannot be sent, reached by `path`; None when all of it can be sent."""
-    return _innermost(value, path, set())
-
-
-def _innermost(value: Any, path: str, met: set[int]) -> Unsendable | None:
-    if id(value) in met or (reason := _refusal(value)) is None:
-        return None
-    met.add(id(value))
-    for name, part in _parts(value, path):
-        found = _innermost(part, name, met)
-        if found is not None:
-            return found
-    return Unsendable(path=path, what=describe(value), reason=reason)
-
-
-def _refusal(value: Any) -> str | None:
+def unsendable_part(value: Any, path: str, met: set[int] | None = None) -> Unsendable | None:
+    """The innermost part of the value that cannot be sent, reached by `path`; None when all of it can be sent. met: the
+    ids of what need not be searched again."""
+    met = set() if met is None else met
     try:
         shared_bytes_of(value)
+        return None
     except Exception as error:  # whatever a class of the user's raises when it is pickled
-        return f"{type(error).__name__}: {error}"
-    return None
+        reason = f"{type(error).__name__}: {error}"
+    met.add(id(value))
+    parts = ((part, name) for name, part in _parts(value, path) if id(part) not in met)
+    inner = next((found for part, name in parts if (found := unsendable_part(part, name, met)) is not None), None)
+    return inner or Unsendable(path=path, what=describe(value), reason=reason)
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -103,21 +91,17 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 class PickledReader:
-    """A reader in a worker process, whose answers are pickled there: what cannot be sent is an error with a name.
+    """A reader in a worker process, whose answers are pickled there: what cannot be sent is an error with a name. torch
+    sends the memory of a tensor without its mark as a conjugate or negated view, so the values of such views are
+    written out. The first batch is tried before it is sent."""
 
-    made_of_it: computes what is sent in place of a batch. torch sends the memory of a tensor without its mark as a
-    conjugate or negated view, so the values of such views are written out. The first batch is tried before it is sent.
-    """
-
-    def __init__(self, reader: Any, field: str, made_of_it: Callable[[Any], Any] | None = None) -> None:
-        self.field, self._reader, self._made_of_it, self._tried = field, reader, made_of_it, False
+    def __init__(self, reader: Any, field: str) -> None:
+        self.field, self._reader, self._tried = field, reader, False
 
     def read(self, series: int, request: Any) -> memoryview:
         """The pickled answer to a request."""
         answer = self._reader.__getitems__(request)
         try:
-            if self._made_of_it is not None:
-                answer = self._made_of_it(answer)
             if type(answer) is not Failed:
                 answer = map_tensors(answer, _resolved)
                 if not self._tried:
@@ -126,7 +110,12 @@ class PickledReader:
                 return self.pickled(series, answer)
         except Exception as error:  # whatever a class of the user's raises when it is pickled
             answer = self._unsent(answer, error)
-        return self.pickled(series, _named_if_full(answer))
+        if _SHARED_MEMORY_IS_FULL in answer.error.what:
+            what = f"{SHARED_MEMORY}, the shared memory (shm) through which loader workers send, is full"
+            fix = f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)"
+            where = f"Job.{self.field}"
+            answer = Failed(error=OutOfMemory(f"{what}: {answer.error.what}", where=where, fix=fix))
+        return self.pickled(series, answer)
 
     def pickled(self, series: int, answer: Any) -> memoryview:
         """series: the number of the epoch, or other run of requests, that it answers."""
@@ -135,28 +124,14 @@ class PickledReader:
     def _unsent(self, answer: Any, error: Exception) -> Failed:
         found = unsendable_part(answer, "batch")
         part = "" if found is None else f"{found.path} is {found.what}: "
-        return Failed(
-            kind=UserCodeFailed,
-            what=f"a batch of Job.{self.field} cannot leave its loader worker: {part}{error}",
-            where=f"Job.{self.field}",
-            fix="return tensors, numbers and text from the data set and collate; or set loader_workers = 0 "
-            "(num_workers=0 in a DataLoader)",
+        what = f"a batch of Job.{self.field} cannot leave its loader worker: {part}{error}"
+        fix = (
+            "return tensors, numbers and text from the data set and collate; or set loader_workers = 0 (num_workers=0)"
         )
+        return Failed(error=UserCodeFailed(what, where=f"Job.{self.field}", fix=fix))
 
 
 def _resolved(tensor: Tensor) -> Tensor:
     if tensor.is_conj() or tensor.is_neg():  # only then: classes of their own may lose their type by any call
         return tensor.resolve_conj().resolve_neg()
     return tensor
-
-
-def _named_if_full(failed: Failed) -> Failed:
-    """The same failure; that shared memory is full, where torch says so."""
-    if _SHARED_MEMORY_IS_FULL not in failed.what:
-        return failed
-    return replace(
-        failed,
-        kind=OutOfMemory,
-        what=f"{SHARED_MEMORY}, the shared memory (shm) through which loader workers send, is full: {failed.what}",
-        fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
-    )

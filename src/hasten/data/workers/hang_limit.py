@@ -15,7 +15,7 @@ RECENT_BATCHES = 64
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
     """How long one batch may take: `seconds`, or `batches` times the usual time from one to the next, whichever is
-    longer. first_seconds: for the first one, which may have to wait for processes to start."""
+    longer. first_seconds: for the first one."""
 
     seconds: float = HANG_SECONDS
     first_seconds: float = HANG_SECONDS
@@ -26,10 +26,8 @@ class Patience:
 
 
 class Pace:
-    """The batches of one epoch by the times at which they came, and how long the next one may take.
-
-    first_takes: how many times longer than another the first batch may take.
-    """
+    """The batches of one epoch by the times at which they came, and how long the next one may take. first_takes: how
+    many times longer than another the first batch may take."""
 
     def __init__(self, patience: Patience, first_takes: int = 1) -> None:
         self._patience, self._first_takes = patience, first_takes

@@ -1,7 +1,7 @@
 """Asking another process where it stands, and reading its answer.
 
-A signal makes faulthandler write the stacks of all threads of that process into a pipe, from C and without the
-interpreter's help. So a process answers also in the middle of a library that never comes back. A stopped one cannot.
+A signal makes faulthandler write the stacks of all threads of that process into a pipe, from C. So a process answers
+also in the middle of a library that never returns. A stopped one cannot.
 
 Source: https://docs.python.org/3/library/faulthandler.html#faulthandler.register
 """

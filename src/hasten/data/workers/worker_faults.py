@@ -21,7 +21,6 @@ from hasten.facts.machine import SHARED_MEMORY
 
 _STATES = {
     psutil.STATUS_STOPPED: "is stopped (by SIGSTOP, or by a debugger) and cannot say where",
-    psutil.STATUS_TRACING_STOP: "is stopped by a debugger and cannot say where",
     psutil.STATUS_DISK_SLEEP: "waits in the kernel, as for a disk or a network share that does not answer",
     psutil.STATUS_ZOMBIE: "has ended",
     "gone": "has ended",
@@ -63,21 +62,19 @@ def ended(
     killed_now: int | None,
     free_shared_bytes: int | None = None,
 ) -> HastenError:
-    """The error for a worker that ended while batches were due.
-
-    exit_code: below 0 the number of a signal; None where it is not known.
-    killed_before, killed_now: processes that the kernel killed for memory; None where it does not count them.
-    free_shared_bytes: of /dev/shm, after it ended; None where there is none.
-    """
+    """The error for a worker that ended while batches were due. exit_code: below 0 the number of a signal; None where
+    it is not known. killed_before, killed_now: processes that the kernel killed for memory; None where it does not
+    count them. free_shared_bytes: of /dev/shm, after it ended; None where there is none."""
     where = worker.what
     if exit_code is None:
-        return DataFailed(f"{worker} ended{worker.held}", where=where, fix="look at what it printed")
+        return DataFailed(f"{worker} ended{worker.held}", where=where, fix="check what it printed")
     if exit_code >= 0:
         fix = "look for exit() or os._exit() in what the data set calls"
         if not worker.forked and worker.answered == 0:
-            fix = 'look at what it printed; a script that starts workers needs `if __name__ == "__main__":`'
+            fix = 'check what it printed; a script that starts workers needs `if __name__ == "__main__":`'
         return DataFailed(f"{worker} ended by itself with exit code {exit_code}", where=where, fix=fix)
-    what = f"{worker} was killed by {_signal_name(-exit_code)}{worker.held}"
+    name = signal.Signals(-exit_code).name if -exit_code in {*signal.Signals} else f"signal {-exit_code}"
+    what = f"{worker} was killed by {name}{worker.held}"
     if -exit_code == signal.SIGBUS:
         return _bus_error(what, worker, free_shared_bytes)
     if -exit_code != signal.SIGKILL:
@@ -96,56 +93,35 @@ def ended(
 def _bus_error(what: str, worker: Worker, free_shared_bytes: int | None) -> HastenError:
     """Mapped memory could not be reached, and the signal does not say of which file."""
     room = "" if free_shared_bytes is None else f" ({byte_size(free_shared_bytes)} are free there now)"
-    what += (
-        f": either {SHARED_MEMORY}, through which it sends, is full{room}, or a file that the data set maps into "
-        "memory (a cache, an index, numpy.memmap) was truncated, or lies on a disk that is full or gone"
-    )
-    fix = (
-        f"watch `df {SHARED_MEMORY}` while it trains: if it fills up, make it larger (docker: --shm-size), or use "
-        f"{worker.less}; if it does not, look at the disk of the mapped files (df, dmesg), and rebuild truncated ones"
-    )
+    what += f": either {SHARED_MEMORY}, through which it sends, is full{room}, or a file that the data set maps into "
+    what += "memory (a cache, an index, numpy.memmap) was truncated, or lies on a disk that is full or gone"
+    fix = f"watch `df {SHARED_MEMORY}` while it trains: if it fills up, make it larger (docker: --shm-size), or use "
+    fix += f"{worker.less}; if it does not, check the disk of the mapped files (df, dmesg), and rebuild truncated ones"
     kind = DataFailed if is_ample(free_shared_bytes, worker.workers, worker.ahead) else OutOfMemory
     return kind(what, where=worker.what, fix=fix)
 
 
+_IN_USERS_CODE, _BUSY, _SILENT, _IDLE = range(4)  # how much a worker has to do with a hang: lower is more
+
+
 def hung(waited_seconds: float, answers: Sequence[tuple[Worker, Answer]]) -> Hang:
     """The error for workers that do not answer: those inside the user's code first, then all other busy ones."""
-    accounts = sorted((_account(worker, answer) for worker, answer in answers), key=lambda account: account.rank)
+    accounts = sorted((_account(*each) for each in answers), key=lambda account: account[0])
     worker = answers[0][0]
-    busy = [account for account in accounts if account.rank < _IDLE]
     lines = [f"no batch came for {waited_seconds:.0f} s; the {worker.workers} loader workers were asked and ended"]
-    lines += [account.text for account in accounts]
-    fix = next(
-        (f"look at this line: {each.users_line}" for each in busy if each.users_line), "look at what it waits for"
-    )
-    if not busy:
-        fix = "look above for the traceback of a batch that could not be sent; its parts must be picklable"
+    lines += [text for _, text, _ in accounts]
+    line = accounts[0][2]
+    fix = f"check this line: {line}" if line else "check what it waits for"
     return Hang("\n".join(lines), where=worker.what, fix=fix)
 
 
-_IN_USERS_CODE, _BUSY, _SILENT, _IDLE = range(4)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Account:
-    rank: int  # how much a worker has to do with the hang: lower is more
-    text: str
-    users_line: str = ""
-
-
-def _account(worker: Worker, answer: Answer) -> _Account:
+def _account(worker: Worker, answer: Answer) -> tuple[int, str, str]:
+    """Its rank, what is said of it, and the innermost line of the user's code that it is in."""
     state, frames = _STATES.get(answer.state), reading_frames(answer.stacks)
     if frames is not None:
         users_line = next((str(frame) for frame in frames if is_users_file(frame.file)), "")
-        text = "\n".join([f"{worker} " + (f"{state}:" if state else "is at:"), *(f"    {one}" for one in frames)])
-        return _Account(rank=_IN_USERS_CODE if users_line else _BUSY, text=text, users_line=users_line)
+        text = "\n".join([f"{worker} is at:", *(f"    {frame}" for frame in frames)])
+        return _IN_USERS_CODE if users_line else _BUSY, text, users_line
     if answer.stacks:
-        return _Account(rank=_IDLE, text=f"{worker} has nothing to do")
-    return _Account(rank=_SILENT, text=f"{worker} {state or 'says nothing: it may not have begun'}")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        return _IDLE, f"{worker} has nothing to do", ""
+    return _SILENT, f"{worker} {state or 'says nothing: it may not have begun'}", ""

@@ -1,11 +1,8 @@
 """What a loader worker process does: it reads one request after the other and sends the answers.
 
-Requests come through a pipe of the worker's own, and answers go through another one, so no worker shares a lock with
-another: one that is killed harms none of the others. A thread sends the answers, so that the next one is read while the
-last one waits in the pipe.
-
-A worker ends when it is asked to, or when its training process is gone. Signals that a terminal or a scheduler sends to
-all processes of a run do not end it: the step that is running may still need its batches.
+Each worker has pipes of its own, so no worker shares a lock with another. A thread sends the answers, so that the next
+one is read while the last one waits in the pipe. A worker ends when it is asked to, or when its training process is
+gone. Signals that a terminal or a scheduler sends to all processes of a run do not end it.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from hasten.data.workers.process_stacks import write_stacks_when_asked
 from hasten.data.workers.torch_worker_info import set_worker_info
 
 PARENT_SECONDS = 5.0  # between two looks whether the training process is still there
-ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU") if hasattr(signal, name))
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU") if hasattr(signal, name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,25 +38,22 @@ class Work:
     """What one worker is given when it starts.
 
     reader: reads a batch and pickles it. dataset: what get_worker_info() shows. users_init: the user's worker_init_fn.
-    seed: of all workers, for what a worker_init_fn draws; every sample has a seed of its own.
-    noted_in: the training process's folder of temporary files; None where no worker is noted.
+    seed: of all workers, for what a worker_init_fn draws. noted_in: the training process's folder of temporary files,
+    where workers are noted that may leave shared memory behind; None where none does.
     """
 
-    number: int
-    workers: int
     reader: PickledReader
     dataset: Any
     users_init: Callable[[int], None] | None
     seed: int
-    noted_in: Path | None
+    workers: int
+    number: int = 0
+    noted_in: Path | None = None
 
 
 def run_worker(work: Work, requests: Connection, answers: Connection, stacks: Connection) -> None:
-    """All that a worker process runs.
-
-    requests: gives (series, request), or None to end. answers: takes a pickled (series, answer). stacks: takes the
-    text of this process's stacks when the training process asks for it.
-    """
+    """All that a worker process runs. requests: gives (series, request), or None to end. answers: takes a pickled
+    (series, answer). stacks: takes the text of this process's stacks when the training process asks for it."""
     parent = os.getppid()  # before the user's code, which may outlast the training process
     failed = _begin(work, stacks)
     outgoing = SimpleQueue[Any]()
@@ -80,12 +74,10 @@ def send_all(outgoing: SimpleQueue[tuple[Connection, memoryview] | None]) -> Non
 def _begin(work: Work, stacks: Connection) -> Failed | None:
     """Make this process a worker; a Failed where the user's worker_init_fn raises."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in ENDING:
-        signal.signal(number, _pass)  # and not SIG_IGN, which the children of a worker would inherit
+    for number in _ENDING:
+        signal.signal(number, _ignore)  # and not SIG_IGN, which the children of a worker would inherit
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
     if work.noted_in is not None:
         note_this_process(work.noted_in)
     write_stacks_when_asked(stacks)
@@ -101,15 +93,13 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     return None
 
 
-def _pass(number: int, frame: object) -> None:
+def _ignore(number: int, frame: object) -> None:
     pass
 
 
 def _asked(requests: Connection, parent: int) -> Iterator[tuple[int, Any]]:
-    """Each request of the latest series: those of an epoch that was left early are dropped.
-
-    parent: the process to end with.
-    """
+    """Each request of the latest series: those of an epoch that was left early are dropped. parent: the process to end
+    with."""
     waiting = deque[tuple[int, Any]]()
     while True:
         while not waiting or requests.poll():

@@ -1,35 +1,26 @@
 """Loader worker processes: started, asked for batches, supervised, and ended.
 
 A thread of the training process waits for the workers' answers and, beside them, for the sentinels that show their end.
-It takes what comes, pins it where that is wanted, and puts it into a queue. Who asks for a batch waits for this queue,
-with a time limit, and that wait raises:
+It pins what comes where that is wanted, and puts it into a queue: taking an answer may block. Who asks for a batch
+waits for this queue, with a time limit, and that wait raises:
 
 * A worker ended: at the next batch that is asked for, with the signal and what is known of the cause.
 * No batch came for longer than `Patience` allows: every worker is asked for its stacks, and all are killed.
-
-No signal handler is involved. torch's own worker processes cannot be used for that: its DataLoader installs a handler
-of SIGCHLD that raises in any line of the main thread.
-
-Taking an answer may block: torch asks the worker for the memory that it shares, and a stopped worker cannot give it. So
-it is done in the thread, and the wait for the queue still ends. A worker that waits in the kernel for a dead disk
-cannot be ended by any process.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -42,12 +33,10 @@ from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.checkpoint.folders.shared_segments import forget_processes, remove_segments
 from hasten.data.loading.data_errors import failed_arrival
 from hasten.data.loading.device_transfer import pinned
-from hasten.data.workers.batch_pickling import PickledReader
 from hasten.data.workers.hang_limit import Pace, Patience
-from hasten.data.workers.loader_threads import threads_paused
 from hasten.data.workers.process_stacks import ask
 from hasten.data.workers.worker_faults import Worker, ended, hung
-from hasten.data.workers.worker_main import ENDING, Work, run_worker, send_all
+from hasten.data.workers.worker_main import Work, run_worker, send_all
 from hasten.errors import HastenError
 from hasten.facts.machine import free_shared_memory, killed_for_memory
 
@@ -67,25 +56,10 @@ class _Arrived:
 
 class Workers:
     """Worker processes that read for one feed. They start with the first request and serve one iterator at a time.
+    ahead: batches that each keeps ready. pin: put answers into pinned memory."""
 
-    ahead: batches that each keeps ready. dataset: what get_worker_info() shows in a worker. users_init: the user's
-    worker_init_fn. seed: what the workers' own seeds are derived from. pin: put answers into pinned memory.
-    """
-
-    def __init__(
-        self,
-        reader: PickledReader,
-        *,
-        workers: int,
-        ahead: int,
-        dataset: Any = None,
-        users_init: Callable[[int], None] | None = None,
-        seed: int = 0,
-        patience: Patience,
-        pin: bool = False,
-    ) -> None:
-        self._reader, self._count, self._ahead, self._patience, self._pin = reader, workers, ahead, patience, pin
-        self._dataset, self._users_init, self._seed = dataset, users_init, seed
+    def __init__(self, work: Work, *, ahead: int, patience: Patience, pin: bool = False) -> None:
+        self._work, self._count, self._ahead, self._patience, self._pin = work, work.workers, ahead, patience, pin
         self._forks = multiprocessing.get_start_method() == "fork"
         self._processes = list[Any]()  # of multiprocessing.Process
         self._requests, self._answers, self._stacks = list[Connection](), list[Connection](), list[Connection]()
@@ -93,11 +67,10 @@ class Workers:
         self._stop_reader, self._stop_writer = multiprocessing.Pipe(duplex=False)
         self._threads = list[Thread]()
         self._arrived = _Arrived()
-        self._ready = [deque[Any]() for _ in range(workers)]
+        self._ready = [deque[Any]() for _ in range(work.workers)]
         self._series, self._given = 0, 0  # of requests; batches of the present one that were given
         self._closed = False
         self._killed_before = killed_for_memory()
-        self._noted_in: Path | None = None  # where workers are noted that may leave shared memory behind
         # Before multiprocessing itself, which would send them SIGTERM, which they pass by, and wait without limit.
         ending = (os.getpid(), self._processes, self._outgoing, self._stop_writer)
         Finalize(self, _end_from, ending, exitpriority=0)
@@ -118,14 +91,16 @@ class Workers:
         series, due, pace = self._series, deque[int](), Pace(self._patience, first_takes)
         following = iter(requests)
         for number, request in enumerate(islice(following, self._count * self._ahead)):
-            due.append(self._ask(number % self._count, request))
+            due.append(number % self._count)
+            self._send(due[-1], (series, request))
         while due:
             worker = due.popleft()
             answer = self._take(worker, series, pace.limit_seconds)
             pace.came()
             self._given += 1
             for request in islice(following, 1):
-                due.append(self._ask(worker, request))
+                due.append(worker)
+                self._send(worker, (series, request))
             yield answer
             del answer  # the batch is the caller's alone while the next one is waited for
 
@@ -144,41 +119,30 @@ class Workers:
             thread.join(END_SECONDS)
         for pipe in (*self._requests, *self._answers, *self._stacks, self._stop_reader, self._stop_writer):
             pipe.close()
-        if self._noted_in is not None:
+        if self._work.noted_in is not None:
             pids = {process.pid for process in self._processes}
             remove_segments(pids)
-            forget_processes(self._noted_in, pids)
-
-    # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────
+            forget_processes(self._work.noted_in, pids)
 
     def _start(self) -> None:
         if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names last, and others use them
-            self._noted_in = process_folder()
-        with threads_paused() if self._forks else nullcontext(), _signals_blocked():
-            for number in range(self._count):
-                self._start_one(number)
-            # Not before: a process forks best with as few threads as can be.
-            pin = _pin_here() if self._pin else None
-            sentinels = [process.sentinel for process in self._processes]
-            pids = [process.pid for process in self._processes]
-            received = (self._arrived, self._answers, sentinels, pids, self._stop_reader, pin)
-            self._threads += [
-                Thread(target=send_all, args=(self._outgoing,), name="hasten-requests", daemon=True),
-                Thread(target=_receive, args=received, name="hasten-batches", daemon=True),
-            ]
-            for thread in self._threads:
-                thread.start()
+            self._work = replace(self._work, noted_in=process_folder())
+        for number in range(self._count):
+            self._start_one(number)
+        # Not before: a process forks best with as few threads as can be.
+        pin = _pin_here() if self._pin else None
+        sentinels = [process.sentinel for process in self._processes]
+        pids = [process.pid for process in self._processes]
+        received = (self._arrived, self._answers, sentinels, pids, self._stop_reader, pin)
+        self._threads += [
+            Thread(target=send_all, args=(self._outgoing,), name="hasten-requests", daemon=True),
+            Thread(target=_receive, args=received, name="hasten-batches", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _start_one(self, number: int) -> None:
-        work = Work(
-            number=number,
-            workers=self._count,
-            reader=self._reader,
-            dataset=self._dataset,
-            users_init=self._users_init,
-            seed=self._seed,
-            noted_in=self._noted_in,
-        )
+        work = replace(self._work, number=number)
         asked, requests = multiprocessing.Pipe(duplex=False)
         answers, answered = multiprocessing.Pipe(duplex=False)
         stacks, stood = multiprocessing.Pipe(duplex=False)
@@ -192,12 +156,6 @@ class Workers:
         finally:
             for pipe in (asked, answered, stood):  # the worker's alone, so that its end closes them
                 pipe.close()
-
-    # ── asking and waiting ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def _ask(self, worker: int, request: Any) -> int:
-        self._send(worker, (self._series, request))
-        return worker
 
     def _send(self, worker: int, message: Any) -> None:
         self._outgoing.put((self._requests[worker], ForkingPickler.dumps(message)))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
@@ -236,7 +194,7 @@ class Workers:
                 process.join(END_SECONDS)  # its pipes close a moment before its exit code is there
                 return ended(worker, process.exitcode, self._killed_before, killed_for_memory(), free_shared_memory())
         assert self._arrived.error is not None
-        return failed_arrival(self._arrived.error, field=self._reader.field).error()
+        return failed_arrival(self._arrived.error, field=self._work.reader.field).to_raise()
 
     def _end_hung(self, waited_seconds: float) -> HastenError:
         asked = zip(self._workers(), self._stacks, strict=True)
@@ -248,7 +206,7 @@ class Workers:
     def _workers(self) -> list[Worker]:
         return [
             Worker(
-                what=f"Job.{self._reader.field}",
+                what=f"Job.{self._work.reader.field}",
                 number=number,
                 workers=self._count,
                 ahead=self._ahead,
@@ -324,16 +282,3 @@ def _end_from(parent: int, processes: Sequence[Any], outgoing: SimpleQueue[Any],
     outgoing.put(None)
     with suppress(OSError):  # it was closed
         stop.send(None)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Around the start of workers: they begin with these signals blocked until they have handlers for them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

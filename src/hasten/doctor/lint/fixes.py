@@ -1,4 +1,4 @@
-"""Fixes of findings in source files. Comments, line ends and formatting stay, and what is written is Python."""
+"""Fixes of findings in source files. Comments, line ends and formatting stay, and the result is Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hasten.doctor.lint.linter import found_in
 from hasten.doctor.lint.source_files import Source, read
 from hasten.doctor.rule import Found, SourceRule
 
-_MOST_ROUNDS = 10  # one finding's fix may make room for another's
+_MOST_ROUNDS = 10  # an edit that touches another one is made in the next round
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,28 +31,26 @@ def mend(path: Path, rules: Collection[SourceRule]) -> Mended | None:
     source = read(path)
     if source.left_alone:
         return None
-    before = after = source.text
-    count, seen = 0, {before}
+    after, count = source.text, 0
     for _ in range(_MOST_ROUNDS):
         again, mended = _mended_once(after, str(path), rules)
-        if again in seen:
+        if not mended:
             break
         after, count = again, count + mended
-        seen.add(after)
-    if after == before:
+    if after == source.text:
         return None
-    return Mended(path=path, before=before, after=after, count=count, encoding=source.encoding)
+    return Mended(path=path, before=source.text, after=after, count=count, encoding=source.encoding)
 
 
 def why_left_alone(path: Path, rules: Collection[SourceRule]) -> str:
-    """Why --fix writes nothing, though these rules have edits for the file; "" otherwise. Raises Unreadable."""
+    """Why --fix changes nothing, although these rules have edits for the file; "" otherwise. Raises Unreadable."""
     source = read(path)
     return source.left_alone if source.left_alone and any(each.edits for _, each in found_in(source, rules)) else ""
 
 
 def write(mended: Mended) -> None:
-    """Killed at any instant, this leaves the old content or the new one; the next call removes temporary files that it
-    left. Raises StorageFailed; the old content is whole then."""
+    """If this process is killed, the file has its old content or the new one. The next call removes temporary files
+    that were left. Raises StorageFailed; the file has its old content then."""
     path = mended.path
     for name in names_in(path.parent):
         if is_leftover(name) and name.startswith(f".{path.name}."):
@@ -61,7 +59,7 @@ def write(mended: Mended) -> None:
 
 
 def _mended_once(text: str, path: str, rules: Collection[SourceRule]) -> tuple[str, int]:
-    """With all edits that do not touch each other and leave the file Python; and of how many findings they are."""
+    """With all edits that do not touch each other and leave the file Python; and the number of fixed findings."""
     mended, chosen, count = text, list[Splice](), 0
     for _, found in found_in(Source(path, text), rules):
         splices = _splices(found, text)

@@ -1,6 +1,6 @@
 """Jupyter notebooks: their code cells, joined to one text, as a person runs them from top to bottom.
 
-Lines that are none of Python (`%matplotlib inline`, `!pip install`) become `pass`, so each line keeps its number.
+Lines that are not Python (`%matplotlib inline`, `!pip install`) become `pass`, so each line keeps its number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from hasten.errors import Unreadable
 
@@ -29,40 +28,28 @@ class Cell:
 
 
 def cells_of(text: str, where: str) -> tuple[Cell, ...]:
-    """The code cells of a notebook of format 4 (https://nbformat.readthedocs.io). Raises Unreadable."""
+    """The code cells of a notebook of format 4 (https://nbformat.readthedocs.io); none of one in another language than
+    Python. Raises Unreadable."""
     try:
         notebook = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"is no notebook: {error}", where=where) from error
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        raise Unreadable("is no notebook of format 4", where=where)
-    if not _is_python(notebook):
+        language = notebook.get("metadata", {}).get("language_info", {}).get("name", "python")
+        cells = [(each["cell_type"], each.get("source", "")) for each in notebook["cells"]]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"is not a notebook of format 4: {error}", where=where) from error
+    if not str(language).lower().startswith("python"):
         return ()
     found, line = list[Cell](), 1
-    for number, cell in enumerate(notebook["cells"], start=1):
-        if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            content = source_of(cell)
+    for number, (kind, source) in enumerate(cells, start=1):
+        if kind == "code":
+            whole = "".join(map(str, source))  # a text, or a list of lines
+            content = re.sub(r"\r\n|\r", "\n", whole)
             found.append(Cell(number, line, content))
             line += content.count("\n") + 1
     return tuple(found)
 
 
-def source_of(cell: dict[str, Any]) -> str:
-    """A cell's text, which is kept whole or as lines."""
-    source = cell.get("source", "")
-    whole = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    return re.sub(r"\r\n|\r", "\n", whole)
-
-
 def text_of_cells(cells: Iterable[Cell]) -> str:
     return "\n".join(_as_python(cell.text) for cell in cells)
-
-
-def _is_python(notebook: dict[str, Any]) -> bool:
-    metadata = notebook.get("metadata")
-    language = metadata.get("language_info") if isinstance(metadata, dict) else None
-    name = language.get("name", "python") if isinstance(language, dict) else "python"
-    return str(name).lower().startswith("python")
 
 
 def _as_python(text: str) -> str:

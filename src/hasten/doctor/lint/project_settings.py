@@ -16,8 +16,8 @@ FILE = "pyproject.toml"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """select, ignore: codes of rules or their beginnings. exclude: patterns of paths below the folder that its file is
-    in, or of single names."""
+    """select, ignore: codes of rules or their beginnings. exclude: patterns of paths below the folder of the settings'
+    file, or of single names."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -25,11 +25,10 @@ class Settings:
     folder: Path = Path()
 
     def excludes(self, path: Path) -> bool:
-        """It, or a folder that it is in."""
-        try:
-            inside = path.resolve().relative_to(self.folder)
-        except (OSError, RuntimeError, ValueError):
+        """The file, or a folder that it is in."""
+        if not self.exclude:
             return False
+        inside = path.resolve().relative_to(self.folder)
         return any(
             fnmatch(str(each), pattern) or fnmatch(each.name, pattern)
             for each in (inside, *inside.parents)
@@ -38,35 +37,27 @@ class Settings:
 
 
 def settings_for(path: Path) -> Settings:
-    """Of the nearest pyproject.toml in its folder or above it that has the table. Raises Misconfigured for one that
-    cannot be read or that asks for what there is not."""
-    try:
-        return _settings_in(path.resolve() if path.is_dir() else path.resolve().parent)
-    except (OSError, RuntimeError):  # reported when it is read
-        return Settings()
+    """From the nearest pyproject.toml with the table, in its folder or above it. Raises Misconfigured for a file that
+    cannot be read or for an unknown setting."""
+    folder = path.resolve() if path.is_dir() else path.resolve().parent
+    for each in (folder, *folder.parents):
+        file = each / FILE
+        if file.is_file() and (table := _table(file)) is not None:
+            return _settings(table, file)
+    return Settings()
 
 
 def by_project(files: Iterable[Path]) -> dict[Settings, list[Path]]:
-    """Those that no project excludes, with what their own one asks for. Raises as settings_for does."""
+    """The files that no project excludes, with their project's settings. Raises as settings_for does."""
     found: dict[Settings, list[Path]] = {}
     known: dict[Path, Settings] = {}
     for file in files:
-        if file.parent not in known:
-            known[file.parent] = settings_for(file)
-        settings = known[file.parent]
-        if not settings.excludes(file):
-            found.setdefault(settings, []).append(file)
+        folder = file.resolve().parent
+        if folder not in known:
+            known[folder] = settings_for(folder)
+        if not known[folder].excludes(file):
+            found.setdefault(known[folder], []).append(file)
     return found
-
-
-def _settings_in(folder: Path) -> Settings:
-    for each in (folder, *folder.parents):
-        file = each / FILE
-        if file.is_file():
-            table = _table(file)
-            if table is not None:
-                return _settings(table, file)
-    return Settings()
 
 
 def _table(file: Path) -> object:
@@ -81,13 +72,13 @@ def _table(file: Path) -> object:
 def _settings(table: object, file: Path) -> Settings:
     where = f"{file}: [tool.hasten]"
     if not isinstance(table, dict):
-        raise Misconfigured("is no table", where=where)
+        raise Misconfigured("is not a table", where=where)
     known = [each.name for each in fields(Settings) if each.name != "folder"]
     found: dict[str, tuple[str, ...]] = {}
     for key, value in table.items():
         if key not in known:
             raise Misconfigured(f'there is no setting "{key}"', where=where, fix=did_you_mean(key, known))
         if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-            raise Misconfigured(f'"{key}" is no list of texts', where=where, fix=f'{key} = ["H201"]')
+            raise Misconfigured(f'"{key}" is not a list of texts', where=where, fix=f'{key} = ["H201"]')
         found[key] = tuple(value)
     return Settings(**found, folder=file.parent)

@@ -14,14 +14,14 @@ from hasten.doctor.lint.notebooks import Cell, cells_of, text_of_cells
 from hasten.errors import Unreadable
 
 SUFFIXES = (".py", ".ipynb")
-_LARGEST_BYTES = {".py": 10 << 20, ".ipynb": 100 << 20}  # of more was not written by a person; notebooks hold pictures
+_LARGEST_BYTES = {".py": 10 << 20, ".ipynb": 100 << 20}  # nobody writes more by hand; notebooks contain pictures
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file's text in Python. cells: of a notebook, joined in the text; () of a plain file. left_alone: why --fix
-    writes nothing into it; "" where it does."""
+    changes nothing in it; "" where it may."""
 
     path: str
     text: str
@@ -35,105 +35,86 @@ class Source:
         return LINE_END.split(self.text)
 
     def place(self, line: int) -> tuple[int | None, int]:
-        """Of a line of the text: its cell, from 1, and the line in it."""
+        """The cell of a line of the text, from 1, and the line in it."""
         for cell in reversed(self.cells):
             if line >= cell.first_line:
                 return cell.number, line - cell.first_line + 1
         return None, line
 
     def where(self, line: int) -> str:
-        """For a message."""
+        """A line of the text, for a message."""
         cell, inside = self.place(line)
         return f"{self.path}:{inside}" if cell is None else f"{self.path}:cell {cell}:{inside}"
 
 
 def read(path: Path) -> Source:
-    """As Python would decode it. Raises Unreadable."""
+    """Decoded as Python does. Raises Unreadable."""
     content = _content_of(path)
-    text, encoding = _decoded(content, str(path))
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+        text = content.decode(encoding)
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise Unreadable(f"cannot be read: {error}", where=str(path)) from error
     if path.suffix == ".ipynb":
         cells = cells_of(text, str(path))
         return Source(str(path), text_of_cells(cells), cells, encoding, "it is a notebook")
-    left_alone = _why_left_alone(path) if _comes_back(text, encoding, content) else "its encoding changes what it says"
+    survives = text.encode(encoding, errors="replace") == content  # not so in unicode_escape
+    left_alone = _why_left_alone(path) if survives else "its encoding changes what it says"
     return Source(str(path), text, encoding=encoding, left_alone=left_alone)
-
-
-def _why_left_alone(path: Path) -> str:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    if path.suffix != ".py":
-        return "its name does not end in .py"
-    if path.is_symlink():
-        return "it is a link"
-    if found.st_nlink > 1:
-        return "it has other names, by hard links"
-    may_be_written = found.st_mode & 0o222 and os.access(path, os.W_OK)  # root may write all
-    return "" if may_be_written else "it is read-only"
-
-
-def _comes_back(text: str, encoding: str, content: bytes) -> bool:
-    """Whether its codec only encodes characters, and does no more."""
-    try:
-        return text.encode(encoding) == content
-    except UnicodeError:
-        return False
 
 
 def _content_of(path: Path) -> bytes:
     largest = _LARGEST_BYTES.get(path.suffix, _LARGEST_BYTES[".py"])
     try:
         if not path.is_file():
-            raise Unreadable("is no file", where=str(path))
+            raise Unreadable("is not a file", where=str(path))
         if path.stat().st_size > largest:
             raise Unreadable(f"is larger than {largest >> 20} MiB", where=str(path))
         return path.read_bytes()
     except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        raise _unreadable(path, error) from error
 
 
-def _decoded(content: bytes, where: str) -> tuple[str, str]:
-    """With its own line ends; and the encoding, which the file names or is UTF-8. Raises Unreadable."""
-    try:
-        encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
-        return content.decode(encoding), encoding
-    except (SyntaxError, UnicodeError, LookupError) as error:
-        raise Unreadable(f"cannot be read: {error}", where=where) from error
+def _unreadable(path: Path, error: OSError) -> Unreadable:
+    return Unreadable(f"cannot be read: {error.strerror or error}", where=str(path))
+
+
+def _why_left_alone(path: Path) -> str:
+    if path.suffix != ".py":
+        return "its name does not end in .py"
+    if path.is_symlink():
+        return "it is a link"
+    may_be_written = path.stat().st_mode & 0o222 and os.access(path, os.W_OK)  # root may write any file
+    return "" if may_be_written else "it is read-only"
 
 
 def files_in(paths: Iterable[Path]) -> tuple[list[Path], list[Unreadable]]:
-    """The files named, and those in named folders that are not hidden and not of installed packages, each once; and
-    what could not be read."""
-    files, unreadable = list[Path](), list[Unreadable]()
+    """The named files, and the files in named folders except hidden ones and installed packages, each once; and what
+    could not be read."""
+    files: dict[str, Path] = {}
+    unreadable = list[Unreadable]()
     for path in paths:
         try:
-            if path.is_dir():
-                _add_files_below(path, files, unreadable)
-            elif path.exists():
-                files.append(path)
-            else:
-                fix = "name a file or a folder that exists"
-                unreadable.append(Unreadable("is not there", where=str(path), fix=fix))
-        except (OSError, RuntimeError) as error:  # a name that is too long, a link to itself
-            unreadable.append(Unreadable(f"cannot be read: {error}", where=str(path)))
-    first: dict[str, Path] = {}
-    for each in files:
-        first.setdefault(os.path.abspath(each), each)
-    return [*first.values()], unreadable
+            path.stat()
+        except FileNotFoundError:
+            fix = "name a file or a folder that exists"
+            unreadable.append(Unreadable("does not exist", where=str(path), fix=fix))
+        except OSError as error:  # a name that is too long, a link to itself
+            unreadable.append(_unreadable(path, error))
+        else:
+            for each in _files_below(path, unreadable) if path.is_dir() else [path]:
+                files.setdefault(os.path.abspath(each), each)
+    return [*files.values()], unreadable
 
 
-def _add_files_below(folder: Path, files: list[Path], unreadable: list[Unreadable]) -> None:
-    try:
-        inside = sorted(folder.iterdir())
-        kinds = [(path, path.is_symlink(), path.is_dir(), path.is_file()) for path in inside]
-    except OSError as error:
-        unreadable.append(Unreadable(f"cannot be read: {error.strerror or error}", where=str(folder)))
-        return
-    for path, is_link, is_folder, is_file in kinds:
-        if path.name.startswith(".") or is_link:
-            continue
-        if is_folder and path.name not in _SKIPPED:
-            _add_files_below(path, files, unreadable)
-        elif is_file and path.suffix in SUFFIXES:
-            files.append(path)
+def _files_below(top: Path, unreadable: list[Unreadable]) -> list[Path]:
+    found = list[Path]()
+
+    def note(error: OSError) -> None:
+        unreadable.append(_unreadable(Path(error.filename), error))
+
+    for folder, inner, names in os.walk(top, onerror=note):
+        inner[:] = sorted(each for each in inner if not each.startswith(".") and each not in _SKIPPED)
+        paths = [Path(folder, each) for each in sorted(names) if not each.startswith(".")]
+        found += [each for each in paths if each.suffix in SUFFIXES and each.is_file() and not each.is_symlink()]
+    return found

@@ -1,7 +1,7 @@
 """Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
 
-One on the first or last line of a statement counts for all of it. Codes may also be written without brackets: a comment
-that names one never silences all. One whose codes are not understood silences nothing, and is reported.
+A comment on the first or last line of a statement counts for all of it. One that names codes without brackets, or
+something else than codes in them, silences nothing, and is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from hasten.facts.finding import Finding
 
 _COMMENT = re.compile(r"#\s*hasten:\s*ignore(?!\w)([^#]*)")
 _IN_BRACKETS = re.compile(r"[\s:]*\[([^\]]*)\](?!\w)")
-_PLAIN = re.compile(r"(?:[^\w\[]*[A-Za-z]+\d\w*)+")  # words with digits, as codes are
 _CODE = re.compile(r"H\d*", re.IGNORECASE)
 _NAMES_A_CODE = re.compile(r"^[\s:]*\[|\bH\d", re.IGNORECASE)
 _COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
@@ -32,27 +31,28 @@ _COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, 
 
 
 class Suppressed:
-    """Of one file: call it with a code and where it was found."""
+    """In one file: call it with a code and the node of a finding."""
 
     def __init__(self, source: Source, code: Code) -> None:
         self._source, self._code = source, code
 
     def __call__(self, code: str, node: ast.AST) -> bool:
-        return any(code.startswith(self._lines.get(number, ())) for number in self._lines_about(node))
+        return self._is_on(code, self._lines_about(node))
 
     def on_line(self, code: str, line: int) -> bool:
-        """Of a finding about a line of a running job."""
-        around = [node for node in ast.walk(self._code.tree) if isinstance(node, ast.stmt) and _spans(node, line)]
-        places = {line}.union(*(self._lines_about(node) for node in around if not isinstance(node, _COMPOUND)))
-        return any(code.startswith(self._lines.get(number, ())) for number in places)
+        """A finding about a line of a running job."""
+        statements = (node for node in ast.walk(self._code.tree) if isinstance(node, ast.stmt) and _spans(node, line))
+        around = [node for node in statements if not isinstance(node, _COMPOUND)]
+        return self._is_on(code, {line}.union(*map(self._lines_about, around)))
+
+    def _is_on(self, code: str, lines: set[int]) -> bool:
+        return any(code.startswith(self._lines.get(number, ())) for number in lines)
 
     def _lines_about(self, node: ast.AST) -> set[int]:
         """The lines on which a comment about it may be."""
         statement = node if isinstance(node, ast.stmt) else self._code.names.enclosing(node, ast.stmt)
-        found = {begin(node)[0], end(node)[0]}
-        if statement is not None and not isinstance(statement, _COMPOUND):
-            found |= {begin(statement)[0], end(statement)[0]}
-        return found
+        ends = [node] if statement is None or isinstance(statement, _COMPOUND) else [node, statement]
+        return {place(each)[0] for each in ends for place in (begin, end)}
 
     @cached_property
     def _lines(self) -> dict[int, tuple[str, ...]]:
@@ -61,7 +61,7 @@ class Suppressed:
 
 
 def not_understood(source: Source) -> list[str]:
-    """A message for each comment that was meant to silence something and does not."""
+    """A message for each comment that should silence something and does not."""
     return [
         f"{source.where(line)}: this comment silences nothing: write # hasten: ignore[H205, H3]"
         for line, text in _comments(source.text)
@@ -70,10 +70,10 @@ def not_understood(source: Source) -> list[str]:
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Line, and what follows `ignore`."""
+    """Each line with a comment, and the text after `ignore`."""
     if "hasten:" not in text:
         return
-    with suppress(tokenize.TokenError, SyntaxError):  # Python has parsed it, its own tokenizer gives up sooner
+    with suppress(tokenize.TokenError, SyntaxError):  # Python has parsed the text; its own tokenizer refuses more
         for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
             found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
             if found is not None:
@@ -81,18 +81,15 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
-    """Of a job's profile. A file that cannot be read silences nothing."""
-    files: dict[str, Suppressed | None] = {"": None}
-    for each in findings:
-        if each.path not in files:
-            files[each.path] = _suppressed_in(Path(each.path))
-    return [each for each in findings if not ((file := files[each.path]) and file.on_line(each.code, each.line))]
+    """Findings of a job's profile that no comment silences. In a file that cannot be read, none is silenced."""
+    files = {path: _suppressed_in(Path(path)) for path in {each.path for each in findings} if path}
+    return [each for each in findings if not ((file := files.get(each.path)) and file.on_line(each.code, each.line))]
 
 
 def _suppressed_in(path: Path) -> Suppressed | None:
     try:
         source = read(path)
-        with warnings.catch_warnings(action="ignore"):  # of Python, about the file
+        with warnings.catch_warnings(action="ignore"):  # Python's own, about the file
             return Suppressed(source, Code(source.text))
     except (Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -104,10 +101,8 @@ def _spans(node: ast.stmt, line: int) -> bool:
 
 def _codes(text: str) -> tuple[str, ...] | None:
     """("",) for all of them, None where they are not understood."""
-    if brackets := _IN_BRACKETS.match(text):
-        words = brackets.group(1).replace(",", " ").split()
-    elif plain := _PLAIN.match(text):
-        words = re.findall(r"\w+", plain.group())
-    else:
+    brackets = _IN_BRACKETS.match(text)
+    if brackets is None:
         return None if _NAMES_A_CODE.search(text) else ("",)
+    words = brackets.group(1).replace(",", " ").split()
     return tuple(map(str.upper, words)) if words and all(map(_CODE.fullmatch, words)) else None

@@ -8,8 +8,7 @@ releases memory, which waits for the device.
 
 When to ignore it: Where the batch is as large as it should be, and fits.
 
-Fix: Compute in bf16, which halves most of them (`precision`), or recompute some in the backward pass
-(`activation_checkpointing`).
+Fix: Plan `precision`, which halves most of them in bf16, or `activation_checkpointing`.
 
 Safety: Nothing is changed by itself.
 """
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule
 from hasten.facts.formatting import byte_size
 
 MUCH = 0.5  # of the peak, and of the device
@@ -34,7 +33,6 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
 
 RULE = ModelRule(
     code="H605",
-    severity=Severity.SLOW,
     fix="plan precision, or activation_checkpointing",
     technique="activation_checkpointing",
     check=check,

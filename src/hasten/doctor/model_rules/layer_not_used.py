@@ -1,13 +1,11 @@
 """A layer that training never calls.
 
-What it finds: Modules with parameters whose forward did not run in a few real training steps, and whose parameters got
-no gradient.
+What it finds: Modules whose forward did not run in a few real training steps, and whose parameters got no gradient.
 
 Why it costs: Their parameters take memory in the model, in checkpoints and often in the optimizer. Data parallelism
 fails on them, or searches for unused parameters in every step. Often one was meant to be called.
 
-When to ignore it: Where it is called in some steps only, as under stochastic depth or in a mixture of experts, or in
-evaluation alone.
+When to ignore it: Where it runs in some steps only (stochastic depth, mixture of experts), or in evaluation.
 
 Fix: Call it, or remove it from the model.
 

@@ -1,13 +1,10 @@
 """A parameter that requires a gradient and gets none.
 
-What it finds: Parameters with `requires_grad` of layers that were called, which got no gradient in a few real training
-steps.
+What it finds: Parameters with `requires_grad` of called layers that got no gradient in a few real training steps.
 
-Why it costs: They stay as they were initialised. A `detach()`, a `no_grad` block or a path that the loss does not
-depend on cuts them off.
+Why it costs: They are never trained: a `detach()`, a `no_grad` block or a path outside of the loss cuts them off.
 
-When to ignore it: Where the path is taken in some steps only. Parameters that are frozen by `requires_grad_(False)` are
-not reported.
+When to ignore it: Where the path is taken in some steps only. Frozen parameters are not reported.
 
 Fix: Find what cuts the graph between them and the loss, or freeze them with `requires_grad_(False)`.
 

@@ -20,18 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, Layer, ModelProfile, ModelRule, Severity
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule
 
 MUCH = 0.05  # of the step's counted arithmetic
 _FEWEST = 32  # a smaller size is given by the data, or too small for its edge to be the trouble
-_ROWS_OF_TABLES = frozenset({"num_embeddings"})  # are looked up, not multiplied
 
 
 def check(profile: ModelProfile) -> Iterator[FoundInModel]:
     grid = grid_of(profile.device, profile.precision)
     for layer in profile.layers:
-        odd = list(_odd_sizes(layer, grid)) if layer.flops_share >= MUCH else []
-        if odd:
+        large = [each for each in layer.sizes if each[0] != "num_embeddings" and each[1] >= _FEWEST]  # not looked up
+        odd = [(name, size) for name, size in large if size % grid]
+        if odd and layer.flops_share >= MUCH:
             sizes = " and ".join(f"{name} {size}" for name, size in odd)
             pad = ", ".join(f"{name} to {grid * math.ceil(size / grid)}" for name, size in odd)
             share = f"{100 * layer.flops_share:.0f} % of the arithmetic"
@@ -47,15 +47,8 @@ def grid_of(device: str, precision: str) -> int:
     return 32 if wide else 16
 
 
-def _odd_sizes(layer: Layer, grid: int) -> Iterator[tuple[str, int]]:
-    for name, size in layer.sizes:
-        if size >= _FEWEST and size % grid and name not in _ROWS_OF_TABLES:
-            yield name, size
-
-
 RULE = ModelRule(
     code="H604",
-    severity=Severity.SLOW,
     fix="pad it to the next multiple",
     check=check,
 )

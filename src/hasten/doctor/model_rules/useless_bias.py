@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule
 
 
 def check(profile: ModelProfile) -> Iterator[FoundInModel]:
@@ -30,7 +30,6 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
 
 RULE = ModelRule(
     code="H601",
-    severity=Severity.SLOW,
     fix="plan conv_bn_bias, or write bias=False",
     technique="conv_bn_bias",
     check=check,

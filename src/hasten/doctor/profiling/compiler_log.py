@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from hasten.doctor.profiling.torch_dispatch import LOGGERS, recompilations_logged
-from hasten.doctor.profiling.user_lines import is_users, shown
 from hasten.facts.profiles import CompilerNote
+from hasten.training.failures.user_code import is_users, short
 
 _BREAK = re.compile(
     r"Graph break.* in user code at (?P<path>.+):(?P<line>\d+)\s+"
@@ -67,7 +67,7 @@ def compiler_notes() -> Iterator[CompilerNotes]:
 def compiled(notes: Counter[Note]) -> tuple[CompilerNote, ...]:
     """Those about the user's code, the most frequent first."""
     return tuple(
-        CompilerNote(path=shown(note.path), line=note.line, why=note.why, times=times)
+        CompilerNote(path=short(note.path), line=note.line, why=note.why, times=times)
         for note, times in notes.most_common()
         if is_users(note.path)
     )

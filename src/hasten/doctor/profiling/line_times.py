@@ -16,9 +16,10 @@ from types import FrameType
 from typing import Any
 
 from hasten.doctor.profiling.operation_counts import Operations, Tally
-from hasten.doctor.profiling.user_lines import Place, Where, is_users, shown, where
+from hasten.doctor.profiling.user_lines import Place, Where, where
 from hasten.facts.profiles import Line, LoopCost
 from hasten.measure.stack_sampling import callers, share
+from hasten.training.failures.user_code import is_users, short
 
 
 class LineTimes:
@@ -112,7 +113,7 @@ def line_of(place: Place, found: int, samples: int, step: float, timed: float = 
     """found: how many of the samples met the line. step: seconds that all samples cover. timed: seconds of the line."""
     _, value, high = share(found, samples)
     return Line(
-        path=shown(place.path),
+        path=short(place.path),
         line=place.line,
         function=place.function,
         in_loading=place.in_loading,

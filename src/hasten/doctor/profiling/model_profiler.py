@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from hasten.doctor.profiling.user_lines import shown
 from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
@@ -21,6 +20,7 @@ from hasten.facts.profiles import Layer, ModelProfile
 from hasten.measure.flop_count import profile_flops
 from hasten.measure.memory_profile import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
+from hasten.training.failures.user_code import short
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
@@ -49,8 +49,8 @@ def _profile(run: Run) -> ModelProfile:
     samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.grid.data.size
     flops = profile_flops(step, run.model, samples)
     memory = profile_memory(step, run.model, run.optimizers)
-    shares = {each.module: each.flops_per_sample / max(flops.flops_per_sample, 1) for each in flops.by_module}
-    kept = {each.module: each.bytes for each in memory.by_module}
+    shares = {name: each / max(flops.flops_per_sample, 1) for name, each in flops.by_module.items()}
+    kept = dict(memory.by_module)
     return ModelProfile(
         device=str(run.device),
         precision=str(run.setup.step.autocast or next(run.model.parameters()).dtype).removeprefix("torch."),
@@ -112,7 +112,7 @@ def _defined_at(model: nn.Module, name: str) -> tuple[str, int]:
         owner = type(model.get_submodule(".".join(parts[:length])))
         if owner.__module__.partition(".")[0] != "torch":
             try:
-                return shown(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)[1]
+                return short(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)[1]
             except (OSError, TypeError):  # made where there is no source
                 return "", 0
     return "", 0

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from hasten.doctor.profiling import torch_dispatch
-from hasten.doctor.profiling.user_lines import Place, is_users, where
+from hasten.doctor.profiling.user_lines import Place, where
 from hasten.measure.stack_sampling import callers
+from hasten.training.failures.user_code import is_users
 
 _READS = frozenset({"aten::_local_scalar_dense"})
 _READS_OF_A_DEVICE = frozenset({"aten::nonzero"})  # its size is a number

@@ -7,18 +7,16 @@ be subtracted. On an accelerator the run copies batches itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator
+from copy import copy
 from functools import partial
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
 
 from hasten.doctor.profiling.torch_dispatch import tree_leaves, tree_map
-from hasten.errors import DataFailed
 
 KEPT = 16  # windows, at most
 
@@ -31,7 +29,7 @@ class RepeatedBatches:
         self.seconds = 0.0
 
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Any]:
-        """An epoch without an end. Raises DataFailed for a batch that cannot be copied."""
+        """An epoch without an end."""
         return map(self._copied, cycle(self._kept)) if self._on_host else cycle(self._kept)
 
     def samples_in_words(self, number: int, step: int) -> str:
@@ -40,12 +38,7 @@ class RepeatedBatches:
 
     def _copied(self, microbatch: Any) -> Any:
         begin = time.perf_counter()
-        try:
-            with _Clones():
-                found = microbatch._replace(batch=deepcopy(microbatch.batch))
-        except TypeError as error:
-            fix = "let collate return tensors, arrays and plain containers"
-            raise DataFailed(f"a batch cannot be copied: {error}", where="train", fix=fix) from error
+        found = microbatch._replace(batch=tree_map(_copy_of, microbatch.batch))
         self.seconds += time.perf_counter() - begin
         return found
 
@@ -100,14 +93,5 @@ def _repeated(value: Any, times: int) -> Any:
     return np.concatenate([value] * times) if isinstance(value, np.ndarray) and value.ndim else value
 
 
-class _Clones(TorchFunctionMode):
-    """deepcopy() copies a tensor without the rest of its storage, and also one that is a result."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func is not torch.Tensor.__deepcopy__:
-            return func(*args, **(kwargs or {}))
-        tensor, memo = args
-        memo[id(tensor)] = tensor.clone()
-        return memo[id(tensor)]
+def _copy_of(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else copy(value)

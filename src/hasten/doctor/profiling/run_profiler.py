@@ -38,12 +38,13 @@ from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
 from hasten.facts.profiles import CheckpointCost, DeviceUse, Line, NotMeasured, RetainedMemory, RunProfile
-from hasten.measure.process_memory import Fault, fault_cost, held_bytes, peak_resident_bytes, resident_bytes
+from hasten.measure.process_memory import Fault, fault_cost, held_bytes, resident_bytes
 from hasten.measure.processor_load import LoadClock
 from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
 from hasten.training.probes.brief_run import brief_run
 from hasten.training.probes.observed_run import observing
+from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
 
 ROUNDS = 6
@@ -97,7 +98,8 @@ class _Profiler:
             clock = LoadClock(self._timed.cpu_seconds)
             steps, kept = self._rounds()
             load = clock.load()
-        free_bytes = self._free_bytes()
+        device = self._run.device
+        free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
         self._report("the parts of a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         larger, no_larger = larger_batches(self._run, self._timed, kept, steps, self._step_bytes)
@@ -107,7 +109,7 @@ class _Profiler:
         run, found = self._run, self._found
         together, grown, page = seconds_of(found.plain), growth(found.memory), median_low(found.page_costs)
         return RunProfile(
-            device=str(run.device),
+            device=str(device),
             machine=run.setup.machine.summary,
             batch_size=run.built.batch_size,
             workers=run.setup.loader.workers,
@@ -185,11 +187,7 @@ class _Profiler:
 
     def _step_bytes(self) -> int:
         """Upper bound of the host's memory that steps have taken so far."""
-        return peak_resident_bytes() - self._resident
-
-    def _free_bytes(self) -> int:
-        device = self._run.device
-        return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+        return peak_memory(torch.device("cpu"))() - self._resident
 
     def _parts(self, steps: int) -> dict[str, float]:
         """Seconds of a step, by the boundaries inside it."""

@@ -6,18 +6,16 @@ import ast
 import linecache
 import os
 import re
-import site
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from hasten.training.failures import user_code
+from hasten.training.failures.user_code import is_users
 
 _HASTEN = os.path.join(Path(os.path.abspath(__file__)).parents[2], "")
 _LOADING = os.path.join(_HASTEN, "data", "")
-_PACKAGES_OF_THE_USER = os.path.join(site.getusersitepackages(), "")
 _COMPILED = "_TorchDynamoContext."  # the functions of torch's compiler that call compiled code
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
 _COMPREHENSION = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})  # the names of their own code
@@ -62,20 +60,6 @@ def _is_in_a_loop(code: CodeType, line: int) -> bool:
         return True
     # A loop around the whole function has defined it, and need not call it.
     return any(line in lines and code.co_firstlineno not in lines for lines in lines_of_loops(code.co_filename))
-
-
-@cache
-def is_users(filename: str) -> bool:
-    """Whether a file belongs neither to hasten nor to Python or an installed package."""
-    return user_code.is_users(filename) and not filename.startswith(_PACKAGES_OF_THE_USER)
-
-
-def shown(path: str) -> str:
-    """Relative to the working directory where it is below that."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
 
 
 @cache

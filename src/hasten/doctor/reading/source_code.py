@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeVar
 
 from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Scopes
+from hasten.doctor.reading.names.scopes import Node, Scopes
 from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.data_loaders import Loader, Loaders
 from hasten.doctor.reading.objects.device_moves import Devices
@@ -21,8 +20,6 @@ from hasten.doctor.reading.steps.evaluation_loops import Evaluations
 from hasten.doctor.reading.steps.optimizer_events import Updates
 from hasten.doctor.reading.steps.scheduler_steps import Schedules
 from hasten.doctor.reading.steps.training_steps import Training
-
-Node = TypeVar("Node", bound=ast.AST)
 
 
 class Code:
@@ -73,7 +70,7 @@ class Code:
 
     def all(self, kind: type[Node]) -> list[Node]:
         """In the order of the file."""
-        return self.scopes.nodes.get(kind, [])  # pyright: ignore[reportReturnType]
+        return self.scopes.all(kind)
 
     @cached_property
     def _calls(self) -> dict[str, list[ast.Call]]:

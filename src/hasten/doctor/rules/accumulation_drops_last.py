@@ -1,10 +1,8 @@
 """Accumulation that never steps for the last, incomplete window.
 
-What it finds: A loop over a loader that steps the optimizer every n-th batch, and never for the batches after the last
-full window.
+What it finds: A loop that steps the optimizer every n-th batch, and never for the batches after the last full window.
 
-Why it costs: The gradients of these batches are not applied in their epoch: they are cleared, or added to the first
-window of the next epoch.
+Why it costs: Their gradients are cleared, or added to the first window of the next epoch.
 
 When to ignore it: Where the number of batches is a multiple of n.
 
@@ -37,7 +35,7 @@ def check(code: Code) -> Iterator[Found]:
 def _ends_within_window(code: Code, window: Window) -> bool:
     """Whether only the count closes a window, and the count begins again with each pass through the loader."""
     loop, count = window.turn.node, window.count
-    if not count.is_all or not isinstance(loop, ast.For | ast.AsyncFor):
+    if not count.is_all or not isinstance(loop, ast.For):
         return False
     if not code.windows.is_index_of(count, loop):
         return False
@@ -49,9 +47,9 @@ def _ends_within_window(code: Code, window: Window) -> bool:
 def _steps_after(code: Code, window: Window) -> bool:
     """Whether something steps after the loop, in its function or in the loop over epochs."""
     loop, optimizers = window.turn.node, code.updates.optimizers
-    around = code.names.enclosing(loop, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
+    around = code.names.enclosing(loop, ast.FunctionDef) or code.tree
     events = [event for turn in code.updates.turns if loop in turn.nodes for event in turn.events]
-    for event in (*events, *code.updates.events_of(code.training.run(getattr(around, "body", [])))):
+    for event in (*events, *code.updates.events_of(code.training.run(around))):
         in_loop = any(each is loop for each, _ in event.around)
         other = optimizers.is_distinct(event.target, window.update.target)
         if event.action in {Action.UPDATE, Action.TOUCH} and not in_loop and not other:

@@ -1,13 +1,10 @@
 """Accumulation that averages gradients between processes after every batch.
 
-What it finds: A model in `DistributedDataParallel`, trained by a loop that steps the optimizer every n-th batch,
-without `no_sync()`.
+What it finds: Accumulation over n batches of a model in `DistributedDataParallel`, without `no_sync()`.
 
-Why it costs: `backward()` averages all gradients between the processes. Only the last average before the optimizer's
-step is needed.
+Why it costs: `backward()` averages all gradients between the processes; only the last average of a window is needed.
 
-When to ignore it: Where memory is short: under `no_sync()` each process keeps its own gradients until the last batch of
-the window.
+When to ignore it: Where memory is short: under `no_sync()` each process keeps its own gradients meanwhile.
 
 Fix: Run forward and backward of all batches but the last of a window inside `with model.no_sync():`.
 
@@ -21,7 +18,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.accumulation_windows import Window
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 _SYNCS = ("no_sync", "grad_sync", "gradient_sync", "requires_all_reduce")
 
@@ -44,7 +41,6 @@ def _syncs_by_choice(window: Window) -> bool:
 
 RULE = SourceRule(
     code="H411",
-    severity=Severity.SLOW,
     fix="compute all batches but the last of a window inside model.no_sync()",
     technique="accumulation",
     check=check,

@@ -15,23 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    for call in code.calls_to("torch.autograd.set_detect_anomaly"):
-        if code.values.constant_argument(call, "mode", 0) is True and not code.is_conditional(call):
-            yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
-    for call in code.calls_to("torch.autograd.detect_anomaly"):
-        checks = code.values.constant_argument(call, "check_nan", 0)
-        if checks in {ABSENT, True} and not code.is_conditional(call):
+    for call in code.calls_to("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly"):
+        chosen = [*call.args, *(each.value for each in call.keywords)]
+        is_on = all(code.values.constant(each) is True for each in chosen)
+        if is_on and not code.is_conditional(call):
             yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
 
 
 RULE = SourceRule(
     code="H304",
-    severity=Severity.SLOW,
     fix="remove it, or let an option switch it on",
     check=check,
 )

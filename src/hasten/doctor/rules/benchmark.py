@@ -1,7 +1,6 @@
 """cuDNN benchmark mode, off with fixed sizes or on with varying ones.
 
-What it finds: `torch.backends.cudnn.benchmark = False` outright, and `= True` in a file whose convolutions get another
-size in each step.
+What it finds: `torch.backends.cudnn.benchmark = False`, and `= True` where each step resizes what convolutions get.
 
 Why it costs: When on, cuDNN times its algorithms once for each new size and keeps the fastest. When off, a heuristic
 chooses. With sizes that change, it searches again for every new one.
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_unconditional
 from hasten.doctor.reading.steps.training_steps import Step
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = "torch.backends.cudnn.deterministic"
@@ -57,10 +56,9 @@ def _changing_size(code: Code) -> ast.expr | None:
     if not any((code.names.qualified(call.func) or "").startswith("torch.nn.Conv") for call in code.all(ast.Call)):
         return None
     for step in code.training.steps:
-        for each in step.calls:
-            assert isinstance(each.node, ast.Call)
-            if code.names.qualified(each.node.func) in _RESIZES and _is_drawn(code, each.node, step):
-                return each.node
+        for each in (ran.node for ran in step.ran if isinstance(ran.node, ast.Call)):
+            if code.names.qualified(each.func) in _RESIZES and _is_drawn(code, each, step):
+                return each
     return None
 
 
@@ -83,7 +81,6 @@ def _is_drawn(code: Code, resize: ast.Call, step: Step) -> bool:
 
 RULE = SourceRule(
     code="H301",
-    severity=Severity.SLOW,
     fix="set it to True where sizes stay the same, and leave it off where they change",
     safety=Safety.UNSAFE,
     technique="cudnn_autotune",

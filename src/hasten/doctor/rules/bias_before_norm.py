@@ -3,8 +3,7 @@
 What it finds: A convolution or linear layer with a bias whose output goes straight into a batch norm: side by side in
 an `nn.Sequential`, or as `self.bn(self.conv(x))`.
 
-Why it costs: Batch norm subtracts each channel's mean, and the bias with it. The bias is added, differentiated and
-updated for nothing.
+Why it costs: Batch norm subtracts each channel's mean, and the bias with it, so computing and training it is wasted.
 
 When to ignore it: Where a checkpoint has the bias, or where the batch norm never trains.
 
@@ -23,7 +22,7 @@ from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.objects.layer_calls import Layers, is_init_of_super
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _PLACE_OF_BIAS = {"torch.nn.Linear": 2} | {
     f"torch.nn.{kind}{n}d": 7 for kind in ("Conv", "ConvTranspose") for n in (1, 2, 3)
@@ -102,7 +101,6 @@ def _only_use(code: Code, node: ast.expr) -> ast.expr | None:
 
 RULE = SourceRule(
     code="H417",
-    severity=Severity.SLOW,
     fix="give bias=False to the layer before the batch norm",
     safety=Safety.UNSAFE,
     technique="conv_bn_bias",

@@ -1,7 +1,6 @@
 """A blocking copy from pinned memory.
 
-What it finds: `.to(device)` or `.cuda()` of a training batch, without `non_blocking=True`, where the loader pins its
-memory.
+What it finds: `.to(device)` or `.cuda()` of a training batch from pinned memory, without `non_blocking=True`.
 
 Why it costs: The host waits until the batch is on the device. From pinned memory it need not: the copy is queued on the
 device, and Python continues with the forward pass.
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import MOVING, Loader
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -54,20 +53,12 @@ def _waits(code: Code, move: ast.Call) -> bool:
 
 def _is_in_training(code: Code, move: ast.Call) -> bool:
     """Whether what it moves is computed with gradients; an evaluation waits for its results anyway."""
-    if code.training.runs_without_gradients(move):
-        return False
-    return any(each.node is move for step in code.training.steps for each in step.ran) or _feeds(code, move)
-
-
-def _feeds(code: Code, move: ast.Call) -> bool:
-    """Whether a generator moves batches before it yields them to the training loop."""
-    function = code.names.enclosing(move, ast.FunctionDef)
-    return function is not None and any(isinstance(each, ast.Yield) for each in ast.walk(function))
+    ran = any(each.node is move for step in code.training.steps for each in step.ran)
+    return ran and not code.training.runs_without_gradients(move)
 
 
 RULE = SourceRule(
     code="H204",
-    severity=Severity.SLOW,
     fix="give non_blocking=True",
     safety=Safety.UNSAFE,
     technique="device_prefetch",

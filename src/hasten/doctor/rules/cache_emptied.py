@@ -2,8 +2,7 @@
 
 What it finds: `torch.cuda.empty_cache()` in every turn of a training loop.
 
-Why it costs: It waits for the device and returns memory to the driver, which the next step requests again. It frees
-nothing that is in use.
+Why it costs: It waits for the device and returns memory that the next step requests again. It frees nothing in use.
 
 When to ignore it: Where another process needs the memory at just that time.
 
@@ -18,7 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _EMPTY = frozenset({"torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xpu.empty_cache"})
 
@@ -33,7 +32,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H302",
-    severity=Severity.SLOW,
     fix="remove it; where memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     safety=Safety.UNSAFE,
     technique="allocator",

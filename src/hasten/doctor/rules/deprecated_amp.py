@@ -5,8 +5,7 @@ the file has the new name beside it, for another version of torch.
 
 Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may remove them.
 
-When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` came with torch 2.3,
-`torch.amp.custom_fwd` with 2.4.
+When to ignore it: Where older versions count: `torch.amp` has `GradScaler` since 2.3, and `custom_fwd` since 2.4.
 
 Fix: Use `torch.amp`, and name the device: `torch.amp.autocast("cuda")`.
 
@@ -28,11 +27,8 @@ _FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "devi
 
 
 def check(code: Code) -> Iterator[Found]:
-    bare = [
-        each for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) for node in code.all(kind)
-        for each in node.decorator_list if not isinstance(each, ast.Call)
-    ]  # fmt: skip
-    for use in (*code.all(ast.Call), *bare):
+    decorators = [each for node in code.all(ast.FunctionDef) for each in node.decorator_list]
+    for use in (*code.all(ast.Call), *(each for each in decorators if not isinstance(each, ast.Call))):
         named = use.func if isinstance(use, ast.Call) else use
         name = outdated(code, named)
         if name in _FIRST and not _has_new_beside(code, use, name):

@@ -1,13 +1,11 @@
 """Deterministic algorithms in every run.
 
-What it finds: `torch.backends.cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)`, under no
-condition.
+What it finds: `cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)`, under no condition.
 
 Why it costs: Only algorithms that give the same bits in every run may be used; these are often slower. An operation
 that has none raises an error, or warns.
 
-When to ignore it: Where the same bits in every run are worth the time, as in debugging or where results must be
-repeated exactly.
+When to ignore it: In debugging, or where results must be repeated bit by bit.
 
 Fix: Put it under an option, so that a long run can do without.
 
@@ -20,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 _SETTING = "torch.backends.cudnn.deterministic"
 _FUNCTIONS = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
@@ -40,7 +38,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H305",
-    severity=Severity.SLOW,
     fix="put it under an option, so that a long run can do without",
     check=check,
 )

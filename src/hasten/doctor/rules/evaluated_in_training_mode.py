@@ -24,11 +24,8 @@ from hasten.doctor.reading.steps.model_modes import Mode
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _LAYERS = re.compile(r"^torch\.nn\.((?:Alpha|FeatureAlpha)?Dropout(?:1d|2d|3d)?|(?:Lazy|Sync)?BatchNorm(?:1d|2d|3d)?)$")
-_WITH_OPTION = re.compile(r"^torch\.nn\.(LSTM|GRU|RNN|MultiheadAttention|Transformer\w*)$")
-_OF_TORCHVISION = re.compile(
-    r"^torchvision\.models\.(\w+\.)?(wide_)?(resne|densenet|mobilenet|efficientnet|vgg|alexnet|inception|googlenet|mnasnet"
-    r"|shufflenet|regnet|squeezenet)"
-)
+_WITH_DROPOUT = re.compile(r"^torch\.nn\.Transformer((En|De)coderLayer)?$")  # by default
+_OF_TORCHVISION = re.compile(r"^torchvision\.models\.(\w+\.)?(?!vit_)[a-z]\w+$")
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -36,16 +33,11 @@ def check(code: Code) -> Iterator[Found]:
     for each in code.evaluations.all:
         if each.call in seen or each.modes.before(each.model, each.index) is not Mode.TRAIN:
             continue
-        layers = [_layer_of_modes(code, made) for made in each.model if isinstance(made, ast.Call)]
-        layer = next((layer for layer in layers if layer is not None), None)
+        calls = [call for made in each.model if isinstance(made, ast.Call) for call in _calls(code, made)]
+        layer = next(filter(None, (_name(code, call) for call in calls)), None)
         if layer is not None:
             seen.add(each.call)
             yield Found(each.call, f"{ast.unparse(each.call.func)} has {layer}, and is evaluated in training mode")
-
-
-def _layer_of_modes(code: Code, making: ast.Call) -> str | None:
-    """The name of a layer of dropout or batch norm in what this call makes, "Dropout"; None where none is visible."""
-    return next((name for each in _calls(code, making) if (name := _name(code, each)) is not None), None)
 
 
 def _calls(code: Code, making: ast.Call) -> list[ast.Call]:
@@ -66,16 +58,15 @@ def _calls(code: Code, making: ast.Call) -> list[ast.Call]:
 
 
 def _name(code: Code, call: ast.Call) -> str | None:
+    """Of the layer of dropout or batch norm that it makes, "Dropout"; None of another."""
     name = code.names.qualified(call.func) or ""
     if layer := _LAYERS.match(name):
         rate = code.values.constant_argument(call, "p", 0) if "Dropout" in name else ABSENT
         return None if rate == 0 else layer.group(1)
     if name.startswith("torch.nn.functional.") and name.endswith("dropout"):
         return "dropout" if isinstance(code.values.argument(call, "training"), ast.Attribute) else None
-    if _WITH_OPTION.match(name):
-        given = code.values.constant_argument(call, "dropout")
-        rate = (0.1 if name.endswith(("Transformer", "Layer")) else 0) if given is ABSENT else given  # torch's default
-        return None if rate == 0 else "dropout"
+    if _WITH_DROPOUT.match(name):
+        return None if code.values.constant_argument(call, "dropout") == 0 else "dropout"
     return "batch norm or dropout" if _OF_TORCHVISION.match(name) else None
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -30,7 +30,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H413",
-    severity=Severity.SLOW,
     fix="put the evaluation under torch.no_grad() or torch.inference_mode()",
     check=check,
 )

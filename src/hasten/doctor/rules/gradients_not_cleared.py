@@ -1,7 +1,6 @@
 """Gradients that no step clears, or that are cleared before the optimizer has used them.
 
-What it finds: A training step that calls `backward()` and `optimizer.step()` and never `zero_grad()`, or `zero_grad()`
-between the two.
+What it finds: A training step without `zero_grad()`, or with one between `backward()` and `optimizer.step()`.
 
 Why it costs: `backward()` adds to the gradients that are there. Without `zero_grad()` each step follows the sum over
 all batches so far. With `zero_grad()` before `step()` the optimizer finds no gradient, and nothing is learned.

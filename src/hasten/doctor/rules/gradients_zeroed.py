@@ -17,22 +17,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.edits import RemoveArgument
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.edits import Replace
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
     for call in code.methods("zero_grad"):
         if code.values.constant_argument(call, "set_to_none", 0) is False:
-            named = any(each.arg == "set_to_none" for each in call.keywords)
-            edits = (RemoveArgument(call, "set_to_none"),) if named else ()
+            edits = tuple(Replace(each, "") for each in call.keywords if each.arg == "set_to_none")
             message = f"{ast.unparse(call.func)}(set_to_none=False) fills every gradient with zeros"
             yield Found(call, message, edits=edits)
 
 
 RULE = SourceRule(
     code="H303",
-    severity=Severity.SLOW,
     fix="remove set_to_none=False",
     safety=Safety.UNSAFE,
     check=check,

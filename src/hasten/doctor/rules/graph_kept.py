@@ -1,13 +1,11 @@
 """A sum of losses that keeps their graphs.
 
-What it finds: `total = total + loss` or `total += loss` in a training loop, where `loss` is what backward() is called
-on, and lists that collect it.
+What it finds: `total += loss` in a training loop, where backward() is called on `loss`, and lists that collect it.
 
 Why it costs: The sum keeps the graph of every loss in it, with all that backward() leaves of them. Memory grows with
 every step, and the sum becomes a chain as long as the epoch.
 
-When to ignore it: Where backward() is called on the sum, as in accumulation over parts of one batch. That is not
-reported.
+When to ignore it: Where backward() is called on the sum, as in accumulation. That is not reported.
 
 Fix: Add `loss.detach()`: the number stays on its device, and nothing waits for it.
 
@@ -21,7 +19,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -52,7 +50,6 @@ def _stays_here(code: Code, total: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H205",
-    severity=Severity.SLOW,
     fix="add its .detach(): the number stays on the device, and the graph can go",
     safety=Safety.SAFE,
     check=check,

@@ -1,18 +1,14 @@
 """Batches copied to the device from memory that is not pinned.
 
-What it finds: A DataLoader without `pin_memory`, whose batches a training loop moves to an accelerator by `.cuda()` or
-`.to(device)`.
+What it finds: A DataLoader without `pin_memory`, whose training batches are moved to an accelerator.
 
-Why it costs: From memory that is not pinned, the driver first copies a batch into pinned memory, and the host waits for
-that.
+Why it costs: The driver first copies each batch into pinned memory, and the host waits for that.
 
-When to ignore it: Where batches are so small that a copy takes no time, or memory is short: pinned memory cannot be
-swapped out.
+When to ignore it: Where batches are small, or memory is short: pinned memory cannot be swapped out.
 
 Fix: Give `pin_memory=True`, and move batches with `non_blocking=True`.
 
-Safety: Unsafe: a data set that yields tensors on a device raises, as those cannot be pinned. Without an accelerator it
-only warns.
+Safety: Unsafe: a data set that yields tensors on a device raises. Without an accelerator it only warns.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import Loader
 from hasten.doctor.reading.objects.tensor_kinds import Tensor
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -47,7 +43,6 @@ def _is_on_device(code: Code, loader: Loader) -> bool:
 
 RULE = SourceRule(
     code="H102",
-    severity=Severity.SLOW,
     fix="give pin_memory=True",
     safety=Safety.UNSAFE,
     technique="pin_memory",

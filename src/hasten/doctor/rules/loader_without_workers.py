@@ -4,11 +4,9 @@ What it finds: A DataLoader that a training loop reads, without `num_workers` or
 `__getitem__` that opens a file or calls a transform, a data set of torchvision or torchaudio, or one that
 `load_dataset` made.
 
-Why it costs: The training process loads and transforms every batch itself. Meanwhile the device gets nothing to
-compute.
+Why it costs: The training process loads and transforms every batch itself, and the device waits.
 
-When to ignore it: Where samples are quickly made, or the step uses every core itself. `hasten doctor` with a job
-measures both.
+When to ignore it: Where samples are quickly made, or the step uses every core: `hasten doctor` of a job measures it.
 
 Fix: Give `num_workers`; `hasten tune` searches for the number that is best on this machine.
 
@@ -19,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -33,7 +31,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H101",
-    severity=Severity.SLOW,
     fix="give num_workers: processes that load the next batches during the step",
     technique="loader_workers",
     check=check,

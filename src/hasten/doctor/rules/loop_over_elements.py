@@ -1,7 +1,6 @@
 """A Python loop over the elements of a tensor.
 
-What it finds: `for x in tensor` and `for i in range(len(tensor))` with `tensor[i]`, in a training step or in a
-`forward()`.
+What it finds: `for x in tensor`, and `for i in range(len(tensor))` with `tensor[i]`, in a training step or `forward()`.
 
 Why it costs: Each element takes kernels of its own, which Python starts one after another, and a device finishes them
 faster than they start. One operation on the whole tensor starts once.
@@ -21,7 +20,7 @@ from itertools import chain
 
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -35,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
 def _loops(code: Code) -> Iterator[ast.For]:
     """Those that run in a step, or in the forward() of a module, with gradients."""
     forwards = [method(owner, "forward") for owner in code.all(ast.ClassDef) if code.tensors.is_module_class(owner)]
-    in_forward = [code.training.run(each.body) for each in forwards if each is not None]
+    in_forward = [code.training.run(each) for each in forwards if each is not None]
     for each in chain(*(step.ran for step in code.training.steps), *in_forward):
         if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
             yield each.node
@@ -111,7 +110,6 @@ def _adds_up(statement: ast.stmt) -> bool:
 
 RULE = SourceRule(
     code="H207",
-    severity=Severity.SLOW,
     fix="write it for the whole tensor: by broadcasting, a mask or an index, or by torch.vmap",
     check=check,
 )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument, CutAfter
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm"})
 _ROUNDED = frozenset({"torch.linspace", "torch.arange"})  # of floats, perhaps otherwise on another device
@@ -59,7 +59,6 @@ def _only(call: ast.Call, *names: str) -> bool:
 
 RULE = SourceRule(
     code="H203",
-    severity=Severity.SLOW,
     fix="give device= to the function that makes it",
     safety=Safety.SAFE,
     check=check,

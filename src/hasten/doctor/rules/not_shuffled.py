@@ -1,13 +1,11 @@
 """A training loader that does not shuffle.
 
-What it finds: A DataLoader that a training loop reads, of a map-style data set, without `shuffle`, `sampler` or
-`batch_sampler`.
+What it finds: A training DataLoader of a map-style data set, without `shuffle`, `sampler` or `batch_sampler`.
 
 Why it costs: Every epoch has the same batches in the same order. Where data is stored class by class, each batch has
 few classes: gradients are biased, and so are the statistics of batch norm.
 
-When to ignore it: Where order carries meaning, as in one long text. Write `shuffle=False` there: an explicit choice is
-not reported.
+When to ignore it: Where order carries meaning, as in one long text. An explicit `shuffle=False` is not reported.
 
 Fix: Give `shuffle=True`.
 

@@ -1,7 +1,6 @@
 """A OneCycleLR whose total differs from the steps of the loop.
 
-What it finds: `OneCycleLR` whose `total_steps`, or `epochs * steps_per_epoch`, visibly differs from how often the loop
-calls its `step()`.
+What it finds: `OneCycleLR` whose total steps visibly differ from how often the loop calls its `step()`.
 
 Why it costs: With a total that is too large the learning rate never reaches its end, where the loss falls most. With
 one that is too small, `step()` raises an error in the middle of training.

@@ -1,13 +1,10 @@
 """An optimizer that is not fused.
 
-What it finds: SGD, Adam, AdamW and Adagrad of `torch.optim` without `fused=True`, in a file that trains on an
-accelerator.
+What it finds: SGD, Adam, AdamW and Adagrad without `fused=True`, in a file that trains on an accelerator.
 
-Why it costs: The default runs several kernels for each group of parameters, each of which reads and writes them again.
-The fused one does so once.
+Why it costs: The default reads and writes each parameter in several kernels. The fused one does so once.
 
-When to ignore it: Where parameters are complex, gradients sparse, or the installed torch has no fused form for the
-device.
+When to ignore it: Where gradients are sparse, or the installed torch has no fused form for the device or dtype.
 
 Fix: Add `fused=True`.
 
@@ -21,7 +18,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _FUSED = tuple(f"torch.optim.{name}" for name in ("SGD", "Adam", "AdamW", "Adagrad"))
 _CHOICES = ("fused", "foreach", "capturable", "differentiable")
@@ -34,22 +31,11 @@ def check(code: Code) -> Iterator[Found]:
         given = {name: code.values.constant_argument(call, name) for name in _CHOICES}
         if any(value is not ABSENT and value is not None and value is not False for value in given.values()):
             continue
-        if _moves_single_tensors(call):
-            continue
         kind = ast.unparse(call.func)
         if all(value is ABSENT for value in given.values()):
             yield Found(call, f"{kind} takes several kernels for a step", edits=(AddArgument(call, "fused=True"),))
         else:
             yield Found(call, f"{kind} is kept from its fast form", fix="set fused=True instead")
-
-
-def _moves_single_tensors(call: ast.Call) -> bool:
-    """`SGD([image])`: a few tensors, and no parameters of a model."""
-    match call.args:
-        case [ast.List(tensors) | ast.Tuple(tensors), *_]:
-            return all(isinstance(each, ast.Name) for each in tensors)
-        case _:
-            return False
 
 
 def _has_sparse_gradients(code: Code) -> bool:
@@ -59,7 +45,6 @@ def _has_sparse_gradients(code: Code) -> bool:
 
 RULE = SourceRule(
     code="H307",
-    severity=Severity.SLOW,
     fix="add fused=True",
     safety=Safety.UNSAFE,
     technique="fused_optimizer",

@@ -1,10 +1,8 @@
 """Outputs that are collected with their graphs.
 
-What it finds: A list that outlives the training step and gets a model's output in each step, without `detach()`,
-`cpu()` or `item()`.
+What it finds: A list that outlives the step and gets an output in each step, without `detach()`, `cpu()` or `item()`.
 
-Why it costs: Each output keeps its graph, with what the backward pass has not freed. Memory grows with every step as
-long as the list lives.
+Why it costs: Each output keeps its graph. Memory grows with every step as long as the list lives.
 
 When to ignore it: Where a later backward pass goes through what was kept.
 
@@ -20,7 +18,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -36,7 +34,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H206",
-    severity=Severity.SLOW,
     fix="append its .detach()",
     safety=Safety.UNSAFE,
     check=check,

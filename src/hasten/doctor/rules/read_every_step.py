@@ -3,8 +3,7 @@
 What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(loss)` and `print(loss)` of the loss in every turn
 of a training loop, in a file that uses an accelerator.
 
-Why it costs: Python waits until the device has computed the number, and cannot prepare the next step. Then the device
-waits for Python.
+Why it costs: Python waits for the number, and cannot prepare the next step. Then the device waits for Python.
 
 When to ignore it: Where steps are so long that the wait does not count: `hasten doctor` with a job measures it.
 
@@ -18,7 +17,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 _READS = frozenset({"item", "cpu", "numpy", "tolist"})
 _FUNCTIONS = frozenset({"builtins.float", "builtins.int", "builtins.print", "builtins.str"})
@@ -66,7 +65,6 @@ def _whole(code: Code, node: ast.AST) -> ast.AST:
 
 RULE = SourceRule(
     code="H201",
-    severity=Severity.SLOW,
     fix="keep it on the device, and read it every so many steps",
     technique="device_metrics",
     check=check,

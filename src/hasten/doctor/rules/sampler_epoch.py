@@ -1,7 +1,6 @@
 """A DistributedSampler without set_epoch().
 
-What it finds: A DistributedSampler that shuffles, of a loader that is trained on for several epochs, whose `set_epoch`
-the file never calls.
+What it finds: A shuffling DistributedSampler of several epochs of training, whose `set_epoch` the file never calls.
 
 Why it costs: The sampler shuffles by its seed and epoch. Without set_epoch(), every epoch has the order of the first,
 and each process sees the same part of the data.
@@ -37,11 +36,10 @@ def check(code: Code) -> Iterator[Found]:
                 yield Found(sampler, "without set_epoch(), every epoch has the order of the first")
 
 
-def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
-    """What it draws by."""
+def _samplers(code: Code, loader: ast.Call) -> set[ast.Call]:
     given = code.values.argument(loader, "sampler", 3)
     calls = code.origins.calls(given) if isinstance(given, ast.expr) else []
-    return [call for call in calls if code.names.qualified(call.func) == _SAMPLER]
+    return {call for call in calls if code.names.qualified(call.func) == _SAMPLER}
 
 
 def _with_epoch(code: Code) -> set[ast.Call] | None:
@@ -59,7 +57,7 @@ def _with_epoch(code: Code) -> set[ast.Call] | None:
             if code.names.qualified(each.node.func) == _SAMPLER:
                 found.add(each.node)
             elif by_loader:
-                found |= {*_samplers(code, each.node)}
+                found |= _samplers(code, each.node)
             elif code.names.class_named(each.node.func) is None:
                 return None
     return found

@@ -26,7 +26,7 @@ from hasten.doctor.reading.steps.autocast_use import (
     scalers,
     steps_of,
 )
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -52,7 +52,6 @@ def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H407",
-    severity=Severity.SLOW,
     fix="remove the scaler: loss.backward(), optimizer.step()",
     check=check,
 )

@@ -1,10 +1,8 @@
 """A schedule that steps before the optimizer does.
 
-What it finds: `scheduler.step()` before `optimizer.step()` in the same turn of a loop: of the training step, or of the
-epoch.
+What it finds: `scheduler.step()` before `optimizer.step()` in the same training step, or in the same epoch.
 
-Why it costs: The first learning rate of the schedule is skipped. PyTorch changed the order in 1.1.0, and warns of it
-once.
+Why it costs: The first learning rate of the schedule is skipped. PyTorch warns of it once.
 
 When to ignore it: Where the rate is meant to change before the first step.
 
@@ -18,7 +16,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
@@ -36,16 +33,13 @@ def check(code: Code) -> Iterator[Found]:
 
 
 def _is_plain(code: Code, event: Event) -> bool:
-    """Whether it counts for itself, as one of torch does: not one that is given the epoch, or that returns a value.
-    Where the warning of torch is switched off, its author knows."""
+    """Whether it counts for itself, as one of torch does: not one that is given the epoch, or that returns a value."""
     call = event.node
     assert isinstance(call, ast.Call)
     assert event.target is not None
     if call.args or call.keywords or not isinstance(code.names.parents[call], ast.Expr):
         return False
-    blocks = (item.context_expr for each, _ in event.around if isinstance(each, ast.With) for item in each.items)
-    silenced = any(isinstance(each, ast.Call) and name_of(each.func) == "catch_warnings" for each in blocks)
-    return not silenced and code.updates.optimizers.is_in_sight(event.target)
+    return code.updates.optimizers.is_in_sight(event.target)
 
 
 def _first_update_after(code: Code, turn: Turn, event: Event) -> Event | None:

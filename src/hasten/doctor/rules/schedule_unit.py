@@ -45,9 +45,13 @@ def check(code: Code) -> Iterator[Found]:
                 yield Found(schedule.call, message, fix="step it once an epoch")
 
 
+def _is_conditional(schedule: Schedule) -> bool:
+    return any(isinstance(each, ast.If) for each, _ in schedule.event.around)
+
+
 def _steps_per_epoch(code: Code, schedule: Schedule) -> bool:
     """Whether its loop is around one that updates, and its step() outside of that."""
-    if len(schedule.loops) != 1 or code.is_conditional(schedule.call):
+    if len(schedule.loops) != 1 or _is_conditional(schedule):
         return False
     turn = next(turn for turn in code.updates.turns if turn.node is schedule.loops[0])
     updates = turn.of(Action.UPDATE)
@@ -63,7 +67,7 @@ def _counts_batches(code: Code, schedule: Schedule) -> bool:
 
 def _steps_per_batch(code: Code, schedule: Schedule) -> bool:
     """Whether each batch steps it, in a loop over a loader inside of `for epoch in range(…)`."""
-    if len(schedule.loops) != 2 or code.is_conditional(schedule.call):
+    if len(schedule.loops) != 2 or _is_conditional(schedule):
         return False
     batches = code.schedules.amounts.turns(schedule.loops[1])
     turns = [turn for turn in code.updates.turns if turn.node is schedule.loops[1]]

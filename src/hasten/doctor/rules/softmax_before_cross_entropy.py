@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from hasten.doctor.reading.objects.layer_calls import Layers
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
-_MUST_NOT = {
-    "cross_entropy": ("softmax", "log_softmax"),
-    "nll_loss": ("softmax",),
-    "binary_cross_entropy_with_logits": ("sigmoid",),
+_MUST_NOT = {  # what its input must not have passed, and what to do
+    "cross_entropy": (("softmax", "log_softmax"), "give the loss the scores, before the softmax"),
+    "nll_loss": (("softmax",), "use log_softmax"),
+    "binary_cross_entropy_with_logits": (("sigmoid",), "give the loss the scores, before the sigmoid"),
 }
 _OF_CLASS = {
     "torch.nn.CrossEntropyLoss": "cross_entropy",
@@ -44,9 +44,10 @@ def check(code: Code) -> Iterator[Found]:
         loss = _loss(code, call)
         given = code.values.argument(call, "input", 0)
         made = _activation(code, layers, given) if loss and isinstance(given, ast.expr) else None
-        if made is not None and made[0] in _MUST_NOT[loss]:
+        activations, fix = _MUST_NOT.get(loss, ((), ""))
+        if made is not None and made[0] in activations:
             inside = code.names.enclosing(call, *_FUNCTIONS) is code.names.enclosing(made[1], *_FUNCTIONS)
-            yield Found(call if inside else made[1], _message(loss, made[0]), _FIXES[loss])
+            yield Found(call if inside else made[1], _message(loss, made[0]), fix)
 
 
 def _loss(code: Code, call: ast.Call) -> str:
@@ -108,11 +109,6 @@ def _message(loss: str, activation: str) -> str:
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEEPEST = 6
-_FIXES = {
-    "cross_entropy": "give the loss the scores, before the softmax",
-    "nll_loss": "use log_softmax",
-    "binary_cross_entropy_with_logits": "give the loss the scores, before the sigmoid",
-}
 
 RULE = SourceRule(
     code="H412",

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _WAITS = frozenset(f"torch.{name}.synchronize" for name in ("cuda", "mps", "xpu", "accelerator"))
 
@@ -34,7 +34,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H306",
-    severity=Severity.SLOW,
     fix="remove it; time steps by torch.cuda.Event(enable_timing=True), or many of them together",
     safety=Safety.UNSAFE,
     check=check,

@@ -2,8 +2,7 @@
 
 What it finds: `torch.tensor(x)` of what is an array of NumPy, or a tensor.
 
-Why it costs: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of an array on the
-host.
+Why it costs: `torch.tensor` always copies; `torch.as_tensor` and `torch.from_numpy` share the memory of the array.
 
 When to ignore it: Where the array is changed later, and the tensor must not change with it.
 
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.objects.numpy_arrays import Arrays
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -55,7 +54,6 @@ def _needs_copy(code: Code, call: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H202",
-    severity=Severity.SLOW,
     fix="use torch.as_tensor, which shares the memory of the array",
     safety=Safety.UNSAFE,
     check=check,

@@ -1,13 +1,11 @@
 """TF32 switched off.
 
-What it finds: `allow_tf32 = False` for matrix products or for cuDNN, and `set_float32_matmul_precision("highest")`,
-under no condition.
+What it finds: `allow_tf32 = False`, and `set_float32_matmul_precision("highest")`, under no condition.
 
 Why it costs: Since Ampere, NVIDIA's tensor cores multiply float32 matrices in TF32, faster than float32 units. With
 this setting, float32 products and convolutions cannot use them.
 
-When to ignore it: Where float32 products need all their 24 bits: TF32 rounds factors to 11. On a device without TF32 it
-does nothing.
+When to ignore it: Where float32 products need all their 24 bits: TF32 rounds factors to 11.
 
 Fix: Set `allow_tf32 = True`, or `set_float32_matmul_precision("high")`.
 
@@ -21,7 +19,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _SETTINGS = {
     "torch.backends.cuda.matmul.allow_tf32": "float32 matrix products cannot use the tensor cores",
@@ -49,7 +47,6 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H308",
-    severity=Severity.SLOW,
     fix="allow TF32 where eleven bits in each factor are enough",
     safety=Safety.UNSAFE,
     technique="precision",

@@ -7,8 +7,7 @@ is loaded by default. Since 2.6 the default is `weights_only=True`, and the same
 
 When to ignore it: Where an old torch without `weights_only` has to be supported.
 
-Fix: Give `weights_only=True`. For a file of a trusted source with other objects, write `weights_only=False`: that is a
-choice, and not reported.
+Fix: Give `weights_only=True`, or `False` for a trusted file with other objects: a choice is not reported.
 
 Safety: Unsafe: a file that holds other objects is refused.
 """

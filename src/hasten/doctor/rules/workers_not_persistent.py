@@ -1,7 +1,6 @@
 """Workers that are started again in every epoch.
 
-What it finds: A DataLoader with `num_workers` and without `persistent_workers`, that a loop of epochs iterates again
-and again.
+What it finds: A DataLoader with `num_workers`, without `persistent_workers`, that is read in a loop of epochs.
 
 Why it costs: Worker processes end with each epoch, and the next one starts new ones, which have to load before there is
 a batch. Under spawn (the default on Windows and macOS) each imports everything again and gets the data set again.
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import Loader
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -46,7 +45,6 @@ def _edits(loader: Loader) -> tuple[AddArgument, ...]:
 
 RULE = SourceRule(
     code="H103",
-    severity=Severity.SLOW,
     fix="give persistent_workers=True",
     safety=Safety.UNSAFE,
     technique="persistent_workers",

@@ -3,13 +3,11 @@
 What it finds: Jobs on an accelerator whose allocator found no free block in some steps, released its cached blocks, and
 tried again; and how much of what it holds is fragmented.
 
-Why it costs: Each time the device has to finish first, and blocks are requested from the driver again. The next such
-step may run out of memory.
+Why it costs: Each time the device has to finish first. The next such step may run out of memory.
 
 When to ignore it: Never: it is the last sign before memory is full.
 
-Fix: Plan `allocator` (`expandable_segments`) where much is fragmented; else a smaller `microbatch`, or
-`activation_checkpointing`.
+Fix: Plan `allocator` where much is fragmented; else a smaller `microbatch`, or `activation_checkpointing`.
 
 Safety: Nothing is changed by itself.
 """
@@ -18,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.facts.formatting import byte_size
 
 
@@ -34,7 +32,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H714",
-    severity=Severity.SLOW,
     fix="plan allocator, a smaller microbatch, or activation_checkpointing",
     technique="allocator",
     check=check,

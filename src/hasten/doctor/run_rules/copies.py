@@ -9,8 +9,7 @@ has to be read once more, which may take as long again, so the bound is twice wh
 
 When to ignore it: Where another type is needed at just that place, as a sum in float64 may be.
 
-Fix: Keep one dtype through the model, use `as_tensor` for `tensor`, views for clones, and make tensors where they are
-needed.
+Fix: Keep one dtype through the model, use `as_tensor` for `tensor`, and views for clones.
 
 Safety: Nothing is changed by itself.
 """
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops
 from hasten.facts.formatting import byte_size
 
@@ -43,7 +42,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H706",
-    severity=Severity.SLOW,
     fix="keep one type, and use views; as_tensor copies only where it must",
     check=check,
 )

@@ -6,8 +6,7 @@ Why it costs: A kernel begins when Python has asked for it. Where kernels are sh
 
 When to ignore it: Where the step is short because the model is small on purpose.
 
-Fix: Plan `compile`, which starts many kernels at once, or try a larger batch; remove reads of the device's numbers
-(`.item()`).
+Fix: Plan `compile`, or try a larger batch; remove reads of the device's numbers (`.item()`).
 
 Safety: Nothing is changed by itself.
 """
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 
 _MUCH = 0.2  # of a step
 
@@ -32,7 +31,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H713",
-    severity=Severity.SLOW,
     fix="plan compile, or try a larger batch",
     technique="compile",
     check=check,

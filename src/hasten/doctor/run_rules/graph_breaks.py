@@ -1,7 +1,6 @@
 """Places where a compiled model falls back to Python.
 
-What it finds: Graph breaks: what torch's compiler cannot translate, by the line of the user's code and the compiler's
-own reason.
+What it finds: Graph breaks of torch's compiler, by the line of the user's code and the compiler's own reason.
 
 Why it costs: The model is compiled in pieces. Between two of them Python runs as before, and nothing is fused across.
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
@@ -26,7 +25,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H710",
-    severity=Severity.SLOW,
     fix="keep numbers in tensors, and printing out of forward",
     technique="compile",
     check=check,

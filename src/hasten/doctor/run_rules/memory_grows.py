@@ -1,7 +1,6 @@
 """Memory that grows with every step.
 
-What it finds: Jobs whose process, or whose device, held more memory after each round of steps than before it, once
-set-up was over.
+What it finds: Jobs whose process, or device, held more memory after each round of steps, once set-up was over.
 
 Why it costs: Something keeps what it should free: most often a list or a sum of losses with their graphs. New memory in
 every step is slow as well, and in the end there is none.

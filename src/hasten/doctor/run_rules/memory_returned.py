@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.facts.formatting import byte_size
 
@@ -39,7 +39,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H715",
-    severity=Severity.SLOW,
     fix='plan allocator = "keep_freed_memory"',
     technique="allocator",
     check=check,

@@ -7,11 +7,9 @@ not reported.
 Why it costs: Each operation costs some microseconds of Python and dispatch, forward and backward, and the backward pass
 of a part may fill the whole. An operation on all elements pays that once.
 
-When to ignore it: Where each turn needs the result of the one before, and no fused operator does the whole, as a
-recurrent layer does.
+When to ignore it: Where each turn needs the one before, and no fused operator (a recurrent layer) does the whole.
 
-Fix: Compute on whole tensors: a batched product, a convolution, an index, `torch.cumsum`, `torch.vmap`; else plan
-`compile`.
+Fix: Compute on whole tensors: a batched product, an index, `torch.cumsum`, `torch.vmap`; else plan `compile`.
 
 Safety: Nothing is changed by itself.
 """
@@ -20,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops, share_of_loops
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
@@ -44,7 +42,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H704",
-    severity=Severity.SLOW,
     fix="compute on whole tensors, or plan compile",
     technique="compile",
     check=check,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.doctor.run_rules.step_costs import MUCH
 
 _BESIDE = 1.25  # what is computed behind them begins with cold caches, and threads that have gone to sleep
@@ -34,7 +34,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H705",
-    severity=Severity.SLOW,
     fix="keep it in tensors, and read it every so many steps",
     technique="device_metrics",
     check=check,

@@ -16,25 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
+from hasten.facts.profiles import CompilerNote
 
 _USUAL = 1  # a function is compiled a second time with symbolic sizes
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
-    places = dict.fromkeys((each.path, each.line) for each in profile.recompiled)
-    for path, line in places:
-        here = [each for each in profile.recompiled if (each.path, each.line) == (path, line)]
-        times = sum(each.times for each in here)
+    places: dict[tuple[str, int], list[CompilerNote]] = {}
+    for each in profile.recompiled:
+        places.setdefault((each.path, each.line), []).append(each)
+    for first, *others in places.values():
+        times = first.times + sum(each.times for each in others)
         if times > _USUAL:
-            yield FoundInRun(
-                f"the compiler recompiled this {times} times, most often because {here[0].why}", None, here[0]
-            )
+            message = f"the compiler recompiled this {times} times, most often because {first.why}"
+            yield FoundInRun(message, None, first)
 
 
 RULE = RunRule(
     code="H711",
-    severity=Severity.SLOW,
     fix="pad to few sizes, or plan compile with dynamic",
     technique="compile",
     check=check,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.facts.profiles import NotMeasured
 
 _MUCH = 0.2  # of an epoch
@@ -32,7 +32,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H709",
-    severity=Severity.SLOW,
     fix="plan evaluation_batch, or evaluate less often",
     technique="evaluation_batch",
     check=check,

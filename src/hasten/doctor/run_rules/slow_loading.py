@@ -3,8 +3,7 @@
 What it finds: Jobs whose steps are faster by a twentieth or more when their batches are loaded already, and whose
 loading leaves the processor idle most of the time: it waits for a disk, a network or a lock.
 
-Why it costs: A step cannot begin without its batch. The bound is measured: the same steps with batches that were loaded
-before.
+Why it costs: A step cannot begin without its batch. The bound is measured by steps whose batches were loaded before.
 
 When to ignore it: Where the data is slow only the first time, and the system's cache holds it from then on.
 
@@ -17,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
-from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
+from hasten.doctor.run_rules.step_costs import is_computing, is_waiting, waiting
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
@@ -31,7 +30,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H701",
-    severity=Severity.SLOW,
     fix="read ahead in workers, or keep what was read: plan loader_workers, cache or in_memory",
     technique="loader_workers",
     check=check,

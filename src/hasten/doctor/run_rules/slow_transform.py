@@ -4,8 +4,7 @@ What it finds: Jobs whose steps are faster by a twentieth or more when their bat
 loading keeps its cores busy: decoding, augmentation, or Python for every sample. Where the training process loads
 itself, its slowest line is named; workers are not sampled, so profile with `loader_workers = 0` to see it.
 
-Why it costs: A step cannot begin without its batch. The bound is measured: the same steps with batches that were loaded
-before.
+Why it costs: A step cannot begin without its batch. The bound is measured by steps whose batches were loaded before.
 
 When to ignore it: Where a device transform or more workers are not possible and the transform is already lean.
 
@@ -18,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
-from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
+from hasten.doctor.run_rules.step_costs import is_computing, is_waiting, waiting
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
@@ -29,7 +28,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H702",
-    severity=Severity.SLOW,
     fix="share it among workers, or do it once or for whole batches: plan loader_workers, cache or device_transform",
     technique="loader_workers",
     check=check,

@@ -2,8 +2,7 @@
 
 What it finds: Jobs whose optimizer, with clipping and the check of the gradients, takes a tenth of the step or more.
 
-Why it costs: An optimizer that goes through its parameters one by one starts several small operations for each; a fused
-one does them all in a few.
+Why it costs: An optimizer that is not fused starts several small operations for each parameter.
 
 When to ignore it: Where the optimizer's arithmetic is large by itself, as second-order methods are.
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 
 _MUCH = 0.1  # of a step
 
@@ -29,7 +28,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H708",
-    severity=Severity.SLOW,
     fix="plan fused_optimizer",
     technique="fused_optimizer",
     check=check,

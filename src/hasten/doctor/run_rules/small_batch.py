@@ -1,7 +1,6 @@
 """A batch that is too small to fill the machine.
 
-What it finds: Jobs for which four times the batch takes less than twice as long: most of a step does not depend on its
-samples.
+What it finds: Jobs for which four times the batch takes less than twice as long.
 
 Why it costs: Every operation and every step has a fixed cost. The bound is the step without it: what its samples cost,
 by the two largest sizes that were tried.
@@ -18,9 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
-from hasten.doctor.run_rules.step_costs import MUCH, loops, seconds_of_samples, share_of_loops, stalls
-from hasten.doctor.run_rules.waiting_for_data import is_waiting
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
+from hasten.doctor.run_rules.step_costs import MUCH, is_waiting, loops, seconds_of_samples, share_of_loops, stalls
 from hasten.facts.profiles import LITTLE
 
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
@@ -41,7 +39,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H703",
-    severity=Severity.SLOW,
     fix="try a larger batch: it changes what is learned, so look at its quality",
     technique="batch_size",
     check=check,

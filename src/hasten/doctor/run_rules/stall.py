@@ -8,8 +8,7 @@ Why it costs: The model waits meanwhile, and so does the device as soon as its q
 
 When to ignore it: Where the next step depends on it, as a simulation or a search does.
 
-Fix: Do it every so many steps, in a thread or process of its own, or on tensors. What prepares data belongs into the
-data set, where workers do it.
+Fix: Do it every so many steps, in another thread, or on tensors; prepare data in the data set, where workers do it.
 
 Safety: Nothing is changed by itself.
 """
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInRun, RunProfile, RunRule, Severity
+from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.doctor.run_rules.step_costs import is_in_some_steps, stalls
 
 
@@ -32,7 +31,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H712",
-    severity=Severity.SLOW,
     fix="do it every so many steps, beside the training, or on tensors",
     check=check,
 )

@@ -1,8 +1,7 @@
 """What is known of a plan: the plan itself and the records of its trials.
 
-The file of trials is written during a search, and a search can be interrupted, resumed and repeated. So the latest of
-each record counts, and only records of one job and machine: those that the plan states, or the last that were surveyed.
-Records of another job or machine are skipped and counted.
+A search can be interrupted, resumed and repeated, so the latest of each record counts. Records of another job or
+machine than the plan states are skipped and counted.
 """
 
 from __future__ import annotations
@@ -71,23 +70,18 @@ class Evidence:
         return self.surveyed is not None and self.surveyed.stops_early
 
     @property
-    def choices(self) -> tuple[Choice, ...]:
-        return tuple(item.choice for item in self.plan.choices)
-
-    @property
-    def timed(self) -> list[Choice]:
-        """The plan's choices that are judged by the time of the planned run."""
-        return _timed(self.choices, self.reached)
+    def choices(self) -> list[Choice]:
+        return [item.choice for item in self.plan.choices]
 
     @property
     def edited(self) -> bool:
         """Whether the plan's choices differ from those that were measured."""
-        return self.measured is not None and not _same(self.timed, self.measured.choices)
+        return self.measured is not None and not _same(_timed(self.choices, self.reached), self.measured.choices)
 
     @property
     def measured(self) -> Confirmed | None:
         """The confirmation of the plan's own speed. One of other choices counts only if it is proven."""
-        found, ours = self.confirmed, self.timed
+        found, ours = self.confirmed, _timed(self.choices, self.reached)
         if found is None or not ours:
             return None
         return found if _same(ours, found.choices) or is_proven(found) else None
@@ -131,10 +125,15 @@ def read_evidence(plan: Path) -> Evidence:
 
 
 def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
-    ours = _of_one_job(plan, records)
+    """records: of one job and machine, as a search writes them."""
+    surveyed = _last(records, Surveyed)
+    of_the_plan = surveyed is None or (
+        plan.job in (None, surveyed.fingerprint) and plan.machine in (None, surveyed.proven_on)
+    )
+    ours: Sequence[Record] = records if of_the_plan else ()
     steps = _all(ours, Step)
     starts = [position for position, step in enumerate(steps) if step.choice is None]
-    last = _last([record for record in ours if isinstance(record, Surveyed | Ended)], object)
+    last = next((record for record in reversed(ours) if isinstance(record, Surveyed | Ended)), None)
     return Evidence(
         plan=plan,
         path=path,
@@ -160,24 +159,6 @@ def identity(choice: Choice) -> str:
     return json.dumps([choice.technique, choice.value, dict(choice.options)], sort_keys=True)
 
 
-def _of_one_job(plan: Plan, records: Sequence[Record]) -> list[Record]:
-    """Records of the last survey that fits the plan; none where every survey is of another job or machine."""
-    surveyed = _all(records, Surveyed)
-    if not surveyed:
-        return list(records)
-    last = next((each for each in reversed(surveyed) if _is_of(plan, each)), None)
-    found, key = list[Record](), None
-    for record in records:
-        key = record.key if isinstance(record, Surveyed) else key
-        if last is not None and key == last.key:
-            found.append(record)
-    return found
-
-
-def _is_of(plan: Plan, surveyed: Surveyed) -> bool:
-    return plan.job in (None, surveyed.fingerprint) and plan.machine in (None, surveyed.proven_on)
-
-
 def _confirmed(plan: Plan, records: Sequence[Record]) -> Confirmed | None:
     """The last that was confirmed with the plan's own choices; where there is none, the last."""
     found = _all(records, Confirmed)
@@ -186,7 +167,8 @@ def _confirmed(plan: Plan, records: Sequence[Record]) -> Confirmed | None:
 
 
 def _timed(choices: Sequence[Choice], reached: Sequence[Reached]) -> list[Choice]:
-    """Without the choices judged by the time to the target, and without the one that ends the run there."""
+    """Those judged by the time of the planned run: without those judged by the time to the target, and the one that
+    ends the run there."""
     kept = {identity(record.choice) for record in reached if record.kept}
     ends = {"stop_at"} if kept else set[str]()
     return [choice for choice in choices if identity(choice) not in kept and choice.technique not in ends]
@@ -201,4 +183,4 @@ def _all(records: Sequence[Record], kind: type[Kind]) -> list[Kind]:
 
 
 def _last(records: Sequence[Record], kind: type[Kind]) -> Kind | None:
-    return next((record for record in reversed(records) if isinstance(record, kind)), None)
+    return next(reversed(_all(records, kind)), None)

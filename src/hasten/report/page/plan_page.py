@@ -5,59 +5,37 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 from hasten.facts.choice import Preserves
+from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
 from hasten.facts.trials import Proven, Surveyed, is_proven
-from hasten.report.display import (
-    BY_WINDOWS,
-    duration,
-    fixed,
-    interval,
-    known,
-    many,
-    measured,
-    ratio,
-    size,
-    spread,
-    whole,
-)
+from hasten.report.display import BY_WINDOWS, duration, fixed, interval, many, measured, ratio, spread
 from hasten.report.display import named as choice_text
 from hasten.report.page.charts import Axis, ratio_axis
 from hasten.report.page.curve_sections import memory_over_time, rate_section, what_is_learned
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.render import html_of
-from hasten.report.page.run_times import (
-    ARMS,
-    bars,
-    from_baseline_to_plan,
-    time_of_a_step,
-    time_of_the_run,
-)
+from hasten.report.page.run_times import ARMS, bars, from_baseline_to_plan, time_of_a_step, time_of_the_run
 from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
-from hasten.report.plan_sentence import STOPS_EARLY, plan_sentence, target_sentence
+from hasten.report.plan_sentence import plan_sentence, search_sentence, target_sentence
 
 DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
 BASELINE_ARMS = ("plain", "plain again")
 
 
-class Answer(StrEnum):
-    """Of a proof. That no harm was measured is no proof of equivalence, and does not count as one; an arm that failed
-    on the way says nothing about the choice."""
-
-    HOLDS = "holds"
-    INCONCLUSIVE = "inconclusive"
-    FAILS = "does not hold"
-    UNANSWERED = "not answered"
-
-
-_SIGNS = {Answer.HOLDS: "✓", Answer.INCONCLUSIVE: "·", Answer.FAILS: "✕", Answer.UNANSWERED: "…"}
-_STYLES = {Answer.HOLDS: "kept", Answer.FAILS: "failed"}
+_ANSWERS = {
+    "holds": ("✓", "kept"),
+    "inconclusive": ("·", "other"),
+    "does not hold": ("✕", "failed"),
+    "not answered": ("…", "other"),
+}
+"""Answer of a proof -> its sign and its class. That no harm was measured is no proof of equivalence, and does not count
+as one; an arm that failed on the way says nothing about the choice."""
 
 
-def page_of_plan(evidence: Evidence) -> str:
+def page_of(evidence: Evidence) -> str:
     """The whole page as HTML, from what is known of a plan."""
     sections = [
         _plan(evidence),
@@ -87,35 +65,25 @@ def page_of_plan(evidence: Evidence) -> str:
 
 def sentence_of(evidence: Evidence) -> str:
     """What the page says first."""
+    confirmed = evidence.confirmed
     if evidence.measured is not None:
         return plan_sentence(evidence.measured)
     if evidence.gained:
         return target_sentence(evidence.gained)
-    if not evidence.choices and (evidence.confirmed is not None or evidence.came_to_nothing):
-        return _no_plan(evidence)
+    if evidence.came_to_nothing or (not evidence.choices and confirmed is not None and not is_proven(confirmed)):
+        costs = confirmed.plain if confirmed is not None else evidence.plain.costs if evidence.plain else None
+        if costs is None:
+            return "Nothing that was tried is proven to make this job faster"
+        return search_sentence(None, costs.total, between=costs.between, stops_early=evidence.stops_early)
     if evidence.plan.total is not None:
         total = evidence.plan.total
         plain = duration(total.baseline_seconds) + spread(total.baseline_between, BY_WINDOWS)
         return f"A plan that states {duration(total.planned_seconds)}{spread(total.planned_between)} instead of {plain}"
     if evidence.tried and not evidence.choices:
-        return f"{many(len(evidence.tried), 'trial').capitalize()}, and no plan confirmed yet"
+        return f"{many(len(evidence.tried), 'trial')}, and no plan yet"
     if not evidence.choices:
         return "A plan without a technique: the job runs unchanged"
     return f"A plan of {many(len(evidence.choices), 'technique')}, whose speed was not measured"
-
-
-def _no_plan(evidence: Evidence) -> str:
-    confirmed, nothing = evidence.confirmed, "nothing that was tried is proven to make it faster"
-    if confirmed is not None:
-        plain = duration(confirmed.plain.total) + spread(confirmed.plain.between, BY_WINDOWS)
-        if is_proven(confirmed) and not evidence.came_to_nothing:
-            return f"This job takes {plain}; a plan was proven to make it faster, and is not in this file"
-        return f"This job takes {plain}; {nothing}"
-    if evidence.plain is None:
-        return "Nothing that was tried is proven to make this job faster"
-    costs = evidence.plain.costs
-    about = duration(costs.total) + spread(costs.between, BY_WINDOWS)
-    return f"This job takes about {about}; {nothing}{STOPS_EARLY if evidence.stops_early else ''}"
 
 
 def next_command(evidence: Evidence) -> str:
@@ -136,7 +104,8 @@ def _machine(surveyed: Surveyed | None, proven_on: ProvenOn | None) -> str:
     if proven_on is None:
         return ""
     accelerator = proven_on.accelerator or "no accelerator"
-    return f"{many(proven_on.cores, 'core')}, {size(proven_on.memory_bytes)}, {accelerator}, torch {proven_on.torch}"
+    memory = byte_size(proven_on.memory_bytes)
+    return f"{many(proven_on.cores, 'core')}, {memory}, {accelerator}, torch {proven_on.torch}"
 
 
 def _total_bars(evidence: Evidence) -> list[tuple[str, Picture, str]]:
@@ -148,7 +117,7 @@ def _total_bars(evidence: Evidence) -> list[tuple[str, Picture, str]]:
         both = (total.baseline_seconds, total.planned_seconds)
     elif evidence.confirmed is not None:
         both = (evidence.confirmed.plain.total,)
-    return bars({arm: {arm: known(value) or 0.0} for arm, value in zip(ARMS, both, strict=False)}) if both else []
+    return bars({arm: {arm: value} for arm, value in zip(ARMS, both, strict=False)})
 
 
 def _leads(evidence: Evidence) -> list[str]:
@@ -158,9 +127,9 @@ def _leads(evidence: Evidence) -> list[str]:
     if confirmed is not None:
         pairs = many(confirmed.speedup.pairs, "pair")
         compared = "" if evidence.measured is None else f"Against the baseline, in {pairs} of windows side by side. "
-        itself = f"The baseline against itself gave {measured(confirmed.noise)}."
-        leads = [f"On {where or 'a machine that the records do not name'}. {compared}{itself}"]
-    return [*leads, *([f"{target_sentence(evidence.gained)}."] if evidence.gained else [])]
+        leads.append(f"{compared}The baseline against itself gave {measured(confirmed.noise)}.")
+    gained = [f"{target_sentence(evidence.gained)}."] if evidence.gained else []
+    return [" ".join(leads), *gained] if leads else gained
 
 
 def _figures(evidence: Evidence) -> list[Pair]:
@@ -170,17 +139,19 @@ def _figures(evidence: Evidence) -> list[Pair]:
     claims = [Preserves.TRAINING if choice.preserves is None else choice.preserves for choice in evidence.choices]
     tried = len({identity(trial.choice) for trial in evidence.tried if trial.verdict != "skipped"})
     costs, curves = evidence.measured, evidence.curves
-    choices = many(len(set(map(identity, evidence.choices))), "choice")
     figures: list[Pair] = [
-        ("in the plan", Cell(text=choices, small=f"of {tried:,} tried" if tried else "")),
+        (
+            "in the plan",
+            Cell(text=many(len(evidence.choices), "choice"), small=f"of {tried:,} tried" if tried else ""),
+        ),
         ("training keeps", Cell(text=max(claims).words, small="by the loosest claim of a choice")),
         ("proofs that hold", _proof_counts(evidence)),
     ]
     if curves is not None:
         figures.append(("loss", Cell(text=curves.verdict, small=many(len(curves.seeds), "seed"))))
     if costs is not None:
-        memory = Cell(text=size(costs.planned.peak_bytes), small=f"{size(costs.plain.peak_bytes)} in the baseline")
-        figures.append(("most memory", memory))
+        small = f"{byte_size(costs.plain.peak_bytes)} in the baseline"
+        figures.append(("most memory", Cell(text=byte_size(costs.planned.peak_bytes), small=small)))
     return figures
 
 
@@ -192,11 +163,11 @@ def _warnings(evidence: Evidence) -> list[str]:
         found.append("The whole plan was not confirmed, so its speed has no interval here.")
     if outdated:
         skipped = f"{many(outdated, 'record')} of another job or machine {'was' if outdated == 1 else 'were'} skipped"
-        found.append(f"{skipped}; none is of this plan's." if evidence.surveyed is None else f"{skipped}.")
+        found.append(f"{skipped}; none is of this plan's.")
     return found
 
 
-def _memory(evidence: Evidence) -> Mapping[str, Sequence[float]]:
+def _memory(evidence: Evidence) -> Mapping[str, Sequence[int]]:
     """By arm. Without a plan, only the baseline's."""
     found = {arm: record.bytes for arm, record in evidence.memory.items()}
     return found if evidence.measured is not None else {arm: found[arm] for arm in BASELINE_ARMS if arm in found}
@@ -244,12 +215,12 @@ def claim_of(planned: PlannedChoice) -> str:
     return "not stated" if claim is None else claim.words
 
 
-def _answer(record: Proven) -> Answer:
+def _answer(record: Proven) -> str:
     if record.unanswered:
-        return Answer.UNANSWERED
+        return "not answered"
     if not record.passes:
-        return Answer.FAILS
-    return Answer.INCONCLUSIVE if record.inconclusive else Answer.HOLDS
+        return "does not hold"
+    return "inconclusive" if record.inconclusive else "holds"
 
 
 def _proof_counts(evidence: Evidence) -> Cell | str:
@@ -257,9 +228,8 @@ def _proof_counts(evidence: Evidence) -> Cell | str:
     found = Counter(_answer(record) for record in evidence.proven if identity(record.choice) in ours)
     if not found:
         return ""
-    names = {Answer.INCONCLUSIVE: "inconclusive", Answer.FAILS: "failed", Answer.UNANSWERED: "not answered"}
-    others = [f"{found[answer]} {name}" for answer, name in names.items() if found[answer]]
-    return Cell(text=f"{found[Answer.HOLDS]} of {found.total()}", small=" · ".join(others) or "on this job")
+    others = [f"{found[answer]} {answer}" for answer in _ANSWERS if answer != "holds" and found[answer]]
+    return Cell(text=f"{found['holds']} of {found.total()}", small=" · ".join(others) or "on this job")
 
 
 def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
@@ -270,12 +240,12 @@ def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
         answer = _answer(record)
         reason = "; ".join(filter(None, [record.reason.rstrip("."), _error(record.gradient_error, record.bound)]))
         small = f"by its losses: {reason}" if record.by_losses else reason
-        return Cell(text=f"{_SIGNS[answer]} {answer}", small=small, kind=f"verdict {_STYLES.get(answer, 'other')}")
+        sign, style = _ANSWERS[answer]
+        return Cell(text=f"{sign} {answer}", small=small, kind=f"verdict {style}")
     if stated is not None:
         error = _error(stated.gradient_error, stated.bound)
-        return Cell(
-            text="as the plan states", small=error if stated.losses is None else f"by its losses: {stated.losses}"
-        )
+        small = error if stated.losses is None else f"by its losses: {stated.losses}"
+        return Cell(text="as the plan states", small=small)
     changes = planned.choice.preserves in (None, Preserves.TRAINING)
     return "judged by the time to the target" if changes and evidence.gained else "not proven here"
 
@@ -287,6 +257,12 @@ def _error(error: float | None, bound: float | None) -> str:
 
 
 # ── where this was measured ─────────────────────────────────────────────────────────────────────────────────────────
+
+_METHOD = (
+    "Two versions of the job take turns, window by window, on one machine. A ratio of twelve pairs of windows is "
+    "their median, and its 95 % interval comes from resampling them; one of fewer is their geometric mean, with "
+    "Student's interval. A ratio above 1 is faster. Where the interval contains 1, no difference is shown."
+)
 
 
 def _measured(evidence: Evidence) -> Section:
@@ -301,18 +277,12 @@ def _measured(evidence: Evidence) -> Section:
         pairs.append(("job", _job(job)))
     if noise is not None:
         window = f"in windows of {many(noise.window_steps, 'step')}"
-        pairs.append(
-            ("noise floor", f"the baseline against itself, before the search: {measured(noise.speedup)}, {window}")
-        )
-    method = (
-        "Two versions of the job take turns, window by window, on one machine. A ratio of twelve pairs of windows is "
-        "their median, and its 95 % interval comes from resampling them; one of fewer is their geometric mean, with "
-        "Student's interval. A ratio above 1 is faster. Where the interval contains 1, no difference is shown."
-    )
-    closing = method if noise is not None or evidence.confirmed is not None else ""
+        itself = f"the baseline against itself, before the search: {measured(noise.speedup)}, {window}"
+        pairs.append(("noise floor", itself))
+    closing = _METHOD if noise is not None or evidence.confirmed is not None else ""
     return Section(title="Where this was measured", pairs=pairs, closing=closing)
 
 
 def _job(job: Fingerprint) -> str:
     samples = "no known number of samples" if job.samples is None else many(job.samples, "sample")
-    return f"{many(job.parameters, 'parameter')}, {samples}, batches of {whole(job.batch_size)}; shapes {job.shapes}"
+    return f"{many(job.parameters, 'parameter')}, {samples}, batches of {job.batch_size:,}; shapes {job.shapes}"

@@ -43,6 +43,11 @@ class RunLog:
     def job(self) -> str:
         return self.started.job if self.started is not None else ""
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Where the values of the training stand on the axis."""
+        return tuple(event.step for event in self.trained)
+
 
 def read_run(folder: Path) -> RunLog:
     """Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
@@ -52,8 +57,7 @@ def read_run(folder: Path) -> RunLog:
         what = "is no folder of a run: there is no metrics.jsonl in it"
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1, or a plan.toml")
     lines = [event_of(line) for line in _read(log, LARGEST_BYTES).splitlines()]
-    events, unread = [event for event in lines if event is not None], lines.count(None)
-    plan = folder / "plan.toml"
+    events, plan = [event for event in lines if event is not None], folder / "plan.toml"
     return RunLog(
         folder=str(folder),
         plan=read_plan(plan) if plan.exists() else Plan(),
@@ -63,7 +67,7 @@ def read_run(folder: Path) -> RunLog:
         evaluated=_by_step(events, Evaluated),
         noticed=tuple(dict.fromkeys(event.text for event in events if isinstance(event, Noticed))),
         finished=_last(events, Finished),
-        unread=unread,
+        unread=lines.count(None),
     )
 
 
@@ -96,8 +100,7 @@ def _read(path: Path, most: int) -> str:
         with open(path, "rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error
+        raise StorageFailed(f"cannot be read: {error.strerror}", where=str(path), fix="make it readable") from error
     if len(data) > most:
         raise Misconfigured(f"is larger than {most:,} bytes", where=str(path), fix="check that this is a run's folder")
     return data.decode("utf-8", errors="replace")

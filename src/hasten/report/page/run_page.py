@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from statistics import median
 from typing import Any, cast
 
-from hasten.facts.events import Evaluated, Trained
-from hasten.report.display import decimal, duration, known, listed, many, named, per_second, percent, size, whole
-from hasten.report.page.charts import band, chart, number
-from hasten.report.page.curve_sections import (
-    QUARTILES,
-    broken,
-    finite_or_gap,
-    learning_rate,
-    meaning,
-    numbers,
-    over_steps,
-    quartiles,
-    unit_of,
-)
-from hasten.report.page.page_model import Cell, Column, Page, Pair, Section, Table
+from hasten.facts.events import Evaluated
+from hasten.facts.formatting import byte_size
+from hasten.facts.trials import Rates
+from hasten.report.display import decimal, duration, listed, many, named, per_second, percent
+from hasten.report.page.charts import Band, band, chart, number
+from hasten.report.page.curve_sections import QUARTILES, meaning, numbers, over_steps, quartiles, rate_section, unit_of
+from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, Table
 from hasten.report.page.plan_page import claim_of
 from hasten.report.page.render import html_of
 from hasten.report.page.run_log import RunLog
 from hasten.report.page.tried_choices import speedup_cell
 
 MOST_EVALUATIONS = 24  # rows of the table; the file has them all
-MOST_METRICS = 6
 
 
-def page_of_run(log: RunLog) -> str:
+def page_of(log: RunLog) -> str:
     """The whole page as HTML, from what a run left behind."""
+    of_training = [_losses, _evaluations, _rates, _pace, _memory] if log.trained else [_evaluations]
     sections = [
         _plan(log),
-        _losses(log),
-        _evaluations(log),
-        _rates(log),
-        _pace(log),
-        _memory(log),
+        *(section(log) for section in of_training),
         _where(log),
         Section(title="Next", command=next_command(log)),
     ]
@@ -66,8 +54,8 @@ def sentence_of(log: RunLog) -> str:
         return "The log of this run has no step"
     last = log.trained[-1]
     total = log.started.total_steps if log.started is not None else None
-    of = f" of {whole(total)}" if total is not None else ""
-    return f"The log of this run ends at step {whole(last.step)}{of}, after {duration(last.seconds)}"
+    of = f" of {total:,}" if total is not None else ""
+    return f"The log of this run ends at step {last.step:,}{of}, after {duration(last.seconds)}"
 
 
 def next_command(log: RunLog) -> str:
@@ -75,20 +63,21 @@ def next_command(log: RunLog) -> str:
 
 
 def _figures(log: RunLog) -> list[Pair]:
-    memory = [float(event.memory_bytes) for event in log.trained if known(event.memory_bytes) is not None]
-    figures = [
+    if not log.trained:
+        return []
+    figures: list[Pair] = [
         ("samples a second", _median([event.samples_per_second for event in log.trained], per_second)),
         ("waiting for data", _median([event.data_wait_share for event in log.trained], percent)),
-        ("most memory", size(max(memory)) if memory else ""),
+        ("most memory", byte_size(max(event.memory_bytes for event in log.trained))),
     ]
     if log.finished is not None and log.finished.results:
-        figures.append(("weights saved from", f"step {whole(log.finished.kept_step)}"))
+        figures.append(("weights saved from", f"step {log.finished.kept_step:,}"))
     return figures
 
 
 def _warnings(log: RunLog) -> list[str]:
     found, end = list[str](), log.finished
-    skipped = end.skipped_updates if end is not None else max((each.skipped_updates for each in log.trained), default=0)
+    skipped = (end or log.trained[-1]).skipped_updates if end or log.trained else 0
     if skipped:
         found.append(f"{many(skipped, 'update')} had a gradient that was not finite, and {_were(skipped)} skipped.")
     if end is None:
@@ -102,9 +91,8 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _median(values: Sequence[float], show: Callable[[float], str]) -> Cell | str:
-    finite = [value for value in values if known(value) is not None]
-    return Cell(text=show(median(finite)), small=f"the median of {len(finite):,}") if finite else ""
+def _median(values: Sequence[float], show: Callable[[float], str]) -> Cell:
+    return Cell(text=show(median(values)), small=f"the median of {len(values):,}")
 
 
 def _plan(log: RunLog) -> Section:
@@ -124,14 +112,12 @@ def _plan(log: RunLog) -> Section:
     )
 
 
-def _losses(log: RunLog) -> Section | None:
-    at = _steps(log.trained)
-    if not at:
-        return None
-    bands = [band("training", "plain", [[event.loss for event in log.trained]], at)]
+def _losses(log: RunLog) -> Section:
+    bands = [band("training", "plain", [[event.loss for event in log.trained]], log.steps)]
     tested = [event for event in log.evaluated if "loss" in event.results]
-    if tested and _steps(tested):
-        bands.append(band("evaluation", "planned", [[event.results["loss"] for event in tested]], _steps(tested)))
+    if tested:
+        at = [event.step for event in tested]
+        bands.append(band("evaluation", "planned", [[event.results["loss"] for event in tested]], at))
     described = "A value of the training loss is the mean over the steps since the one before."
     drawn = chart(
         bands,
@@ -139,19 +125,28 @@ def _losses(log: RunLog) -> Section | None:
         description=described,
         y_label="loss",
         x_label=f"optimizer step. {described} {meaning(bands[0], '')}",
-        show=number,
     )
-    return Section(title="Loss", notes=broken(bands), charts=[drawn] if drawn is not None else [])
+    return Section(title="Loss", notes=_broken(bands), charts=drawn)
+
+
+def _broken(bands: Sequence[Band]) -> list[str]:
+    """What to say about values that are not finite."""
+    return [
+        f"{each.label}: {many(each.broken, 'value')} of the loss "
+        + ("is not finite, and leaves a gap." if each.broken == 1 else "are not finite, and leave gaps.")
+        for each in bands
+        if each.broken
+    ]
 
 
 def _evaluations(log: RunLog) -> Section | None:
     if not log.evaluated:
         return None
-    names = list(dict.fromkeys(name for event in log.evaluated for name in event.results))[:MOST_METRICS]
+    names = list(dict.fromkeys(name for event in log.evaluated for name in event.results))
     shown = _some(log.evaluated)
     rows = [
         [
-            f"step {whole(event.step)}",
+            f"step {event.step:,}",
             *(decimal(event.results[name]) if name in event.results else "" for name in names),
             duration(event.seconds),
             "best so far" if event.best else "",
@@ -160,56 +155,52 @@ def _evaluations(log: RunLog) -> Section | None:
     ]
     columns: list[Column] = [("at", "name"), *((name, "number") for name in names), ("took", "number"), ("", "")]
     few = f"; {len(shown)} of {len(log.evaluated):,} are shown" if len(shown) < len(log.evaluated) else ""
-    charts = list[Any]()
+    charts = list[Chart]()
     for name in names:
         tested = [event for event in log.evaluated if name in event.results]
-        at = _steps(tested)
-        if name != "loss" and len(at) > 1:
-            charts.append(over_steps(name, "planned", [event.results[name] for event in tested], at, number))
+        if name != "loss" and len(tested) > 1:
+            at = [event.step for event in tested]
+            charts += over_steps(name, "planned", [event.results[name] for event in tested], at)
     return Section(
         title="Evaluations",
-        charts=[each for each in charts if each is not None],
+        charts=charts,
         table=Table(caption=f"Results of the evaluations{few}", columns=columns, rows=rows),
     )
 
 
 def _rates(log: RunLog) -> Section | None:
-    rates = [event.learning_rate for event in log.trained]
-    momenta = [math.nan if event.momentum is None else event.momentum for event in log.trained]
-    return learning_rate([event.step for event in log.trained], rates, momenta)
-
-
-def _pace(log: RunLog) -> Section | None:
-    at = _steps(log.trained)
-    if not at:
-        return None
-    rates = [event.samples_per_second for event in log.trained]
-    waits = [event.data_wait_share for event in log.trained]
-    charts = [
-        over_steps("samples a second", "planned", rates, at, per_second),
-        over_steps("waiting for data", "planned", waits, at, percent),
-    ]
-    rows = quartiles("samples a second", rates, per_second) + quartiles("waiting for data", waits, percent)
-    return Section(
-        title="Pace",
-        lead="What the log says of every stretch of steps; the first one also pays for the start.",
-        charts=[each for each in charts if each is not None],
-        table=numbers("Over the stretches of the log", QUARTILES, rows),
+    momenta = tuple(event.momentum for event in log.trained if event.momentum is not None)
+    return rate_section(
+        Rates(
+            steps=log.steps,
+            rates=tuple(event.learning_rate for event in log.trained),
+            momenta=momenta if len(momenta) == len(log.trained) else (),
+        )
     )
 
 
-def _memory(log: RunLog) -> Section | None:
-    values = [finite_or_gap(event.memory_bytes) for event in log.trained]
+def _pace(log: RunLog) -> Section:
+    shown = [
+        ("samples a second", [event.samples_per_second for event in log.trained], per_second),
+        ("waiting for data", [event.data_wait_share for event in log.trained], percent),
+    ]
+    charts = [over_steps(name, "planned", values, log.steps, show) for name, values, show in shown]
+    return Section(
+        title="Pace",
+        lead="What the log says of every stretch of steps; the first one also pays for the start.",
+        charts=[*chain(*charts)],
+        table=numbers("Over the stretches of the log", QUARTILES, [quartiles(*each) for each in shown]),
+    )
+
+
+def _memory(log: RunLog) -> Section:
+    values = [event.memory_bytes for event in log.trained]
     factor, unit = unit_of(values)
-    at, rows = _steps(log.trained), quartiles("most memory so far", values, size)
-    if not at or not rows:
-        return None
-    drawn = over_steps(f"most so far, {unit}", "planned", [value / factor for value in values], at, number)
     return Section(
         title="Memory over time",
         lead="The most memory since the process began, so the line never falls. One that keeps rising is a leak.",
-        charts=[drawn] if drawn is not None else [],
-        table=numbers("Bytes", QUARTILES, rows),
+        charts=over_steps(f"most so far, {unit}", "planned", [value / factor for value in values], log.steps, number),
+        table=numbers("Bytes", QUARTILES, [quartiles("most memory so far", values, lambda size: byte_size(int(size)))]),
     )
 
 
@@ -218,7 +209,7 @@ def _where(log: RunLog) -> Section:
     pairs: list[Pair] = [("folder", log.folder)]
     if started is not None:
         samples = "no known number of samples" if started.samples is None else many(started.samples, "sample")
-        job = f"{many(started.parameters, 'parameter')}, {samples}, batches of {whole(started.batch_size)}"
+        job = f"{many(started.parameters, 'parameter')}, {samples}, batches of {started.batch_size:,}"
         pairs += [("machine", started.machine), ("device", started.device), ("job", job)]
     packages = ", ".join(f"{name} {text}" for name, text in _table(found, "packages").items())
     pairs += [(name, str(found.get(name, ""))) for name in ("system", "python", "threads")]
@@ -228,12 +219,6 @@ def _where(log: RunLog) -> Section:
 
 def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found[name]) if isinstance(found.get(name), dict) else {}
-
-
-def _steps(events: Sequence[Trained] | Sequence[Evaluated]) -> list[float]:
-    """Where the events stand on the axis; empty when a step is a number that cannot be drawn."""
-    at = [place for event in events if (place := known(event.step)) is not None]
-    return at if len(at) == len(events) else []
 
 
 def _some(events: Sequence[Evaluated]) -> list[Evaluated]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Total
-from hasten.facts.trials import Budget, Costs, Step, Surveyed
-from hasten.report.display import duration, known, listed, many, named, percent, size, whole
+from hasten.facts.trials import Costs, Step, Surveyed
+from hasten.report.display import duration, listed, many, named, percent
 from hasten.report.page.charts import Axis, bar, span
 from hasten.report.page.page_model import Cell, Column, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence
@@ -27,12 +28,12 @@ STEP_PARTS = {
     "python": "Python, and the rest",
 }
 
-Parts = Mapping[str, float]  # seconds by part; none is negative
+Parts = Mapping[str, float]  # seconds by part
 
 
 def bars(arms: Mapping[str, Parts]) -> list[tuple[str, Picture, str]]:
     """A row for each arm: its name, its parts end to end, and their sum."""
-    longest = max(sum(parts.values()) for parts in arms.values())
+    longest = max((sum(parts.values()) for parts in arms.values()), default=0.0)
     sums = {arm: duration(sum(parts.values())) for arm, parts in arms.items()}
     return [
         (ARMS[arm], bar(parts.items(), longest, f"{ARMS[arm]}: {sums[arm]}"), sums[arm]) for arm, parts in arms.items()
@@ -40,12 +41,11 @@ def bars(arms: Mapping[str, Parts]) -> list[tuple[str, Picture, str]]:
 
 
 def from_baseline_to_plan(evidence: Evidence) -> Section | None:
-    """The seconds of the run after each technique; None where the records lack them or have impossible ones."""
+    """The seconds of the run after each technique."""
     steps = evidence.steps
-    ends = [value for step in steps for value in (step.total, step.low, step.high)]
-    if len(steps) < 2 or not all(known(value) is not None and value >= 0 for value in ends):
+    if len(steps) < 2:
         return None
-    axis, rows, before = Axis(low=0.0, high=max(ends) or 1.0), list[list[Cell | str]](), 0.0
+    axis, rows, before = Axis(low=0.0, high=max(step.high for step in steps)), list[list[Cell | str]](), 0.0
     for step in steps:
         rows.append(_row_of(step, before, axis))
         before = step.total
@@ -90,13 +90,12 @@ def time_of_the_run(evidence: Evidence) -> Section | None:
     lead += _paid_back(evidence.plan.total)
     if evidence.stops_early:
         lead += " All of it unless early stopping ends the run before."
-    rows = _rows(RUN_PARTS, parts)
-    rows.append(["most memory", *(size(costs.peak_bytes) for costs in both.values())])
+    memory: list[Cell | str] = ["most memory", *(byte_size(costs.peak_bytes) for costs in both.values())]
     return Section(
         title="Where the time of the run goes",
         lead=lead,
         bars=bars(parts),
-        table=_table("Seconds of the planned run, by the medians of what was measured", parts, rows),
+        table=_table("Seconds of the planned run, by the medians of what was measured", RUN_PARTS, parts, memory),
     )
 
 
@@ -104,44 +103,36 @@ def time_of_a_step(evidence: Evidence) -> Section | None:
     budgets = {arm: evidence.budgets[arm] for arm in ARMS if arm in evidence.budgets}
     if not budgets:
         return None
-    parts = {arm: _parts_of_step(budget) for arm, budget in budgets.items()}
+    parts = {arm: {part: getattr(budget, part) for part in STEP_PARTS} for arm, budget in budgets.items()}
     profiled = listed([f"{many(budget.steps, 'step')} ({ARMS[arm]})" for arm, budget in budgets.items()])
-    rows = _rows(STEP_PARTS, parts)
-    rows.append(["one evaluation", *(duration(budget.evaluation) for budget in budgets.values())])
+    evaluation: list[Cell | str] = ["one evaluation", *(duration(budget.evaluation) for budget in budgets.values())]
     return Section(
         title="Where the time of a step goes",
         lead=f"Means over {profiled}. They show where time goes, not what a choice gains.",
         bars=bars(parts),
-        table=_table("Seconds of one optimizer step, and its share of the step", parts, rows),
+        table=_table("Seconds of one optimizer step, and its share of the step", STEP_PARTS, parts, evaluation),
     )
 
 
 def _paid_back(total: Total | None) -> str:
     if total is None:
         return ""
-    if total.break_even_step is None:
+    step = total.break_even_step
+    if step is None:
         return " Shorter steps alone never pay back what the plan costs at the start."
-    step = known(total.break_even_step)
-    return f" The plan has paid back its costs at the start from step {whole(step)} on." if step else ""
+    return f" The plan has paid back its costs at the start from step {step:,} on." if step else ""
 
 
 def _parts_of_run(costs: Costs, surveyed: Surveyed | None) -> Parts:
     """All of it counts as steps where the length of the run is unknown."""
-    steps = known(surveyed.total_steps) if surveyed is not None else None
-    if surveyed is None or steps is None:
-        return {"steps": max(known(costs.total) or 0.0, 0.0)}
-    epochs, evaluations = known(surveyed.total_epochs) or 1.0, known(surveyed.evaluations) or 0.0
-    found = {
-        "once": known(costs.one_off) or 0.0,
-        "steps": (known(costs.step) or 0.0) * steps,
-        "turns": (known(costs.turn) or 0.0) * (epochs - 1),
-        "evaluation": (known(costs.evaluation) or 0.0) * evaluations,
+    if surveyed is None or surveyed.total_steps is None:
+        return {"steps": costs.total}
+    return {
+        "once": costs.one_off,
+        "steps": costs.step * surveyed.total_steps,
+        "turns": costs.turn * ((surveyed.total_epochs or 1) - 1),
+        "evaluation": costs.evaluation * surveyed.evaluations,
     }
-    return {kind: max(value, 0.0) for kind, value in found.items()}
-
-
-def _parts_of_step(budget: Budget) -> Parts:
-    return {part: max(known(getattr(budget, part)) or 0.0, 0.0) for part in STEP_PARTS}
 
 
 def _length(surveyed: Surveyed | None) -> str:
@@ -152,13 +143,9 @@ def _length(surveyed: Surveyed | None) -> str:
     return f"The planned run has {listed(lengths)}."
 
 
-def _table(caption: str, arms: Mapping[str, Parts], rows: list[list[Cell | str]]) -> Table:
+def _table(caption: str, names: Mapping[str, str], arms: Mapping[str, Parts], last: list[Cell | str]) -> Table:
+    """A row for each part that any arm has, one for their sum, and a last one."""
     columns: list[Column] = [("part", "name"), *((ARMS[arm], "number") for arm in arms)]
-    return Table(caption=caption, columns=columns, rows=rows, kind="parts")
-
-
-def _rows(names: Mapping[str, str], arms: Mapping[str, Parts]) -> list[list[Cell | str]]:
-    """A row for each part that any arm has, and one for their sum."""
     sums = [sum(parts.values()) for parts in arms.values()]
     rows = list[list[Cell | str]]()
     for part, name in names.items():
@@ -166,7 +153,8 @@ def _rows(names: Mapping[str, str], arms: Mapping[str, Parts]) -> list[list[Cell
         if any(seconds):
             cells = (_share(value, of) for value, of in zip(seconds, sums, strict=True))
             rows.append([Cell(text=name, swatch=part), *cells])
-    return [*rows, [Cell(text="together", kind="sum"), *(Cell(text=duration(each), kind="sum") for each in sums)]]
+    rows.append([Cell(text="together", kind="sum"), *(Cell(text=duration(each), kind="sum") for each in sums)])
+    return Table(caption=caption, columns=columns, rows=[*rows, last], kind="parts")
 
 
 def _share(value: float, of: float) -> Cell | str:

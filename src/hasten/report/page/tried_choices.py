@@ -16,7 +16,6 @@ from hasten.report.page.page_model import Cell, Section, Table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.plan_sentence import middle
 
-MOST_ROWS = 300
 SIGNS = {
     "kept": "✓",
     "faster alone": "+",
@@ -27,7 +26,7 @@ SIGNS = {
     "skipped": "…",
     "refused": "∅",
 }
-"""Verdict -> a sign beside it, in the order of the table. Any other verdict is shown last, by its own name."""
+"""Verdict -> a sign beside it, in the order of the table. Any other is shown last, by its own name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,14 +45,13 @@ def what_was_tried(evidence: Evidence) -> Section | None:
     axis = ratio_axis(row.speedup for row in found)
     counts = Counter(row.verdict for row in found)
     counted = listed([f"{number:,} {verdict}" for verdict, number in counts.items()], most=len(SIGNS) + 1)
-    more = f" The first {MOST_ROWS} are shown." if len(found) > MOST_ROWS else ""
     return Section(
         title="Everything that was tried",
-        lead=f"{counted}. Each choice ran beside the same plan without it; the ratio is of the run's seconds.{more}",
+        lead=f"{counted}. Each choice ran beside the same plan without it; the ratio is of the run's seconds.",
         table=Table(
             caption="Trials and their verdicts",
             columns=[("choice", "name"), ("verdict", ""), ("", "drawn"), ("ratio", "number"), ("reason", "reason")],
-            rows=[_cells(row, axis) for row in found[:MOST_ROWS]],
+            rows=[_cells(row, axis) for row in found],
             kind="heard",
         ),
     )
@@ -69,7 +67,7 @@ def rows_of(evidence: Evidence) -> list[Row]:
         what = item.technique if item.value is None else named(Choice(technique=item.technique, value=item.value))
         if what not in shown and item.technique not in refused:
             rows.append(Row(what=what, verdict="rejected", reason=item.reason))
-    order = list(SIGNS)
+    order = [*SIGNS]
     return sorted(rows, key=lambda row: order.index(row.verdict) if row.verdict in SIGNS else len(order))
 
 
@@ -93,8 +91,7 @@ def speedup_cells(speedup: Speedup | None, axis: Axis, kind: str) -> list[Cell |
     """The picture of a ratio, and the ratio with its interval."""
     if speedup is None:
         return ["", ""]
-    drawn = interval_picture(speedup, axis, kind, measured(speedup))
-    return [Cell(picture=drawn) if drawn is not None else "", speedup_cell(speedup)]
+    return [Cell(picture=interval_picture(speedup, axis, kind, measured(speedup))), speedup_cell(speedup)]
 
 
 def speedup_cell(speedup: Speedup) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from hasten.facts.formatting import byte_size
-from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Part, Sharding
+from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Sharding
 from hasten.report.display import count, duration, percent, scaled, table
 
 SHOWN = 10  # meshes, where not all are asked for
@@ -45,11 +45,11 @@ def mesh_rows(found: Meshes, *, everything: bool) -> list[str]:
 def illegal_rows(found: Meshes) -> list[str]:
     """Meshes that only differ in what is held are one line, unless that is what makes them illegal."""
     legal = {_of(each.mesh) for each in found.legal}
-    told = dict[str, str]()
+    reasons = dict[str, str]()
     for each in found.illegal:
         sizes = _of(each.mesh)
-        told.setdefault(f"{sizes} {_HELD[each.mesh.shard]}" if sizes in legal else sizes, each.reason)
-    return ["not legal", "─────────", *(f"{mesh}: {reason}" for mesh, reason in told.items())]
+        reasons.setdefault(f"{sizes} {_HELD[each.mesh.shard]}" if sizes in legal else sizes, each.reason)
+    return ["not legal", "─────────", *(f"{mesh}: {reason}" for mesh, reason in reasons.items())]
 
 
 def cost_lines(found: Meshes) -> list[tuple[str, str]]:
@@ -61,10 +61,8 @@ def cost_lines(found: Meshes) -> list[tuple[str, str]]:
         ("excluded", "temporaries of the backward pass, buffers of the communication library, rounding up"),
     ]
     best = found.best
-    if not found.legal:
-        return []
     if best is None:
-        return [*lines, ("best", "none fits")]
+        return [*lines, ("best", "none fits")] if found.legal else []
     if best is not found.legal[0]:
         first = found.legal[0]
         text = f"{first.mesh}, if microbatches of {first.microbatch_size:,} cost no more than others: measure it"
@@ -92,14 +90,10 @@ def _row(cost: MeshCost) -> list[str]:
         f"{cost.microbatches:,} × {cost.microbatch_size:,}",
         byte_size(round(cost.memory.total)),
         byte_size(round(cost.sent_bytes)),
-        _short(cost.communication_seconds),
+        duration(cost.communication_seconds),
         percent(cost.bubble),
-        _short(cost.step_seconds) if cost.fits else "no room",
+        duration(cost.step_seconds) if cost.fits else "no room",
     ]
-
-
-def _short(seconds: float) -> str:
-    return duration(seconds) if seconds < 59.95 else f"{seconds:,.0f} s"
 
 
 def _of(mesh: Mesh) -> str:
@@ -113,10 +107,8 @@ def _held(needs: ModelNeeds) -> str:
 
 
 def _activations(needs: ModelNeeds) -> str:
-    def kept(parts: Iterable[Part]) -> float:
-        return _total(each.per_sample for each in parts)
-
-    each, inside = kept((needs.around, *needs.blocks)), kept(needs.blocks)
+    each = _total(part.per_sample for part in (needs.around, *needs.blocks))
+    inside = _total(part.per_sample for part in needs.blocks)
     blocks = f"{percent(inside / each) if each else '0 %'} of it in {len(needs.blocks):,} repeated blocks"
     return f"{byte_size(round(each))} of activations a sample, {blocks}"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hasten.facts.formatting import byte_size
 from hasten.facts.profiles import CheckpointCost, DeviceUse, ModelProfile, NotMeasured, RunProfile, Seconds
 from hasten.report.display import count, duration, percent, scaled, table
@@ -21,77 +19,66 @@ _PARTS = {
 }
 
 
-def run_lines(look: RunProfile) -> list[tuple[str, str]]:
+def run_lines(run: RunProfile) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [
-        ("machine", look.machine),
-        ("step", f"{_range(look.together)}, of {look.batch_size:,} samples; {look.steps:,} steps were taken"),
-        ("loading", f"{_range(look.loading)} alone; a step whose batch is loaded takes {_range(look.computing)}"),
+        ("machine", run.machine),
+        ("step", f"{_range(run.together)}, of {run.batch_size:,} samples; {run.steps:,} steps were taken"),
+        ("loading", f"{_range(run.loading)} alone; a step whose batch is loaded takes {_range(run.computing)}"),
     ]
-    if isinstance(look.evaluation_seconds, NotMeasured):
-        lines.append(("note", f"what an evaluation takes is not known: {look.evaluation_seconds.why}"))
-    elif look.evaluation_seconds:
-        lines.append(("evaluation", duration(look.evaluation_seconds)))
-    if look.device_use is not None:
-        lines.append(("device", _use(look.device_use, look.computing)))
-    if isinstance(look.checkpoint, NotMeasured):
-        lines.append(("note", f"no checkpoint could be saved: {look.checkpoint.why}"))
+    if isinstance(run.evaluation_seconds, NotMeasured):
+        lines.append(("note", f"what an evaluation takes is not known: {run.evaluation_seconds.why}"))
+    elif run.evaluation_seconds:
+        lines.append(("evaluation", duration(run.evaluation_seconds)))
+    if run.device_use is not None:
+        lines.append(("device", _use(run.device_use, run.computing)))
+    if isinstance(run.checkpoint, NotMeasured):
+        lines.append(("note", f"no checkpoint could be saved: {run.checkpoint.why}"))
     else:
-        lines.append(("checkpoint", _checkpoint(look.checkpoint)))
-    than = f"more than {look.larger[-1].times} times this batch" if look.larger else "a larger batch"
-    if look.no_larger:
-        lines.append(("note", f"{than} was not measured: {look.no_larger}"))
-    if look.not_counted:
-        lines.append(("note", f"what single lines do is not known whole: {look.not_counted}"))
-    if look.others > _MUCH_ELSE:
-        cores = f"{look.others:.2g}"
-        of_them = "core" if cores == "1" else "cores"
-        others = f"other programs kept {cores} {of_them} busy meanwhile: look again when nothing else runs"
-        lines.append(("note", others))
-    overhead = [f"{100 * (each - 1):+.1f} %" for each in (look.overhead.value, look.overhead.low, look.overhead.high)]
-    lines.append(("looking", "costs {} of a step ({} to {})".format(*overhead)))
+        lines.append(("checkpoint", _checkpoint(run.checkpoint)))
+    than = f"more than {run.larger[-1].times} times this batch" if run.larger else "a larger batch"
+    if run.no_larger:
+        lines.append(("note", f"{than} was not measured: {run.no_larger}"))
+    if run.not_counted:
+        lines.append(("note", f"what single lines do is not known whole: {run.not_counted}"))
+    if run.others > _MUCH_ELSE:
+        busy = f"other programs kept {run.others:.2g} cores busy meanwhile"
+        lines.append(("note", f"{busy}: profile again when nothing else runs"))
+    overhead = [f"{100 * (each - 1):+.1f} %" for each in (run.overhead.value, run.overhead.low, run.overhead.high)]
+    lines.append(("profiling", "costs {} of a step ({} to {})".format(*overhead)))
     return lines
 
 
-def budget_rows(look: RunProfile) -> list[str]:
+def budget_rows(run: RunProfile) -> list[str]:
     """Where the seconds of a step go, as a picture."""
-    total = sum(look.parts.values()) or 1.0
+    total = sum(run.parts.values()) or 1.0
     rows = [
-        [_PARTS[name], duration(value), percent(value / total), _bar(value / total)] for name, value in _shown(look)
+        [name, duration(seconds), percent(seconds / total), "█" * round(seconds / total * _BAR)]
+        for part, name in _PARTS.items()
+        if (seconds := run.parts.get(part))
     ]
     return table(["a step", "takes", "share", ""], rows)
 
 
-def model_lines(look: ModelProfile) -> list[tuple[str, str]]:
+def model_lines(model: ModelProfile) -> list[tuple[str, str]]:
+    activations = byte_size(model.activation_bytes)
     lines = [
-        ("work", f"{scaled(look.flops_per_sample, 'FLOP')} a sample, forward and backward, in {look.precision}"),
-        (
-            "memory",
-            f"{byte_size(look.peak_bytes)} at the peak, of which activations {byte_size(look.activation_bytes)}",
-        ),
+        ("work", f"{scaled(model.flops_per_sample, 'FLOP')} a sample, forward and backward, in {model.precision}"),
+        ("memory", f"{byte_size(model.peak_bytes)} at the peak, of which activations {activations}"),
     ]
-    if look.untraceable:
-        lines.append(("note", f"what flows where is not known: {look.untraceable}"))
+    if model.untraceable:
+        lines.append(("note", f"what flows where is not known: {model.untraceable}"))
     return lines
 
 
-def layer_rows(look: ModelProfile) -> list[str]:
+def layer_rows(model: ModelProfile) -> list[str]:
     """The layers with the most arithmetic, and those with the most activations."""
-    heaviest = sorted(look.layers, key=lambda layer: (-layer.flops_share, -layer.activation_bytes))[:_ROWS]
+    heaviest = sorted(model.layers, key=lambda layer: (-layer.flops_share, -layer.activation_bytes))[:_ROWS]
     rows = [
         [layer.name, layer.kind, count(layer.parameters), percent(layer.flops_share), byte_size(layer.activation_bytes)]
         for layer in heaviest
     ]
     return table(["layer", "is", "parameters", "arithmetic", "activations"], rows)
-
-
-def _shown(look: RunProfile) -> list[tuple[str, float]]:
-    parts: Mapping[str, float] = look.parts
-    return [(name, parts[name]) for name in _PARTS if parts.get(name)]
-
-
-def _bar(share: float) -> str:
-    return "█" * round(share * _BAR)
 
 
 def _use(use: DeviceUse, computing: Seconds) -> str:

@@ -30,10 +30,10 @@ class ProgressBar:
 
     def __call__(self, done: int, whole: int) -> None:
         now = self._clock()
-        if whole <= 0 or now - self._began < PATIENCE_SECONDS or now - self._shown < REFRESH_SECONDS:
+        if now - self._began < PATIENCE_SECONDS or now - self._shown < REFRESH_SECONDS:
             return
         self._shown = now
-        share = min(done / whole, 1.0)
+        share = min(done / max(whole, 1), 1.0)
         left = f", {time_left((now - self._began) * (1 - share) / share)} left" if 0 < share < 1 else ""
         if not self._output.is_plain:
             self._output.redraw(bar(self._what, share, 1.0, f"{percent(share)}{left}"))

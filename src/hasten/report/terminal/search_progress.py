@@ -1,7 +1,6 @@
-"""Progress of a search: what was tried scrolls by as a table, and what is being measured changes in place below.
+"""Progress of a search: a table of what was tried, and below it what is being measured.
 
-A terminal gets the table with a bar; anything else gets the same rows as plain lines. Techniques that were skipped or
-refused have no row; their reasons are in the plan.
+Techniques that were skipped or refused have no row; their reasons are in the plan.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def chart(values: Sequence[float], *, width: int = 60, height: int = 8) -> list[
     values: at least one, evenly spaced; more than `width` are thinned out evenly, the first and the last are kept. One
         that is not finite leaves its column empty. The lowest row starts at zero, unless a value is below zero.
     """
-    shown = _thinned(values, width)
+    last = (len(values) - 1) / (width - 1)
+    shown = [values[round(column * last)] for column in range(width)]
     finite = [value for value in shown if math.isfinite(value)]
     low, high = min(0.0, *finite, 0.0), max(0.0, *finite, 0.0)
     eighths = [_eighths(value, low, high, height * 8) for value in shown]
@@ -28,12 +29,6 @@ def chart(values: Sequence[float], *, width: int = 60, height: int = 8) -> list[
         blocks = "".join(_BLOCKS[min(max(filled - below, 0), 8)] for filled in eighths)
         lines.append(f"{labels.get(row, ''):>{margin}} ┤{blocks}".rstrip())
     return lines
-
-
-def _thinned(values: Sequence[float], width: int) -> list[float]:
-    if len(values) <= width:
-        return [values[column * len(values) // width] for column in range(width)]
-    return [values[column * (len(values) - 1) // (width - 1)] for column in range(width)]
 
 
 def _eighths(value: float, low: float, high: float, steps: int) -> int:

@@ -91,14 +91,16 @@ class Progress:
 
     def _train(self, event: Trained, left: float | None) -> None:
         remaining = f"{time_left(left)} left" if left is not None else ""
-        step, epoch = _step(event, self._started), _epoch(event, self._started)
+        started = self._started
+        step = _of("step", event.step, started.total_steps if started else None)
+        epoch = _of("epoch", event.epoch + 1, started.total_epochs if started else None)
         if self._output.is_plain:
             numbers = "  ".join(f"{label} {value}" for label, value in _numbers(event))
             self._output.line(f"{step}  {epoch}  {numbers}  {remaining}".rstrip())
-        elif self._started is None or self._started.total_steps is None:
+        elif started is None or started.total_steps is None:
             self._output.redraw("", f"{step}   {epoch}", _dials(event), "")
         else:
-            done = bar(epoch, event.step, self._started.total_steps, step, remaining)
+            done = bar(epoch, event.step, started.total_steps, step, remaining)
             self._output.redraw("", done, _dials(event), "")
 
     def _end_preparing(self) -> None:
@@ -172,14 +174,8 @@ def _numbers(event: Trained) -> Lines:
     ]
 
 
-def _step(event: Trained, started: Started | None) -> str:
-    total = started.total_steps if started is not None else None
-    return f"step {event.step:,}" + (f"/{total:,}" if total is not None else "")
-
-
-def _epoch(event: Trained, started: Started | None) -> str:
-    total = started.total_epochs if started is not None else None
-    return f"epoch {event.epoch + 1:,}" + (f"/{total:,}" if total is not None else "")
+def _of(what: str, number: int, total: int | None) -> str:
+    return f"{what} {number:,}" + (f"/{total:,}" if total is not None else "")
 
 
 def _results(results: Mapping[str, float], between: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
-from hasten.data.loading.batch_loader import EvaluationLoader, TrainLoader
+from hasten.data.loading.batch_loader import EvaluationLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import Source
 from hasten.facts.ranks import Ranks
@@ -53,11 +53,8 @@ class EvaluationData:
                 counted = self._source.counted(microbatch.batch, microbatch.samples)
                 yield self._placement(microbatch.batch, self._source), counted if microbatch.samples else 0
 
-    def check_before_start(self, batch_size: int, beside: TrainLoader | None) -> tuple[str, ...]:
-        """Raises what would stop the first evaluation's loader workers, which may be hours away; returns notices.
-
-        beside: the training's loader, where evaluations come inside its epochs.
-        """
+    def check_before_start(self, batch_size: int) -> tuple[str, ...]:
+        """Raises what would stop the first evaluation's loader workers, which may be hours away; returns notices."""
         with closing(self._loader(batch_size)) as first:
-            first.check_before_start(beside)
+            first.check_before_start()
             return (*first.notices,)

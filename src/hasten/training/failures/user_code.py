@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import site
 import sysconfig
 import traceback
+from functools import cache
 from pathlib import Path
 
 from hasten.errors import UserCodeFailed
@@ -53,6 +55,7 @@ def users_traceback(error: BaseException) -> str:
     return "" if first is None else "".join(traceback.format_list(frames[first:]))
 
 
+@cache
 def is_users(filename: str) -> bool:
     if filename.startswith("<"):  # code without a file: frozen modules, generated code
         return False
@@ -62,7 +65,7 @@ def is_users(filename: str) -> bool:
 
 _OTHERS = tuple(
     {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {Path(os.path.abspath(__file__)).parents[2]}
+    | {Path(os.path.abspath(__file__)).parents[2], Path(site.getusersitepackages())}
 )
 
 

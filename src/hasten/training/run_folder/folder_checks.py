@@ -1,4 +1,4 @@
-"""Checks of a run's folder before anything slow begins: it is new, or holds a run, or other things. Loads no torch."""
+"""Checks of a run's folder before anything slow begins. Loads no torch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def make_new(path: Path) -> None:
     if names := _lasting(path):
         if OF_A_RUN & {*names}:
             raise Misconfigured("the run folder is not empty", where=str(path), fix=_RESUME)
-        what = f"the run folder is not empty: other things than a run are in it, such as {names[0]}"
+        what = f"the run folder is not empty: it holds something other than a run, such as {names[0]}"
         raise Misconfigured(what, where=str(path), fix="name an empty folder, or a new one, with --run-dir")
     check_writable(path)
 
 
 def reopen(path: Path) -> None:
-    """Check the folder of a run that is resumed; it may be missing or empty, where the run ended before it had begun.
+    """Check the folder of a run that is resumed; it may be missing or empty, where the run ended early.
 
     Raises Misconfigured when something else is in it, StorageFailed when it cannot be written to.
     """
     make_folder(path)
     names = _lasting(path)
     if names and not OF_A_RUN & {*names}:
-        what = f"there is no run in it, but other things are, such as {names[0]}"
+        what = f"it holds no run, but something else, such as {names[0]}"
         raise Misconfigured(what, where=str(path), fix="name the folder of a run with --run-dir")
     check_writable(path)
 

@@ -1,4 +1,4 @@
-"""The names of what lies in a run's folder. Loads nothing heavy."""
+"""The file names in a run's folder. Loads nothing heavy."""
 
 from __future__ import annotations
 

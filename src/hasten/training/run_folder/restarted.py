@@ -1,8 +1,8 @@
 """Whether a launcher has restarted this run's processes, which then resume without --resume.
 
-A launcher says so where it has counted. It does not count a restart that another machine caused, and a launcher that
-replaces a dead one knows of none. A run that another command began in the folder must not be resumed. So ages decide: a
-run of these launchers is younger than the oldest of them, and older than processes that were restarted.
+A launcher counts the restarts that its own machine caused. It does not count those that another machine caused, and a
+launcher that replaces a dead one counts from 0. So ages decide: a run of these launchers is younger than the oldest of
+them, and older than processes that were restarted. A run that another command began is not resumed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def was_restarted(run: Callable[[], Path | None]) -> bool:
     """
     counted = on_any(launched().restarts > 0)
     launchers_began = least(_began(os.getppid()) if COUNTS_STARTS in os.environ else math.inf)
-    return from_the_leader(lambda: _is_theirs(run(), launchers_began, counted))
+    return from_the_leader(lambda: _is_of_launchers(run(), launchers_began, counted))
 
 
-def _is_theirs(folder: Path | None, launchers_began: float, counted: bool) -> bool:
-    """A run that begins in an empty folder is theirs."""
+def _is_of_launchers(folder: Path | None, launchers_began: float, counted: bool) -> bool:
+    """Whether the launchers of these processes began the run in the folder. Without a run, only the count decides."""
     asked = None if folder is None else folder / ASKED
     if asked is None or not asked.exists() or launchers_began == math.inf:
         return counted

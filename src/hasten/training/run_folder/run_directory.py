@@ -109,8 +109,8 @@ class RunFolder:
         write_atomically(self.home / "environment.json", text.encode())
 
     def metrics(self, length: int = 0) -> tuple[JsonLines, str | None]:
-        """The log, cut to the length in bytes that a checkpoint records; and what is missing of it, in words, which is
-        logged too. Raises StorageFailed."""
+        """The log, cut to the length in bytes that a checkpoint records; and a notice, logged too, where the log is
+        shorter than that. Raises StorageFailed."""
         missing = cut_file(self.home / METRICS, length)
         log = JsonLines(self.home / METRICS)
         if not missing:

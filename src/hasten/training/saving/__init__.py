@@ -1,1 +1,1 @@
-"""When a run saves, what it saves, and which checkpoints stay. The format is in hasten.checkpoint."""
+"""When a run saves, what it saves, and which checkpoints it retains. The format is in hasten.checkpoint."""

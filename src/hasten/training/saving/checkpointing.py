@@ -1,4 +1,4 @@
-"""When a run's loop saves, how the run ends when it is asked to, and where it resumes.
+"""When a run saves, how it ends when a signal asks for it, and where it resumes.
 
 The loop calls Checkpointing between two optimizer steps.
 """
@@ -73,7 +73,7 @@ class Checkpointing:
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
-        """Whether after_step has work to do. Cheap, as it is called at every step.
+        """Whether after_step has work to do. Cheap, because it is called at every step.
 
         Raises StorageFailed at the third failure in a row.
         """

@@ -6,7 +6,6 @@ Nothing here trains. Process-wide settings come first of all; the model stays on
 from __future__ import annotations
 
 import hashlib
-import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -209,19 +208,7 @@ def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any
         replace_bad=job.on_bad_sample == "replace",
     )
     with closing(loader):
-        return loader.first_batch(takes=_parts_of(batch_size, planned))
-
-
-def _parts_of(batch_size: int, planned: Sequence[Planned]) -> int:
-    """In how many microbatches the training reads a global batch, by a plan whose values may still be invalid."""
-    parts = present_ranks().size
-    for choice in (item.choice for item in planned):
-        if isinstance(choice.value, int) and choice.value > 0:
-            if choice.technique == "accumulation":
-                parts *= choice.value
-            elif choice.technique == "microbatch":
-                parts *= math.ceil(batch_size / choice.value)
-    return parts
+        return loader.first_batch()
 
 
 def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:
@@ -247,5 +234,4 @@ def _present(machine: Machine) -> ProvenOn:
 def _say_drift(setup: Setup, plan: Plan, fingerprint: Fingerprint, here: ProvenOn) -> None:
     found = drift(plan, fingerprint, here)
     if found:
-        differences = "; ".join(str(difference) for difference in found)
-        setup.notices.append(f"the plan was proven elsewhere ({differences}); its gains may not hold here")
+        setup.notices.append(f"the plan was proven elsewhere ({'; '.join(found)}); its gains may not hold here")

@@ -1,7 +1,7 @@
 """A run that begins with the weights of a file.
 
-They are loaded into the job's own module as soon as it is built, before a plan changes it: so their names are those of
-the job, whatever the plan. A run that resumes from a checkpoint never reads them again. A run that was killed before
+They are loaded into the job's own module when it is built, before a plan changes it: so their names are those of the
+job, whatever the plan. A run that resumes from a checkpoint never reads them again. A run that was killed before
 its first checkpoint begins again with the same weights: its folder records them before the model is built.
 
     initial_weights.json      {"path": …, "bytes": …, "sha256": …}

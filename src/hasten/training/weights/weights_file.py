@@ -80,7 +80,7 @@ def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
     found, under = _entries(content, path, ()), list[str]()
     while present := [name for name in WRAPPERS if isinstance(found.get(name), dict)]:
         if len(present) > 1 or len(under) == _DEEPEST:
-            what = f"has weights under {' and under '.join(present)}, and it is not known which are meant"
+            what = f"has weights under {' and under '.join(present)}, and only one of them can be used"
             raise Misconfigured(what, where=_name(path), fix=f"save one of them by itself; {_CONVERT}")
         under.append(present[0])
         found = _entries(found[present[0]], path, under)
@@ -90,7 +90,7 @@ def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
 def check_file(path: Path) -> None:
     """Check the path before anything is read. Raises as read_weights does."""
     if path.suffix.lower() not in (SAFETENSORS, *PICKLED):
-        what = f"no file of weights is called {path.suffix}" if path.suffix else "the name does not say what is in it"
+        what = f"{path.suffix} is no file type of weights" if path.suffix else "the name has no file type"
         raise Misconfigured(what, where=_name(path), fix=f"give one of {', '.join((SAFETENSORS, *PICKLED))}")
     try:
         mode = path.stat().st_mode
@@ -239,7 +239,7 @@ def _checked(entries: dict[Any, Any], path: Path, under: Sequence[str]) -> dict[
     odd = {str(name): each for name, each in entries.items() if not isinstance(name, str) or not _is_plain(each)}
     if odd:
         shown = some(f"{name} ({type(each).__name__})" for name, each in odd.items())
-        what = f"holds other things than dense tensors by name{_inside(under)}: {shown}"
+        what = f"holds something other than dense tensors by name{_inside(under)}: {shown}"
         raise Misconfigured(what, where=_name(path), fix=f"give a state_dict; {_CONVERT}")
     return {name: Tensor.detach(each) for name, each in entries.items()}
 

@@ -196,7 +196,7 @@ class _Judged:
         if steps < kept["steps"]:
             raise InvalidMeasurement(f"the plan takes {steps} of the {kept['steps']} optimizer steps to compare")
         of_plain = {name: UpdateError(**each) for name, each in kept["updates"].items()}
-        verdicts = [self._given.verdict(), judge_updates(of_plain, self._updates, steps=min(steps, UPDATES))]
+        verdicts = [self._given.verdict(), judge_updates(of_plain, self._updates)]
         if self._job.clip_norm is not None:
             verdicts.append(self._norms.verdict())
         return verdicts

@@ -24,7 +24,10 @@ class Amount:
     number: Fraction
     lengths: tuple[str, ...] = ()
 
-    def times(self, other: Amount) -> Amount:
+    def times(self, other: Amount | None) -> Amount | None:
+        """None where the other is not known."""
+        if other is None:
+            return None
         return Amount(self.number * other.number, tuple(sorted(self.lengths + other.lengths)))
 
     def without(self, other: Amount) -> tuple[str, ...]:
@@ -41,17 +44,17 @@ class Amounts:
         self._names, self._values = names, values
 
     def of(self, node: ast.AST | None, depth: int = 0) -> Amount | None:
-        """None for what is no product of numbers and lengths."""
+        """None for what is not a product of numbers and lengths."""
         value = self._values.constant(node)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return Amount(Fraction(value))
         match self._names.followed(node):
             case ast.BinOp(left, ast.Mult(), right) if depth < _DEEPEST:
-                first, second = self.of(left, depth + 1), self.of(right, depth + 1)
-                return first.times(second) if first is not None and second is not None else None
+                first = self.of(left, depth + 1)
+                return first.times(self.of(right, depth + 1)) if first is not None else None
             case ast.BinOp(left, ast.Div() | ast.FloorDiv(), right) if depth < _DEEPEST:
                 first, divisor = self.of(left, depth + 1), self._values.constant(right)
-                known = first is not None and isinstance(divisor, int | float) and bool(divisor)
+                known = isinstance(divisor, int | float) and bool(divisor)
                 return first.times(Amount(1 / Fraction(divisor))) if first is not None and known else None
             case ast.Call(function, [inner]) if self._names.qualified(function) == "builtins.len":
                 return Amount(Fraction(1), (self._loader(inner),))

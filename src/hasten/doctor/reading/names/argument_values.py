@@ -29,24 +29,24 @@ ABSENT, HIDDEN = Unknown.ABSENT, Unknown.HIDDEN
 class Values:
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._nodes = names.scopes.nodes
 
     def argument(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | Unknown:
         """The expression that is given for a parameter. position: from 0, where it may be given without its name."""
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.value
-        if position is not None and not any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
+        if position is not None:
+            if any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
+                return HIDDEN
             if position < len(call.args):
                 return call.args[position]
-        elif position is not None:
-            return HIDDEN
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                entry = self._entry(keyword.value, name)
-                if entry is not ABSENT:
-                    return entry
-        return ABSENT
+        entries = [self._entry(each.value, name) for each in call.keywords if each.arg is None]
+        return next((each for each in entries if each is not ABSENT), ABSENT)
+
+    def expression(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+        """The expression that is given for a parameter; None where none is given or visible."""
+        given = self.argument(call, name, position)
+        return None if isinstance(given, Unknown) else given
 
     def constant_argument(self, call: ast.Call, name: str, position: int | None = None) -> Any:
         """Its value, ABSENT or HIDDEN."""
@@ -56,10 +56,9 @@ class Values:
     def constant(self, node: ast.AST | None, depth: int = 0) -> Any:
         """The value of an expression, HIDDEN where it is not known. A default of argparse or of a dataclass counts as
         known: it is what the file says."""
-        node = self._names.followed(node)
         if depth > _DEEPEST:
             return HIDDEN
-        match node:
+        match self._names.followed(node):
             case ast.Constant(value):
                 return value
             case ast.UnaryOp(ast.USub(), operand):
@@ -81,49 +80,32 @@ class Values:
                 return HIDDEN
 
     def _entry(self, node: ast.expr, key: str) -> ast.expr | Unknown:
-        """Of a dictionary that is written out and changed nowhere."""
-        if isinstance(node, ast.Name | ast.Attribute) and self._is_changed(node):
-            return HIDDEN
+        """An entry of a dictionary that is written out and changed nowhere."""
         match self._names.followed(node):
-            case ast.Dict(keys, values):
-                found: ast.expr | Unknown = ABSENT
-                for each, value in zip(keys, values, strict=True):
-                    if not isinstance(each, ast.Constant):
-                        return HIDDEN
-                    if each.value == key:
-                        found = value
-                return found
-            case ast.Call(ast.Name("dict"), [], keywords):
-                for each in keywords:
-                    if each.arg is None:
-                        return HIDDEN
-                    if each.arg == key:
-                        return each.value
-                return ABSENT
+            case ast.Dict(keys, values) if all(isinstance(each, ast.Constant) for each in keys):
+                pairs = [(each.value, value) for each, value in zip(keys, values, strict=True)]  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+            case ast.Call(ast.Name("dict"), [], keywords) if all(each.arg is not None for each in keywords):
+                pairs = [(each.arg, each.value) for each in keywords]
             case _:
                 return HIDDEN
+        return HIDDEN if ast.unparse(node) in self._changed else dict(pairs).get(key, ABSENT)
 
-    def _is_changed(self, node: ast.Name | ast.Attribute) -> bool:
-        """Whether an entry may be added to it somewhere in the file."""
-        changed: list[ast.expr] = []
-        for each in (*self._nodes.get(ast.Subscript, []), *self._nodes.get(ast.Attribute, [])):
-            match each:
-                case ast.Subscript(base, _, ast.Store() | ast.Del()):
-                    changed.append(base)
-                case ast.Attribute(base, name) if name in _CHANGE_DICTIONARIES:
-                    changed.append(base)
-        return ast.unparse(node) in map(ast.unparse, changed)
+    @cached_property
+    def _changed(self) -> set[str]:
+        """Everything in the file to which an entry may be added, in the words of the file."""
+        subscripts = [each for each in self._names.scopes.all(ast.Subscript) if not isinstance(each.ctx, ast.Load)]
+        methods = [each for each in self._names.scopes.all(ast.Attribute) if each.attr in _CHANGE_DICTIONARIES]
+        return {ast.unparse(each.value) for each in (*subscripts, *methods)}
 
     def _field(self, base: ast.expr, name: str, depth: int) -> Any:
         """`args.name` of argparse, or a field of a class of the file."""
+        if name in self._assigned:
+            return HIDDEN
         owner = self._names.class_named(base) or self._names.class_of(base)
-        if owner is not None and not (isinstance(base, ast.Name) and base.id == "self"):
-            return self._class_field(owner, base, name, depth)
-        return self._option(base, name)
-
-    def _class_field(self, owner: ast.ClassDef, base: ast.expr, name: str, depth: int) -> Any:
+        if owner is None or (isinstance(base, ast.Name) and base.id == "self"):
+            return self._option(base, name)
         making = self._names.making(base)
-        if self._is_assigned(name) or (making is not None and (making.args or making.keywords)):
+        if making is not None and (making.args or making.keywords):
             return HIDDEN
         for each in owner.body:
             match each:
@@ -133,57 +115,54 @@ class Values:
                     return self.constant(value, depth + 1)
         return HIDDEN
 
-    def _is_assigned(self, name: str) -> bool:
-        return any(
-            isinstance(each, ast.Attribute) and each.attr == name and isinstance(each.ctx, ast.Store)
-            for each in self._nodes.get(ast.Attribute, [])
-        )
+    @cached_property
+    def _assigned(self) -> set[str]:
+        """Attributes that the file sets, on whatever object."""
+        return {each.attr for each in self._names.scopes.all(ast.Attribute) if isinstance(each.ctx, ast.Store)}
 
     def _option(self, base: ast.expr, name: str) -> Any:
         """The default of the one `add_argument("--name", …)` of the file."""
-        if self._is_assigned(name) or getattr(base, "id", "") not in self._parsed_names:
+        options = self._options.get(name, []) if getattr(base, "id", "") in self._parsed_names else []
+        if len(options) != 1:
             return HIDDEN
-        options = [each for each in self._nodes.get(ast.Call, []) if _option_of(each) == name]
-        if len(options) != 1 or not isinstance(options[0], ast.Call):
-            return HIDDEN
-        given = {keyword.arg: keyword.value for keyword in options[0].keywords}
-        action = given.get("action")
-        if "default" in given:
-            return self.constant(given["default"])
-        if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
-            return action.value == "store_false"
-        return HIDDEN
+        default = self.constant_argument(options[0], "default")
+        action = self.constant_argument(options[0], "action")
+        if default is ABSENT and action in {"store_true", "store_false"}:
+            return action == "store_false"
+        return HIDDEN if default is ABSENT else default
+
+    @cached_property
+    def _options(self) -> dict[str, list[ast.Call]]:
+        """Calls of `add_argument`, by the attribute that argparse gives each option."""
+        found: dict[str, list[ast.Call]] = {}
+        for call in self._names.scopes.all(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+                flags = [each.value for each in call.args if isinstance(each, ast.Constant)]
+                named = [each.value.value for each in call.keywords
+                         if each.arg == "dest" and isinstance(each.value, ast.Constant)]  # fmt: skip
+                long = named or [each for each in flags if str(each).startswith("--")] or flags
+                if long:
+                    found.setdefault(str(long[0]).lstrip("-").replace("-", "_"), []).append(call)
+        return found
 
     @cached_property
     def _parsed_names(self) -> set[str]:
         """The names that the file gives to what parse_args() returns."""
         found = set[str]()
-        for node in self._nodes.get(ast.Assign, []):
+        for node in self._names.scopes.all(ast.Assign):
             match node:
                 case ast.Assign(targets, ast.Call(ast.Attribute(_, "parse_args" | "parse_known_args"))):
-                    for target in targets:
-                        found |= {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
-        for node in self._nodes.get(ast.Return, []):
+                    parts = [each for target in targets for each in ast.walk(target)]
+                    found |= {each.id for each in parts if isinstance(each, ast.Name)}
+        for node in self._names.scopes.all(ast.Return):
             match node:
                 case ast.Return(ast.Call(ast.Attribute(_, "parse_args"))):
                     found |= {"args", "opt", "opts", "options", "hparams", "config", "cfg"}
         return found
 
 
-def _option_of(call: ast.AST) -> str | None:
-    """The attribute that argparse gives an option."""
-    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "add_argument":
-        return None
-    for keyword in call.keywords:
-        if keyword.arg == "dest" and isinstance(keyword.value, ast.Constant):
-            return str(keyword.value.value)
-    flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    long = [each for each in flags if each.startswith("--")] or flags
-    return long[0].lstrip("-").replace("-", "_") if long else None
-
-
 def _computed(operator: ast.operator, left: Any, right: Any) -> Any:
-    """Of small numbers, as a person writes them."""
+    """For small numbers, as a person writes them."""
     compute = _OPERATORS.get(type(operator))
     if compute is None or not all(isinstance(each, int | float) and abs(each) < 1e12 for each in (left, right)):
         return HIDDEN

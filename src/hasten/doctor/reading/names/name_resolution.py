@@ -1,7 +1,7 @@
 """What the names of a file mean: through imports, assignments, attributes of `self`, and parameters of functions that
 the file calls from one place.
 
-A name that could mean two things means nothing here: what a rule cannot know is not a finding.
+A name that could mean two things has no meaning here: where a rule cannot be sure, it reports nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Binding, Function, Kind, Scope, Scopes, begin
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Binding, Function, Kind, Node, Scope, Scopes, begin
 
 _DEEPEST = 20  # assignments to follow
-_BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case)
 RETURN_THEMSELVES = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory",
      "requires_grad_"}
@@ -29,17 +28,16 @@ _MOVED = (
     (re.compile(r"^torch\.autograd\.(grad_mode|anomaly_mode)\."), "torch.autograd."),
     (re.compile(r"^torch\.autograd\.(?=(no_grad|inference_mode|set_grad_enabled|enable_grad)$)"), "torch."),
     (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
-    (re.compile(r"^torch\.cuda\.memory\."), "torch.cuda."),
     (re.compile(r"^(torch\.(?:\w+\.)?amp\.)(autocast_mode|grad_scaler)\."), r"\1"),
 )
-"""Where a class was written, and the name that it is known by."""
+"""The module that defines a class, and the name that users know it by."""
 _OF_STARS = {
     "torch.optim": "SGD Adam AdamW Adagrad Adadelta Adamax ASGD LBFGS NAdam RAdam RMSprop Rprop SparseAdam Adafactor",
     "torch.utils.data": ("DataLoader Dataset IterableDataset TensorDataset ConcatDataset Subset random_split Sampler "
                          "RandomSampler SequentialSampler WeightedRandomSampler BatchSampler DistributedSampler"),
     "torch": "Tensor Generator Size FloatTensor LongTensor",
 }  # fmt: skip
-"""By module, the names that `from module import *` gives beside the layers of torch.nn and the functions."""
+"""By module, the names that `from module import *` gives besides the layers of torch.nn and the functions."""
 
 
 class Names:
@@ -50,32 +48,28 @@ class Names:
         self._uses: dict[Function, list[ast.AST]] = {}
         self._makings: dict[ast.AST, ast.Call | None] = {}
 
-    def qualified(self, node: ast.AST | None, depth: int = 0) -> str | None:
+    def qualified(self, node: ast.AST | None) -> str | None:
         """The dotted name that an expression stands for, such as "torch.utils.data.DataLoader"; None where it is not
         known. A function or class of this file has the name ".name"."""
-        if not isinstance(node, ast.Attribute | ast.Name) or depth > _DEEPEST:
+        if not isinstance(node, ast.Attribute | ast.Name):
             return None
         if node not in self._qualified:
-            self._qualified[node] = self._find_qualified(node, depth)
+            self._qualified[node] = None  # of a name that is defined by itself
+            self._qualified[node] = self._find_qualified(node)
         return self._qualified[node]
 
-    def _find_qualified(self, node: ast.Attribute | ast.Name, depth: int) -> str | None:
+    def _find_qualified(self, node: ast.Attribute | ast.Name) -> str | None:
         if isinstance(node, ast.Attribute):
-            base = self.qualified(node.value, depth)
-            if base is not None:
-                return _known_as(f"{base}.{node.attr}")
-            value = self.value(node)
-            return self.qualified(value, depth + 1) if isinstance(value, ast.Name | ast.Attribute) else None
+            base = self.qualified(node.value)
+            return _known_as(f"{base}.{node.attr}") if base is not None else self.qualified(self.value(node))
         bindings = self.bindings(node)
         if not bindings:
-            if self._is_bound(node):
-                return None
             return f"builtins.{node.id}" if hasattr(builtins, node.id) else self._starred(node.id)
-        found = {self._meaning(each, node.id, depth) for each in bindings}
+        found = {self._meaning(each, node.id) for each in bindings}
         return found.pop() if len(found) == 1 else None
 
     def _starred(self, name: str) -> str | None:
-        """What `from torch.nn import *` and the like make of it; None where another star may have given it."""
+        """What it means after `from torch.nn import *` and the like; None where another star may have given it."""
         modules = {each.imported.removesuffix(".*") for each in self.scopes.module.bindings.get("*", [])}
         module = next((module for module, names in _OF_STARS.items() if name in names.split()), "")
         if not module and name[:1].isupper():
@@ -85,13 +79,10 @@ class Names:
         others = any(not each.startswith("torch") for each in modules)
         return _known_as(f"{module}.{name}") if module in modules and not others else None
 
-    def _meaning(self, binding: Binding, name: str, depth: int) -> str | None:
+    def _meaning(self, binding: Binding, name: str) -> str | None:
         if binding.kind is Kind.IMPORT:
             return _known_as(binding.imported)
-        if binding.kind is Kind.DEFINITION:
-            return f".{name}"
-        source = self.source(binding)
-        return self.qualified(source, depth + 1) if isinstance(source, ast.Name | ast.Attribute) else None
+        return f".{name}" if binding.kind is Kind.DEFINITION else self.qualified(self.source(binding))
 
     def value(self, node: ast.AST | None) -> ast.expr | None:
         """What a name or an attribute of `self` is, where that is one expression; None where not."""
@@ -108,16 +99,16 @@ class Names:
         return node
 
     def made_by(self, node: ast.AST | None) -> str | None:
-        """The qualified name of what was called to make it: "torch.optim.Adam" for `Adam(…)`, and for a name that was
+        """The qualified name of the call that made it: "torch.optim.Adam" for `Adam(…)`, and for a name that was
         assigned it, or that a function of this file returns."""
         return self.qualified(getattr(self.making(node), "func", None))
 
     def making(self, node: ast.AST | None) -> ast.Call | None:
-        """The call that made it; what returns the object itself, such as `.to(device)`, is looked through."""
+        """The call that made it; calls that return the object itself, such as `.to(device)`, are skipped."""
         if node is None:
             return None
         if node not in self._makings:
-            self._makings[node] = None  # of one that is made of itself
+            self._makings[node] = None  # of an object that is made of itself
             self._makings[node] = self._find_making(node)
         return self._makings[node]
 
@@ -136,7 +127,7 @@ class Names:
         return None
 
     def source(self, binding: Binding) -> ast.expr | None:
-        """The expression that it stands for; None where that is none of its own."""
+        """The one expression that it stands for; None where there is none."""
         if binding.kind is Kind.VALUE:
             return binding.source
         if binding.kind is Kind.PART and binding.number is not None:
@@ -144,15 +135,15 @@ class Names:
         return self.given_to(binding.node) if binding.kind is Kind.PARAMETER else None
 
     def _part(self, source: ast.expr | None, number: int) -> ast.expr | None:
-        """Of a tuple that is written out, or that a function of this file returns."""
+        """An element of a tuple that is written out, or that a function of this file returns."""
         whole = self.followed(source)
         if isinstance(whole, ast.Call):
             whole = self.followed(only_return(self.function(whole)))
         return whole.elts[number] if isinstance(whole, ast.Tuple) and number < len(whole.elts) else None
 
     def bindings(self, name: ast.Name) -> list[Binding]:
-        """Those that may give it its meaning where it stands: in its own scope, the ones that reach it; in one around
-        it, all, or the last where none is under a condition."""
+        """Those that may give it its meaning where it stands: in its own scope, the ones that reach it; in an outer
+        scope, all, or the last where none is under a condition."""
         scope = first = self.scopes.of(name)
         while scope is not None:
             if name.id in scope.outer:
@@ -160,44 +151,40 @@ class Names:
             visible = scope is first or not isinstance(scope.node, ast.ClassDef)
             if visible and name.id in scope.bindings:
                 bindings = scope.bindings[name.id]
-                if len(bindings) == 1:
-                    return bindings
                 if scope is first:
                     return self._reaching(bindings, name)
-                plain = all(self._is_plain(each, scope) for each in bindings)
+                plain = all(self._is_in(each, scope) and not self.branches(each.node) for each in bindings)
                 return bindings[-1:] if plain else bindings
             if scope is first and isinstance(scope.node, COMPREHENSIONS):
                 first = scope.parent  # it runs where it stands
             scope = scope.parent
         return []
 
-    def attribute_bindings(self, node: ast.Attribute) -> list[Binding]:
-        """Of `self.name`, in its class."""
-        is_own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
-        owner = self.enclosing(node, ast.ClassDef) if is_own else None
-        return self.scopes.attributes.get(owner, {}).get(node.attr, []) if isinstance(owner, ast.ClassDef) else []
-
     def bindings_of(self, node: ast.AST | None) -> list[Binding]:
-        """Of a name or of `self.name`; none of anything else."""
-        if isinstance(node, ast.Name):
-            return self.bindings(node)
-        return self.attribute_bindings(node) if isinstance(node, ast.Attribute) else []
+        """Those of a name, or of an attribute of `self` in its class; none of anything else."""
+        match node:
+            case ast.Name():
+                return self.bindings(node)
+            case ast.Attribute(ast.Name("self" | "cls"), name):
+                return self.attribute(self.enclosing(node, ast.ClassDef), name)
+            case _:
+                return []
+
+    def attribute(self, owner: ast.ClassDef | None, name: str) -> list[Binding]:
+        """What a class assigns to an attribute of its objects."""
+        return self.scopes.attributes.get(owner, {}).get(name, []) if owner is not None else []
 
     def _reaching(self, bindings: list[Binding], name: ast.Name) -> list[Binding]:
-        """Of one scope: from the last before it, back to one that it surely passed. Where none stands before it, those
+        """In one scope: from the last before it, back to one that it surely passed. Where none comes before it, those
         after it, which an earlier turn of a loop reaches."""
-        here, scope = begin(name), self.scopes.of(name)
-        before = [each for each in bindings if each.since <= here]
+        if len(bindings) == 1:
+            return bindings
+        here, scope, around = begin(name), self.scopes.of(name), self.branches(name)
         reaching: list[Binding] = []
-        around = self.branches(name, None)
-        for each in reversed(before):
+        for each in reversed([each for each in bindings if each.since <= here]):
             reaching.append(each)
-            if (
-                each.kind is not Kind.AUGMENTED
-                and self._is_in(each, scope)
-                and not self._may_have_failed(each, name)
-                and self.branches(each.node, None) <= around
-            ):
+            replaces = each.kind is not Kind.AUGMENTED and self._is_in(each, scope)
+            if replaces and not self._may_have_failed(each, name) and self.branches(each.node) <= around:
                 return reaching
         return reaching or bindings
 
@@ -208,37 +195,24 @@ class Names:
         return any(self.parents[each] in around and each not in around for each in handlers)
 
     def _is_in(self, binding: Binding, scope: Scope) -> bool:
-        """Not in another function, which says that the name is `global`."""
+        """Not in another function, which declares the name as `global`."""
         definition = binding.kind is Kind.DEFINITION
         return self.scopes.of(self.parents[binding.node] if definition else binding.node) is scope
 
-    def _is_plain(self, binding: Binding, scope: Scope) -> bool:
-        """Under no condition."""
-        return self._is_in(binding, scope) and not self.branches(binding.node, scope.node)
-
-    def branches(self, node: ast.AST, until: ast.AST | None) -> set[tuple[ast.AST, str]]:
+    def branches(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
         """The branches of conditions that it lies in, in its own function."""
         found = set[tuple[ast.AST, str]]()
         inside = node
         for each in self.around(node):
-            if each is until or isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            if isinstance(each, ast.FunctionDef | ast.Lambda | ast.ClassDef):
                 break
-            if isinstance(each, ast.If | ast.IfExp):
-                if inside is not each.test:
-                    orelse = each.orelse if isinstance(each.orelse, list) else [each.orelse]
-                    found.add((each, "orelse" if inside in orelse else "body"))
-            elif isinstance(each, _BRANCHES):
+            if isinstance(each, ast.If | ast.IfExp) and inside is not each.test:
+                orelse = each.orelse if isinstance(each.orelse, list) else [each.orelse]
+                found.add((each, "orelse" if inside in orelse else "body"))
+            elif isinstance(each, ast.ExceptHandler | ast.match_case):
                 found.add((each, "body"))
             inside = each
         return found
-
-    def _is_bound(self, name: ast.Name) -> bool:
-        scope = self.scopes.of(name)
-        while scope is not None:
-            if name.id in scope.bindings:
-                return True
-            scope = scope.parent
-        return False
 
     def function(self, call: ast.Call) -> Function | None:
         """The function of this file, or the method of a class of it, that is called."""
@@ -262,14 +236,13 @@ class Names:
         return found
 
     def method_of(self, owner: ast.ClassDef | None, name: str) -> Function | None:
-        """Its own, or that of a class of this file that it derives from."""
+        """Its own method, or that of a class of this file that it derives from."""
         return next(filter(None, (method(each, name) for each in self.classes(owner))), None)
 
     def class_of(self, node: ast.AST | None) -> ast.ClassDef | None:
-        """The class of this file that it is an object of; of `self`, the one around it."""
+        """The class of this file that an object belongs to; for `self`, the one around it."""
         if isinstance(node, ast.Name) and node.id in {"self", "cls"}:
-            owner = self.enclosing(node, ast.ClassDef)
-            return owner if isinstance(owner, ast.ClassDef) else None
+            return self.enclosing(node, ast.ClassDef)
         making = self.making(node)
         return self.class_named(making.func) if making is not None else None
 
@@ -279,23 +252,22 @@ class Names:
         return found if isinstance(found, ast.ClassDef) else None
 
     def given_to(self, parameter: ast.AST) -> ast.expr | None:
-        """What the file gives for a parameter: of a function that is called from one place and handed on nowhere."""
-        given = self.all_given_to(parameter)
+        """What the file gives for a parameter of a function that is called from one place and passed to nothing."""
+        given = self._given_by_uses(parameter)
         return given[0] if len(given) == 1 else None
 
     def all_given_to(self, parameter: ast.AST) -> list[ast.expr]:
-        """By each of the calls of its function; none where one of them hides it, or where the function is handed on."""
-        found = self._given_by_uses(parameter)
-        return [] if None in found else self.seen_given_to(parameter)
+        """What all calls of its function give; none where one of them hides it, or where the function is passed on."""
+        given = self.seen_given_to(parameter)
+        return given if len(given) == len(self._given_by_uses(parameter)) else []
 
     def seen_given_to(self, parameter: ast.AST) -> list[ast.expr]:
-        """By those calls of its function that do not hide it."""
+        """What those calls of its function give that do not hide it."""
         return [each for each in self._given_by_uses(parameter) if each is not None]
 
     def _given_by_uses(self, parameter: ast.AST) -> list[ast.expr | None]:
-        """What each use of its function gives, or its default; None of one that hides it, or hands the function on."""
-        arguments = self.parents.get(parameter)
-        function = self.parents.get(arguments) if arguments is not None else None
+        """What each use of its function gives, or its default; None where it hides it, or passes the function on."""
+        function = self.parents.get(self.parents[parameter])
         if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
             return []
         calls = [(use, self.parents.get(use)) for use in self.uses(function)]
@@ -307,7 +279,7 @@ class Names:
     def uses(self, function: Function) -> list[ast.AST]:
         """Expressions that stand for it in this file; for an `__init__`, those that stand for its class."""
         if function not in self._uses:
-            self._uses[function] = []  # of one whose uses are being looked for
+            self._uses[function] = []  # of a function whose uses are being searched
             self._uses[function] = self._find_uses(function)
         return self._uses[function]
 
@@ -320,27 +292,24 @@ class Names:
 
     @cached_property
     def _reads(self) -> dict[str, list[ast.AST]]:
-        """Names and attributes that are read, by what they are called."""
+        """Names and attributes that are read, by their last word."""
         found: dict[str, list[ast.AST]] = {}
-        for node in (*self.scopes.nodes.get(ast.Name, []), *self.scopes.nodes.get(ast.Attribute, [])):
-            match node:
-                case ast.Name(called, ast.Load()) | ast.Attribute(_, called, ast.Load()):
-                    found.setdefault(called, []).append(node)
+        for node in (*self.scopes.all(ast.Name), *self.scopes.all(ast.Attribute)):
+            if isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id if isinstance(node, ast.Name) else node.attr, []).append(node)
         return found
 
-    def calls_of(self, function: Function) -> Iterator[ast.Call]:
-        """The calls in this file that run it: its own, and those that it is handed to, as a closure is."""
-        for use in self.uses(function):
-            call = self.parents.get(use)
-            if isinstance(call, ast.Call):
-                yield call
+    def calls_of(self, function: Function) -> list[ast.Call]:
+        """The calls in this file that run it: its own, and those that get it as a closure."""
+        around = [self.parents.get(use) for use in self.uses(function)]
+        return [each for each in around if isinstance(each, ast.Call)]
 
-    def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
+    def enclosing(self, node: ast.AST, *kinds: type[Node]) -> Node | None:
         """The nearest node around it that is one of these kinds."""
         return next((each for each in self.around(node) if isinstance(each, kinds)), None)
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """All that it lies in, the nearest first."""
+        """All nodes that it lies in, the nearest first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
@@ -358,7 +327,7 @@ def only_return(function: Function | None) -> ast.expr | None:
 
 
 def argument_for(parameter: ast.arg, function: Function, call: ast.Call) -> ast.expr | None:
-    """Its default where the call gives none; None where stars hide it, or where it is not one of the plain ones."""
+    """Its default where the call gives none; None where stars hide it, or where it is itself starred."""
     for keyword in call.keywords:
         if keyword.arg == parameter.arg:
             return keyword.value
@@ -378,8 +347,7 @@ def argument_for(parameter: ast.arg, function: Function, call: ast.Call) -> ast.
 
 
 def _known_as(name: str) -> str:
-    if not name.startswith("torch."):
-        return name
-    for pattern, short in _MOVED:
-        name = pattern.sub(short, name)
+    if name.startswith("torch."):
+        for pattern, short in _MOVED:
+            name = pattern.sub(short, name)
     return name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TypeVar
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Loop = ast.For | ast.AsyncFor | ast.While
+Function = ast.FunctionDef
+Loop = ast.For | ast.While
 Position = tuple[int, int]  # line from 1, and bytes into it
+Node = TypeVar("Node", bound=ast.AST)
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _ITERATE = frozenset(
@@ -28,13 +30,13 @@ class Kind(Enum):
     AUGMENTED = auto()  # `source` is added to it, or the like
     ENTERED = auto()  # with source as name
     PARAMETER = auto()
-    OTHER = auto()
+    ERROR = auto()  # except … as name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
     """One place that gives a name its meaning. since: where it takes effect. imported: the name that is imported.
-    number: which of the parts of its source it is, where those are counted from the first on."""
+    number: which part of its source it is, where no star comes before it."""
 
     kind: Kind
     node: ast.AST
@@ -49,7 +51,7 @@ class Scope:
     node: ast.AST
     parent: Scope | None
     bindings: dict[str, list[Binding]] = field(default_factory=dict)  # in the order of the file
-    outer: dict[str, Scope] = field(default_factory=dict)  # names that `global` and `nonlocal` send elsewhere
+    outer: dict[str, Scope] = field(default_factory=dict)  # where `global` and `nonlocal` names are bound
 
     def add(self, name: str, binding: Binding) -> None:
         scope = self.outer.get(name, self)
@@ -57,17 +59,22 @@ class Scope:
 
 
 class Scopes:
-    """Of one file. nodes: by their type, in the file's order. attributes: what each class gives `self`, by name."""
+    """attributes: what each class assigns to attributes of `self`, by name."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.parents: dict[ast.AST, ast.AST] = {}
-        self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
-        self.attributes: dict[ast.ClassDef, dict[str, list[Binding]]] = {}
+        self.children: dict[ast.AST, list[ast.AST]] = {}
+        self.attributes: dict[ast.AST, dict[str, list[Binding]]] = {}
         self.module = Scope(tree, None)
+        self._nodes: dict[type[ast.AST], list[ast.AST]] = {}
         self._of: dict[ast.AST, Scope] = {tree: self.module}
         self._read(tree)
-        for nodes in self.nodes.values():
+        for nodes in self._nodes.values():
             nodes.sort(key=begin)
+
+    def all(self, kind: type[Node]) -> list[Node]:
+        """The nodes of a type, in the order of the file."""
+        return self._nodes.get(kind, [])  # pyright: ignore[reportReturnType]
 
     def of(self, node: ast.AST) -> Scope:
         """The scope in which its names are looked up."""
@@ -79,12 +86,13 @@ class Scopes:
         waiting: list[tuple[ast.AST, Scope]] = [(tree, self.module)]
         while waiting:
             node, scope = waiting.pop()
-            self.nodes.setdefault(type(node), []).append(node)
+            self._nodes.setdefault(type(node), []).append(node)
             self._bind(node, scope)
             inner = scope
             if isinstance(node, _SCOPES) and node is not tree:
                 inner = self._of[node] = Scope(node, scope)
-            for child in reversed([*ast.iter_child_nodes(node)]):
+            self.children[node] = [*ast.iter_child_nodes(node)]
+            for child in reversed(self.children[node]):
                 self.parents[child] = node
                 waiting.append((child, inner))
 
@@ -107,38 +115,38 @@ class Scopes:
                 self._bind_target(target, Binding(Kind.VALUE, node, end(node), value), scope)
             case ast.AugAssign(target, _, value):
                 self._bind_target(target, Binding(Kind.AUGMENTED, node, end(node), value), scope)
-            case ast.For(target, iterated) | ast.AsyncFor(target, iterated) | ast.comprehension(target, iterated):
+            case ast.For(target, iterated) | ast.comprehension(target, iterated):
                 self._bind_target(target, Binding(Kind.ITEM, node, begin(target), iterated), scope)
             case ast.withitem(context, ast.expr() as target):
                 self._bind_target(target, Binding(Kind.ENTERED, node, end(target), context), scope)
             case ast.ExceptHandler(_, str(name)):
-                scope.add(name, Binding(Kind.OTHER, node, begin(node)))
+                scope.add(name, Binding(Kind.ERROR, node, begin(node)))
             case ast.arg(name):
                 scope.add(name, Binding(Kind.PARAMETER, node, begin(node)))
-            case ast.Global(names) | ast.Nonlocal(names):
-                scope.outer |= dict.fromkeys(names, self._sent_to(node, scope))
+            case ast.Global(names):
+                scope.outer |= dict.fromkeys(names, self.module)
+            case ast.Nonlocal(names):
+                scope.outer |= dict.fromkeys(names, scope.parent or scope)
             case _:
                 pass
 
-    def _sent_to(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> Scope:
-        if isinstance(node, ast.Global):
-            return self.module
-        return scope.parent if scope.parent is not None else scope
-
     def _bind_target(self, target: ast.expr, binding: Binding, scope: Scope) -> None:
-        if isinstance(target, ast.Name):
-            scope.add(target.id, binding)
-        elif isinstance(target, ast.Tuple | ast.List):
-            for number, each in enumerate(target.elts):
-                self._bind_target(each, _part(binding, target, number), scope)
-        elif isinstance(target, ast.Starred):
-            self._bind_target(target.value, Binding(Kind.PART, binding.node, binding.since, binding.source), scope)
-        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            owner = scope
-            while owner.parent is not None and not isinstance(owner.node, ast.ClassDef):
-                owner = owner.parent
-            if isinstance(owner.node, ast.ClassDef):
-                self.attributes.setdefault(owner.node, {}).setdefault(target.attr, []).append(binding)
+        match target:
+            case ast.Name(name):
+                scope.add(name, binding)
+            case ast.Tuple(parts) | ast.List(parts):
+                for number, each in enumerate(parts):
+                    self._bind_target(each, _part(binding, parts, number), scope)
+            case ast.Starred(value):
+                self._bind_target(value, Binding(Kind.PART, binding.node, binding.since, binding.source), scope)
+            case ast.Attribute(ast.Name("self"), name):
+                owner: Scope | None = scope
+                while owner is not None and not isinstance(owner.node, ast.ClassDef):
+                    owner = owner.parent
+                if owner is not None:
+                    self.attributes.setdefault(owner.node, {}).setdefault(name, []).append(binding)
+            case _:
+                pass
 
 
 def begin(node: ast.AST) -> Position:
@@ -149,20 +157,20 @@ def end(node: ast.AST) -> Position:
     return getattr(node, "end_lineno", None) or 0, getattr(node, "end_col_offset", None) or 0
 
 
-def _part(binding: Binding, target: ast.Tuple | ast.List, number: int) -> Binding:
-    """`a, b = c, d` gives each its own; what is not written so is a part of the whole."""
+def _part(binding: Binding, targets: list[ast.expr], number: int) -> Binding:
+    """`a, b = c, d` gives each its own value; otherwise each is a part of the whole."""
     values = binding.source.elts if isinstance(binding.source, ast.Tuple | ast.List) else []
-    plain = not any(isinstance(each, ast.Starred) for each in (*values, *target.elts))
-    if binding.kind is Kind.VALUE and plain and len(values) == len(target.elts):
+    plain = not any(isinstance(each, ast.Starred) for each in (*values, *targets))
+    if binding.kind is Kind.VALUE and plain and len(values) == len(targets):
         return Binding(Kind.VALUE, binding.node, binding.since, values[number])
-    if binding.kind is not Kind.VALUE or any(isinstance(each, ast.Starred) for each in target.elts[:number]):
-        kind = Kind.ITEM if binding.kind is Kind.ITEM else Kind.PART
-        return Binding(kind, binding.node, binding.since, binding.source)
-    return Binding(Kind.PART, binding.node, binding.since, binding.source, number=number)
+    if binding.kind is Kind.VALUE and plain:
+        return Binding(Kind.PART, binding.node, binding.since, binding.source, number=number)
+    kind = Kind.ITEM if binding.kind is Kind.ITEM else Kind.PART
+    return Binding(kind, binding.node, binding.since, binding.source)
 
 
 def iterated(node: ast.expr) -> ast.expr:
-    """What a loop goes through, without enumerate(), tqdm() and the like around it."""
+    """What a loop iterates over, without enumerate(), tqdm() and the like around it."""
     while isinstance(node, ast.Call) and node.args:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called not in _ITERATE:

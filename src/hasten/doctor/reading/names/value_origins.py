@@ -1,8 +1,8 @@
 """All that an expression may be in some run of a file: through assignments, calls, returns, attributes, and entries of
 tuples, lists and dictionaries that are written out.
 
-Names.value says what a name surely is, or nothing. Here, where a trail is lost, its last expression stands for the
-rest.
+Names.value says what a name surely is, or nothing. Here, where an expression cannot be followed further, it is the
+answer itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hasten.doctor.reading.names.name_resolution import Names, argument_for, method
 from hasten.doctor.reading.names.scopes import Binding, Function, Kind, iterated
 
-_ANY = object()  # an entry, whichever
+_ANY = object()  # any entry
 _MOST = 400  # expressions on the way from one
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _PREPARE = frozenset({"prepare", "prepare_data_loader", "setup_dataloaders"})  # of Accelerate and of Fabric
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
     """entries: that are taken of it, such as (0,) for the first of a tuple that an unknown function returns."""
 
     node: ast.expr
-    entries: tuple[object, ...]
+    entries: tuple[object, ...] = ()
 
 
 class Origins:
@@ -35,34 +35,39 @@ class Origins:
     def of(self, node: ast.expr) -> list[Origin]:
         """All, without those that are None."""
         if node not in self._known:
-            self._known[node] = [each for each in self._walk(node) if not _is_none(each.node)]
+            self._known[node] = [each for each in self._walk(node) if not is_none(each.node)]
         return self._known[node]
 
     def calls(self, node: ast.expr) -> list[ast.Call]:
         """Those of them that are calls, whole."""
         return [each.node for each in self.of(node) if isinstance(each.node, ast.Call) and not each.entries]
 
+    def makers(self, node: ast.expr) -> list[str]:
+        """The full name of what makes each of them; "" where that is not known."""
+        return [self._names.qualified(getattr(each.node, "func", None)) or "" for each in self.of(node)]
+
     def _walk(self, start: ast.expr) -> Iterator[Origin]:
-        waiting, seen = [Origin(start, ())], set[Origin]()
+        waiting, seen = [Origin(start)], set[Origin]()
         while waiting and len(seen) < _MOST:
             here = waiting.pop()
             if here in seen:
                 continue
             seen.add(here)
             before = self._before(here)
-            if before is None:
-                yield here
-            else:
+            if before:
                 waiting += before
+            else:
+                yield here
 
-    def _before(self, here: Origin) -> list[Origin] | None:
-        """What it was made from one assignment, call or entry before; None where it begins."""
+    def _before(self, here: Origin) -> list[Origin]:
+        """What it was made from one assignment, call or entry before; none where it begins."""
         node, entries = here
         match node:
             case ast.Name():
                 return self._bound(self._names.bindings(node), here)
-            case ast.Attribute():
-                return self._attribute(node, here)
+            case ast.Attribute(base, name):
+                bindings = self._names.attribute(self._names.class_of(base), name)
+                return self._bound([each for each in bindings if not is_none(each.source)], here)
             case ast.Subscript(base, index):
                 return [Origin(base, (_entry(index), *entries))]
             case ast.IfExp(_, body, orelse):
@@ -72,58 +77,44 @@ class Origins:
             case ast.Call():
                 return self._called(node, here)
             case _:
-                return _taken(here) if entries else None
+                return _taken(here)
 
-    def _bound(self, bindings: list[Binding], here: Origin) -> list[Origin] | None:
+    def _bound(self, bindings: list[Binding], here: Origin) -> list[Origin]:
         found = list[Origin]()
         for each in bindings:
-            match each.kind:
-                case Kind.VALUE | Kind.ENTERED if each.source is not None:
-                    found.append(Origin(each.source, here.entries))
-                case Kind.PART if each.source is not None:
-                    entry = _ANY if each.number is None else each.number
-                    found.append(Origin(each.source, (entry, *here.entries)))
-                case Kind.PARAMETER:
-                    given = self._names.seen_given_to(each.node)
-                    if not given:
-                        return None
-                    found += [Origin(value, here.entries) for value in given]
-                case _:
-                    return None
-        return found or None
+            if each.kind in {Kind.VALUE, Kind.ENTERED} and each.source is not None:
+                found.append(Origin(each.source, here.entries))
+            elif each.kind is Kind.PART and each.source is not None:
+                entry = _ANY if each.number is None else each.number
+                found.append(Origin(each.source, (entry, *here.entries)))
+            elif each.kind is Kind.PARAMETER and (given := self._names.seen_given_to(each.node)):
+                found += [Origin(value, here.entries) for value in given]
+            else:
+                return []
+        return found
 
     def _in_call(self, node: ast.expr, function: Function, call: ast.Call) -> ast.expr:
         """What this call gives, where a function returns a parameter unchanged."""
         bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
         if len(bindings) != 1 or not isinstance(bindings[0].node, ast.arg):
             return node
-        own = self._names.enclosing(bindings[0].node, ast.FunctionDef, ast.AsyncFunctionDef) is function
+        own = self._names.enclosing(bindings[0].node, Function) is function
         return (argument_for(bindings[0].node, function, call) if own else None) or node
 
-    def _attribute(self, node: ast.Attribute, here: Origin) -> list[Origin] | None:
-        bindings = self._names.attribute_bindings(node)
-        if not bindings:
-            owner = self._names.class_of(node.value) if isinstance(node.value, ast.Name) else None
-            bindings = self._names.scopes.attributes.get(owner, {}).get(node.attr, []) if owner is not None else []
-        bindings = [each for each in bindings if not _is_none(each.source)]
-        return self._bound(bindings, here) if bindings else None
-
-    def _called(self, call: ast.Call, here: Origin) -> list[Origin] | None:
+    def _called(self, call: ast.Call, here: Origin) -> list[Origin]:
         function = self._names.function(call)
         if function is not None:
             inner = returns(function) or _passed_on(function)
-            return [Origin(self._in_call(each, function, call), here.entries) for each in inner] or None
+            return [Origin(self._in_call(each, function, call), here.entries) for each in inner]
         if iterated(call) is not call:
             return [Origin(iterated(call), here.entries)]
         if isinstance(call.func, ast.Attribute) and call.func.attr in _PREPARE and call.args:
             if here.entries and isinstance(here.entries[0], int) and here.entries[0] < len(call.args):
                 return [Origin(call.args[here.entries[0]], here.entries[1:])]
-            return [Origin(call.args[0], here.entries)] if len(call.args) == 1 else None
+            return [Origin(call.args[0], here.entries)] if len(call.args) == 1 else []
         owner = self._names.class_named(call.func)
         iterates = method(owner, "__iter__") if owner is not None else None
-        if iterates is not None:
-            return [Origin(each, here.entries) for each in _passed_on(iterates)] or None
-        return _taken(here) if here.entries else None
+        return [Origin(each, here.entries) for each in _passed_on(iterates)] if iterates is not None else []
 
 
 def returns(function: Function) -> list[ast.expr]:
@@ -146,25 +137,24 @@ def _own(function: Function) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _taken(here: Origin) -> list[Origin] | None:
-    """The entry of a display that is written out."""
-    node, (entry, *rest) = here.node, here.entries
-    match node:
+def _taken(here: Origin) -> list[Origin]:
+    """The entry of a display that is written out; none where no entry is taken, or where it has no such one."""
+    if not here.entries:
+        return []
+    entry, *rest = here.entries
+    match here.node:
         case ast.Tuple(values) | ast.List(values):
-            if isinstance(entry, int) and -len(values) <= entry < len(values):
-                values = [values[entry]]
-            elif entry is not _ANY:
-                return None
-            return [Origin(each, tuple(rest)) for each in values]
+            known: dict[object, ast.expr] = dict(enumerate(values))
+            known |= {number - len(values): each for number, each in known.items() if isinstance(number, int)}
         case ast.Dict(keys, values):
             pairs = zip(keys, values, strict=True)
-            known: dict[object, ast.expr] = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
-            chosen = [known[entry]] if entry in known else [*known.values()] if entry is _ANY else []
-            return [Origin(each, tuple(rest)) for each in chosen] or None
+            known = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
         case ast.DictComp(_, value) | ast.ListComp(value) | ast.GeneratorExp(value):
             return [Origin(value, tuple(rest))]
         case _:
-            return None
+            return []
+    chosen = [known[entry]] if entry in known else dict.fromkeys(known.values()) if entry is _ANY else []
+    return [Origin(each, tuple(rest)) for each in chosen]
 
 
 def _entry(index: ast.expr) -> object:
@@ -177,7 +167,7 @@ def _entry(index: ast.expr) -> object:
             return _ANY
 
 
-def _is_none(node: ast.AST | None) -> bool:
+def is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 

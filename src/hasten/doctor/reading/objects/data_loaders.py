@@ -13,6 +13,7 @@ from hasten.doctor.reading.names.scopes import Kind, Loop, iterated
 from hasten.doctor.reading.names.value_origins import Origins, contents
 from hasten.doctor.reading.objects.device_moves import Devices
 from hasten.doctor.reading.objects.loaded_datasets import Datasets, Source
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.training_steps import Step, Training
 
 LOADER = "torch.utils.data.DataLoader"
@@ -21,8 +22,9 @@ _POSITIONS = {"dataset": 0, "batch_size": 1, "shuffle": 2, "sampler": 3, "batch_
 _TAKEN_FROM_BATCHES = frozenset({"pop", "get", "items", "values", "view", "reshape", "squeeze", "unsqueeze", "flatten",
                                  "transpose", "permute", "detach"})  # fmt: skip
 _SHOWN = frozenset({"builtins.zip", "builtins.list", "builtins.tuple", "builtins.next", "torch.autograd.Variable"})
-MOVING = frozenset({"prepare", "setup_dataloaders"})  # give back loaders that move their batches themselves
+MOVING = frozenset({"prepare", "setup_dataloaders"})  # return loaders that move their batches themselves
 _TRAINERS = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
+_MOST = 200  # expressions on the way from one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,50 +75,52 @@ class Loader:
 
 
 class Loaders:
-    """Of one file. all: in its order."""
+    """all: in the order of the file."""
 
     def __init__(self, names: Names, values: Values, training: Training, devices: Devices, origins: Origins) -> None:
         self._names, self._training, self._devices = names, training, devices
-        self.origins = origins
-        calls = [call for call in _of(names, ast.Call) if names.qualified(call.func) == LOADER]
-        self.all = [Loader(call, values) for call in calls]
+        self._origins = origins
+        self._calls = names.scopes.all(ast.Call)
+        self.all = [Loader(call, values) for call in self._calls if names.qualified(call.func) == LOADER]
         self._by_call = {loader.call: loader for loader in self.all}
         self._reads: dict[ast.AST, list[Loader]] = {}
         if self.all:
-            self._fill(Datasets(names, values, self.origins))
+            self._fill(Datasets(names, values, origins))
 
-    def made_by(self, node: ast.expr) -> list[Loader]:
+    def made_by(self, node: ast.expr | None) -> list[Loader]:
         """All that it may be."""
-        return [self._by_call[each] for each in self.origins.calls(node) if each in self._by_call]
+        calls = self._origins.calls(node) if node is not None else []
+        return [self._by_call[each] for each in calls if each in self._by_call]
 
     def _fill(self, datasets: Datasets) -> None:
-        steps = self._training_loops()
         for node, read in self._found_reads():
             for loader in self.made_by(read):
                 self._reads.setdefault(node, []).append(loader)
-                loader.reads.append(Read(node, self._step_of(node, steps)))
-        for loader in self.all:
-            loader.reads = [
-                Read(each.node, None) if self._only_may_train(loader, each) else each for each in loader.reads
-            ]
+        steps = self._training_loops()
         turns = {each for step in self._training.steps for each in step.epochs}
         for loader in self.all:
+            nodes = [node for node, loaders in self._reads.items() if loader in loaders]
+            found = [(node, self._step_of(node, steps)) for node in nodes]
+            loader.reads = [Read(each, None if self._only_may_train(loader, each, step) else step)
+                            for each, step in found]  # fmt: skip
             given = loader.argument("dataset")
             loader.sources = [] if isinstance(given, Unknown) else datasets.of(given)
             loader.epochs = self._epochs_of(loader, turns)
         self._find_frameworks()
-        for call in _of(self._names, ast.Call):
+        for call in self._calls:
             if self._devices.is_move(call) and isinstance(call.func, ast.Attribute):
                 for loader in self.batch_of(call.func.value):
                     loader.moves.append(call)
 
     def _found_reads(self) -> Iterator[tuple[ast.AST, ast.expr]]:
         """What takes batches, and what it takes them from."""
-        for kind in (ast.For, ast.AsyncFor, ast.comprehension):
-            for node in _of(self._names, kind):
-                for each in _zipped(iterated(node.iter)):
-                    yield node, each
-        for call in _of(self._names, ast.Call):
+        for node in (*self._names.scopes.all(ast.For), *self._names.scopes.all(ast.comprehension)):
+            match iterated(node.iter):
+                case ast.Call(ast.Name("zip"), given):
+                    yield from ((node, iterated(each)) for each in given)
+                case read:
+                    yield node, read
+        for call in self._calls:
             if self._names.qualified(call.func) == "builtins.next" and call.args:
                 yield call, call.args[0]
 
@@ -131,20 +135,15 @@ class Loaders:
     def _step_of(self, node: ast.AST, steps: dict[ast.AST, Step]) -> Step | None:
         if not isinstance(node, ast.Call):
             return steps.get(node)
-        around = (
-            self._names.enclosing(node, ast.For, ast.While),
-            self._names.enclosing(node, ast.FunctionDef, ast.AsyncFunctionDef),
-        )
-        direct = next((steps[each] for each in around if each in steps), None)
-        if direct is not None:
-            return direct
-        return next((steps[each] for each in self._training.loops_around(node, 0) if each in steps), None)
+        around = (self._names.enclosing(node, ast.For, ast.While), self._names.enclosing(node, ast.FunctionDef))
+        nearest = [*(each for each in around if each is not None), *self._training.loops_around(node)]
+        return next((steps[each] for each in nearest if each in steps), None)
 
-    def _only_may_train(self, loader: Loader, read: Read) -> bool:
+    def _only_may_train(self, loader: Loader, node: ast.AST, step: Step | None) -> bool:
         """Whether the loop trains on one loader and evaluates on another, and this is the one in order."""
-        if read.step is None or len(self._reads[read.node]) == 1:
+        if step is None or len(self._reads[node]) == 1:
             return False
-        backwards = read.step.methods("backward", "manual_backward")
+        backwards = step.methods("backward", "manual_backward")
         if not backwards or not all(each.is_conditional for each in backwards):
             return False
         drawn = any(loader.argument(each) is not ABSENT for each in ("sampler", "batch_sampler"))
@@ -152,41 +151,30 @@ class Loaders:
 
     def _epochs_of(self, loader: Loader, turns: set[Loop]) -> list[Loop]:
         """The loops around training in which it is gone through more than once."""
-        made_in = {*self._training.loops_around(loader.call, 0)}
-        around = dict.fromkeys(
-            each
-            for read in loader.reads
-            if not isinstance(read.node, ast.Call)
-            for each in self._training.loops_around(read.node, 0)
-            if not _chooses(each, read.node)
-        )
-        return [each for each in around if each in turns - made_in and self._runs_twice(each, loader)]
-
-    def _runs_twice(self, loop: Loop, loader: Loader) -> bool:
-        match None if isinstance(loop, ast.While) else iterated(loop.iter):
-            case ast.Call(ast.Name("range"), [stop]):
-                return loader.values.constant(stop) not in {0, 1}
-            case _:
-                return True
+        made_in = {*self._training.loops_around(loader.call)}
+        nodes = [each.node for each in loader.reads if not isinstance(each.node, ast.Call)]
+        around = [each for node in nodes for each in self._training.loops_around(node) if not _chooses(each, node)]
+        return [each for each in dict.fromkeys(around) if each in turns - made_in and _runs_twice(each, loader)]
 
     def _find_frameworks(self) -> None:
-        for call in _of(self._names, ast.Call):
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if name == "fit" and (self._names.made_by(call.func.value) or "").startswith(_TRAINERS):  # pyright: ignore[reportAttributeAccessIssue]
-                named = [each.value for each in call.keywords if (each.arg or "").startswith("train_dataloader")]
-                for each in (*call.args[1:2], *named):
-                    for loader in self.made_by(each):
-                        loader.is_fitted = True
+        for call in self._calls:
+            name, named = name_of(call.func), {each.arg: each.value for each in call.keywords}
+            base = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if name == "fit" and (self._names.made_by(base) or "").startswith(_TRAINERS):
+                trains = [each for word, each in named.items() if (word or "").startswith("train_dataloader")]
+                self._fit(*call.args[1:2], *trains)
             elif self._gives_back(call):
-                for given in (*call.args, *(each.value for each in call.keywords)):
-                    for loader in self.made_by(given):
+                for each in (*call.args, *named.values()):
+                    for loader in self.made_by(each):
                         loader.given_to.add(name)
-        for function in _of(self._names, ast.FunctionDef):
+        for function in self._names.scopes.all(ast.FunctionDef):
             owner = self._names.parents[function]
             if function.name == "train_dataloader" and isinstance(owner, ast.ClassDef):
-                for each in (each.value for each in ast.walk(function) if isinstance(each, ast.Return)):
-                    for loader in self.made_by(each) if each is not None else []:
-                        loader.is_fitted = True
+                self._fit(*(each.value for each in ast.walk(function) if isinstance(each, ast.Return)))
+
+    def _fit(self, *given: ast.expr | None) -> None:
+        for loader in (loader for each in given for loader in self.made_by(each)):
+            loader.is_fitted = True
 
     def _gives_back(self, call: ast.Call) -> bool:
         """`model, loader = engine.prepare(model, loader)`"""
@@ -228,38 +216,26 @@ class Loaders:
     def collates_to_device(self, loader: Loader) -> bool:
         """Whether its batches, or its samples, are moved before the loop gets them."""
         collate = loader.argument("collate_fn")
-        function = None if isinstance(collate, Unknown) else self._names.function_named(collate)
-        bodies: list[ast.AST] = [function] if function is not None else []
-        if isinstance(collate, ast.Lambda):
-            bodies.append(collate)
-        bodies += [each.owner for each in loader.sources if each.owner is not None]
-        calls = [each for body in bodies for each in contents(body, self._names) if isinstance(each, ast.Call)]
-        return any(self._devices.is_move(each) or _is_placed(each) for each in calls)
+        bodies: list[ast.AST | None] = [each.owner for each in loader.sources]
+        if isinstance(collate, ast.expr):
+            bodies += [collate, self._names.function_named(collate)]
+        calls = [each for body in bodies if body is not None
+                 for each in contents(body, self._names) if isinstance(each, ast.Call)]  # fmt: skip
+        placed = [each for each in calls if any(keyword.arg == "device" for keyword in each.keywords)]
+        return bool(placed) or any(map(self._devices.is_move, calls))
 
 
-_MOST = 200  # expressions on the way from one
-
-
-def _is_placed(call: ast.Call) -> bool:
-    """`torch.tensor(…, device=device)`"""
-    return any(each.arg == "device" for each in call.keywords)
+def _runs_twice(loop: Loop, loader: Loader) -> bool:
+    match None if isinstance(loop, ast.While) else iterated(loop.iter):
+        case ast.Call(ast.Name("range"), [stop]):
+            return loader.values.constant(stop) not in {0, 1}
+        case _:
+            return True
 
 
 def _chooses(loop: Loop, read: ast.AST) -> bool:
     """Whether each turn reads another: `for phase in phases: for batch in loaders[phase]`."""
-    if isinstance(loop, ast.While) or not isinstance(read, ast.For | ast.AsyncFor | ast.comprehension):
+    if isinstance(loop, ast.While) or not isinstance(read, ast.For | ast.comprehension):
         return False
     chosen = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     return any(isinstance(each, ast.Name) and each.id in chosen for each in ast.walk(iterated(read.iter)))
-
-
-def _zipped(node: ast.expr) -> list[ast.expr]:
-    match node:
-        case ast.Call(ast.Name("zip"), given):
-            return [iterated(each) for each in given]
-        case _:
-            return [node]
-
-
-def _of(names: Names, kind: type) -> list[Any]:
-    return names.scopes.nodes.get(kind, [])

@@ -1,7 +1,7 @@
 """Optimizers, schedulers and gradient scalers: which expression is one, and which two are the same.
 
-One is known by the call that makes it, or by its name where that is not in the file. Two are distinct only where they
-surely differ.
+One is known by the call that makes it, or by its name where that call is not in the file. Two are distinct only where
+they surely differ.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import ast
 import re
 from enum import Enum, auto
 
-from hasten.doctor.reading.names.argument_values import Unknown, Values
+from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.names.value_origins import is_none
 
 _SCHEDULERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.SWALR")
 _OF_RATES = frozenset(
@@ -40,8 +41,7 @@ class Optimizers:
 
     def role(self, node: ast.AST, depth: int = 0) -> Role | None:
         """By what makes it; else by its name."""
-        made = self.made(node)
-        known = _role_of_maker(made) if made else None
+        known = _role_of_maker(self.made(node))
         if known is not None:
             return known
         sources = self._sources(node)
@@ -61,17 +61,16 @@ class Optimizers:
         return self._names.made_by(node) or ""
 
     def is_in_sight(self, node: ast.expr) -> bool:
-        """Whether its `step` does what torch's does, as far as can be known: not of a class that wraps one."""
+        """Whether its `step` does what torch's does, as far as can be known: not that of a class that wraps one."""
         followed = self._names.followed(node)
         if not isinstance(followed, ast.Call):
-            several = [each for each in self._sources(node) if isinstance(each, ast.Call)]
-            return all(self.is_in_sight(each) for each in several)
+            return all(self.is_in_sight(each) for each in self._sources(node) if isinstance(each, ast.Call))
         made = self.made(node) or name_of(followed.func)
         words = words_of(made.rpartition(".")[2])
-        if made.startswith(("torch.", "transformers.")) or words & _OPTIMIZERS_OF_OTHERS:
+        if made.startswith(("torch.", "transformers.")) or words & (_OPTIMIZERS_OF_OTHERS | _MAKING):
             return True
-        handed = made.islower() and words <= {"optimizer", "optim", "opt", "class", "cls", "fn"}  # a class, by its name
-        return handed or bool(words & _MAKING) or words in ({"optimizers"}, {"lr", "schedulers"})
+        passed = made.islower() and words <= {"optimizer", "optim", "opt", "class", "cls", "fn"}  # a class, by its name
+        return passed or words in ({"optimizers"}, {"lr", "schedulers"})
 
     def is_same(self, one: ast.expr | None, other: ast.expr | None) -> bool:
         """Whether they surely are one object."""
@@ -108,35 +107,27 @@ class Optimizers:
 
     def _is_item(self, node: ast.expr) -> bool:
         bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
-        return any(each.kind in {Kind.ITEM, Kind.ENTERED, Kind.OTHER} for each in bindings)
+        return any(each.kind in {Kind.ITEM, Kind.ENTERED, Kind.ERROR} for each in bindings)
 
     def modules_of(self, optimizer: ast.expr) -> set[str]:
         """The modules whose parameters it is given, as the file names them; none where that is not known."""
         making = self._names.making(optimizer)
-        if making is None:
-            return set()
-        given = self._values.argument(making, "params", 0)
-        return self.modules_in(None if isinstance(given, Unknown) else given)
-
-    def modules_in(self, parameters: ast.expr | None) -> set[str]:
-        """Those whose `.parameters()` an expression names."""
-        followed = self._names.followed(parameters)
+        given = self._names.followed(self._values.expression(making, "params", 0)) if making is not None else None
         return {
             ast.unparse(each.func.value)
-            for each in (ast.walk(followed) if followed is not None else [])
+            for each in (ast.walk(given) if given is not None else [])
             if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and "parameters" in each.func.attr
         }
 
     def scheduled(self, scheduler: ast.expr) -> ast.expr | None:
         """Its optimizer."""
         making = self._names.making(scheduler)
-        given = self._values.argument(making, "optimizer", 0) if making is not None else None
-        return None if isinstance(given, Unknown) else given
+        return self._values.expression(making, "optimizer", 0) if making is not None else None
 
     def belongs_to_another(self, modules: set[str], optimizer: ast.expr, others: list[ast.expr]) -> bool:
         """Whether another optimizer of these events surely has the modules, and this one surely not."""
         own = self.modules_of(optimizer)
-        if not own or not modules or own & modules:
+        if not own or own & modules:
             return False
         return any(self.is_distinct(each, optimizer) and self.modules_of(each) & modules for each in others)
 
@@ -147,7 +138,7 @@ def words_of(name: str) -> set[str]:
 
 
 def name_of(node: ast.AST) -> str:
-    """The last word of what it is called: of `self.optimizers[0]`, "optimizers"."""
+    """The last word of its name: "optimizers" for `self.optimizers[0]`."""
     match node:
         case ast.Name(name) | ast.Attribute(_, name):
             return name
@@ -175,10 +166,6 @@ def _role_of_maker(made: str) -> Role | None:
     if made.startswith("torch.optim.") and "swa_utils" not in made:
         return Role.OPTIMIZER
     return Role.SCALER if made.endswith("GradScaler") else None
-
-
-def is_none(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _mentions(node: ast.AST | None, said: str) -> bool:

@@ -47,13 +47,14 @@ class Single:
         self._names = names
 
     def is_tensor(self, node: ast.AST | None, depth: int = 0) -> bool:
-        if node is None or depth > _DEEPEST:
+        if depth > _DEEPEST:
             return False
         match node:
             case ast.Name():
-                return self._are_tensors(self._names.bindings(node), node, depth)
+                return self._is_named_tensor(node, self._names.bindings(node), depth)
             case ast.Attribute(ast.Name("self")):
-                return self._are_tensors(self._names.attribute_bindings(node), None, depth)
+                sources = [self._names.source(each) for each in self._names.bindings_of(node)]
+                return bool(sources) and all(self.is_tensor(each, depth + 1) for each in sources)
             case ast.Subscript(base, ast.Slice() | ast.Tuple()):
                 return self.is_tensor(base, depth + 1)
             case ast.BinOp(left, _, right):
@@ -65,27 +66,22 @@ class Single:
             case _:
                 return False
 
-    def _are_tensors(self, bindings: list[Binding], name: ast.Name | None, depth: int) -> bool:
-        if not bindings or (name is not None and self._is_asked_for(name)):
+    def _is_named_tensor(self, name: ast.Name, bindings: list[Binding], depth: int) -> bool:
+        if not bindings or self._is_asked_for(name):
             return False
-        if name is not None and self._is_used_as_tensor(name, bindings):
+        if self._is_used_as_tensor(name, bindings):
             return True
         if len(bindings) == 1 and bindings[0].kind is Kind.PARAMETER:
             given = self._names.all_given_to(bindings[0].node)
-            stacked = name is not None and self._is_stacked(name)
-            return all(self.is_tensor(each, depth + 1) for each in given) if given else stacked
+            return all(self.is_tensor(each, depth + 1) for each in given) if given else self._is_stacked(name)
         return all(self.is_tensor(self._names.source(each), depth + 1) for each in bindings)
 
     def _is_asked_for(self, name: ast.Name) -> bool:
         """`isinstance(x, torch.Tensor)`: it may be something else, too."""
         scope = self._names.scopes.of(name)
-        for each in self._names.scopes.nodes.get(ast.Name, []):
-            call = self._names.parents.get(each)
-            if not isinstance(each, ast.Name) or each.id != name.id or not isinstance(call, ast.Call):
-                continue
-            if self._names.qualified(call.func) in _ASK and self._names.scopes.of(each) is scope:
-                return True
-        return False
+        same = [each for each in self._names.scopes.all(ast.Name) if each.id == name.id]
+        calls = [self._names.parents.get(each) for each in same if self._names.scopes.of(each) is scope]
+        return any(isinstance(each, ast.Call) and self._names.qualified(each.func) in _ASK for each in calls)
 
     def _is_stacked(self, name: ast.Name) -> bool:
         """Whether its function replaces it by a tensor of something else: `images = torch.stack(rows)`."""
@@ -97,11 +93,10 @@ class Single:
     def _is_used_as_tensor(self, name: ast.Name, bindings: list[Binding]) -> bool:
         """`x.size(0)`, `x.unsqueeze(1)`: somewhere in the file, where it is bound as here."""
         here = {*map(id, bindings)}
-        for each in self._names.scopes.nodes.get(ast.Attribute, []):
-            match each:
-                case ast.Attribute(ast.Name(other) as used, attribute) if other == name.id and attribute in _SHOW:
-                    called = isinstance(self._names.parents.get(each), ast.Call)
-                    if called and {*map(id, self._names.bindings(used))} == here:
+        for each in self._names.scopes.all(ast.Attribute):
+            match each, self._names.parents.get(each):
+                case ast.Attribute(ast.Name(other) as used, attribute), ast.Call():
+                    if other == name.id and attribute in _SHOW and {*map(id, self._names.bindings(used))} == here:
                         return True
         return False
 
@@ -115,19 +110,13 @@ class Single:
         if isinstance(call.func, ast.Attribute) and not name:
             method, base = call.func.attr, call.func.value
             if method in _ONLY_OF_TENSORS:
-                return self._names.class_of(base) is None and not self._is_array(base)
+                of_others = (self._names.made_by(base) or "").startswith(("numpy.", "pandas.", "math."))
+                return self._names.class_of(base) is None and not of_others
             if method in _OF_A_TENSOR or (method in _REDUCE and not call.args and not call.keywords):
                 return self.is_tensor(base, depth + 1)
         made = self._names.made_by(call.func) or ""
         plain_layer = made.startswith("torch.nn.") and any(word in made for word in _PLAIN_LAYERS)
         if plain_layer or made.startswith("torchaudio.transforms."):
             return True
-        return self._returns_tensor(call, depth)
-
-    def _returns_tensor(self, call: ast.Call, depth: int) -> bool:
         function = self._names.function(call) or self._names.method_of(self._names.class_of(call.func), "forward")
         return self.is_tensor(only_return(function), depth + 1)
-
-    def _is_array(self, node: ast.expr) -> bool:
-        made = self._names.made_by(node) or ""
-        return made.startswith(("numpy.", "pandas.", "math."))

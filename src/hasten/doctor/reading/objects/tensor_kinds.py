@@ -14,16 +14,16 @@ from hasten.doctor.reading.names.name_resolution import Names, only_return
 from hasten.doctor.reading.names.scopes import Binding, Kind
 from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.device_moves import Devices
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.training_steps import Training
 
 
 class Tensor(IntEnum):
     """What is computed from several is of the highest kind among them."""
 
-    ARRAY = 1  # of NumPy
-    HOST = 2
-    DEVICE = 3
-    ATTACHED = 4  # with the graph that computed it, and on the device
+    HOST = 1  # or an array of NumPy
+    DEVICE = 2
+    ATTACHED = 3  # with the graph that computed it, and on the device
 
 
 _TO_NUMBERS = frozenset({"item", "tolist"})
@@ -49,8 +49,7 @@ _MODULES = frozenset({"torch.nn.Module", "lightning.LightningModule", "pytorch_l
 _MODEL_NAMES = ("model", "net", "network", "encoder", "decoder", "generator", "discriminator", "critic", "actor",
                 "policy")  # fmt: skip
 _LOSS_NAMES = ("criterion", "loss_fn", "loss_func", "loss_function", "crit", "lossfn")
-
-
+_FRAMEWORKS = frozenset({"self", "fabric", "engine", "model_engine"})
 _WORDS_JOINED = re.compile(r"([a-z0-9])([A-Z])")  # netG
 
 
@@ -80,8 +79,14 @@ class Tensors:
         return kind is not None and kind >= Tensor.DEVICE and self._devices.accelerated
 
     def is_differentiated(self, node: ast.AST) -> bool:
-        """Whether backward() is called on it, so that it is surely a tensor."""
-        return isinstance(node, ast.Name) and self._is_loss(node)
+        """Whether backward() is called on what a name means here, so that it is surely a tensor."""
+        if not isinstance(node, ast.Name):
+            return False
+        scope, meant = self._names.scopes.of(node), {*map(id, self._names.bindings(node))}
+        return any(
+            self._names.scopes.of(each) is scope and {*map(id, self._names.bindings(each))} == meant
+            for each in self._losses.get(node.id, [])
+        )
 
     def is_loss(self, node: ast.AST) -> bool:
         """Whether it is, or is computed from, what a loss function returned or backward() is called on."""
@@ -91,7 +96,7 @@ class Tensors:
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
                 sources = [binding.source for binding in self._names.bindings(each)]
                 computed = any(isinstance(source, ast.Call) and self._computes_loss(source) for source in sources)
-                if computed or self._is_loss(each) or _is_called(each.id, ("loss",)):
+                if computed or self.is_differentiated(each) or _is_called(each.id, ("loss",)):
                     return True
         return False
 
@@ -109,17 +114,15 @@ class Tensors:
         match node:
             case ast.Name("self"):
                 return self.is_module_class(self._names.class_of(node))
-            case ast.Name(name):
-                return self._is_one_of_models(node) or _is_called(name, _MODEL_NAMES)
+            case ast.Name(name):  # it may be made in several ways, or returned by `prepare` of a framework
+                made_by = [
+                    self._makes_model(self._names.made_by(each) or "", each) for each in self._origins.calls(node)
+                ]
+                return (bool(made_by) and all(made_by)) or _is_called(name, _MODEL_NAMES)
             case ast.Attribute(_, name):
                 return self._names.qualified(node) is None and _is_called(name, _MODEL_NAMES)
             case _:
                 return False
-
-    def _is_one_of_models(self, node: ast.Name) -> bool:
-        """Where it is made in several ways, or returned by `prepare` of a framework."""
-        origins = self._origins.calls(node)
-        return bool(origins) and all(self._makes_model(self._names.made_by(each) or "", each) for each in origins)
 
     def is_module_class(self, owner: ast.ClassDef | None) -> bool:
         bases = [base for each in self._names.classes(owner) for base in each.bases]
@@ -131,8 +134,7 @@ class Tensors:
         made = self._names.made_by(node) or self._names.qualified(node) or ""
         if made.startswith("torch.nn.") and made.endswith("Loss"):
             return True
-        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-        return _is_called(name, _LOSS_NAMES)
+        return isinstance(node, ast.Name | ast.Attribute) and _is_called(name_of(node), _LOSS_NAMES)
 
     def _makes_model(self, made: str, node: ast.AST) -> bool:
         if made.startswith("."):
@@ -149,7 +151,7 @@ class Tensors:
             case ast.Attribute(base, "data" | "grad"):
                 return _without_graph(self.kind(base))
             case ast.Attribute(ast.Name("self")):
-                found = [self._of_binding(each) for each in self._names.attribute_bindings(node)]
+                found = [self._of_binding(each) for each in self._names.bindings_of(node)]
                 return found[0] if len(found) == 1 else None
             case ast.Attribute(base, field):
                 return self.kind(base) if field in _FIELDS_OF_OUTPUTS else None
@@ -174,28 +176,14 @@ class Tensors:
                 return None
 
     def _of_name(self, node: ast.Name) -> Tensor | None:
-        bindings = self._names.bindings(node)
-        kinds = [self._of_binding(each) for each in bindings]
-        if any(kind is not None for kind in kinds):  # to add a number to a tensor, or divide it by one, changes no kind
-            known = [(each, kind) for each, kind in zip(bindings, kinds, strict=True)
-                     if kind is not None or each.kind is not Kind.AUGMENTED]  # fmt: skip
-            bindings, kinds = [each for each, _ in known], [kind for _, kind in known]
-        if self._is_loss(node):
-            return None if any(self._is_number(each) for each in bindings) else Tensor.ATTACHED
-        if not kinds or any(each is None for each in kinds):
-            # A running value begins as a number and is made a tensor by what is added to it.
-            augmented = [kind for each, kind in zip(bindings, kinds, strict=True) if each.kind is Kind.AUGMENTED]
-            return _highest(augmented) if augmented else None
-        return min(kind for kind in kinds if kind is not None) if kinds else None
-
-    def _is_loss(self, node: ast.Name) -> bool:
-        """Whether backward() is called on what it means."""
-        scope = self._names.scopes.of(node)
-        meant = {*map(id, self._names.bindings(node))}
-        return any(
-            self._names.scopes.of(each) is scope and {*map(id, self._names.bindings(each))} == meant
-            for each in self._losses.get(node.id, [])
-        )
+        bindings = [(each, self._of_binding(each)) for each in self._names.bindings(node)]
+        if self.is_differentiated(node):
+            return None if any(self._is_number(each) for each, _ in bindings) else Tensor.ATTACHED
+        augmented = [kind for each, kind in bindings if each.kind is Kind.AUGMENTED]
+        kinds = [kind for each, kind in bindings if each.kind is not Kind.AUGMENTED]
+        if not kinds or None in kinds:
+            return _highest(augmented)  # a running value begins as a number; what is added makes it a tensor
+        return min(kind for kind in (*kinds, *augmented) if kind is not None)
 
     def _is_number(self, binding: Binding) -> bool:
         """Whether it is surely none of a tensor: `.item()`, `float(…)`, 0.0."""
@@ -224,15 +212,17 @@ class Tensors:
 
     def _of_part(self, binding: Binding) -> Tensor | None:
         """Of several values, the one that is taken."""
-        source, number = binding.source, binding.number
-        if not isinstance(source, ast.Call):
+        source = self._names.source(binding)
+        if source is not None:
             return self.kind(source)
-        if isinstance(source.func, ast.Attribute) and source.func.attr in {"max", "min", "topk", "sort"}:
-            return _without_graph(self.kind(source))
-        returned = only_return(self._names.function(source))
-        if isinstance(returned, ast.Tuple):
-            return self.kind(returned.elts[number]) if number is not None and number < len(returned.elts) else None
-        return self.kind(source)
+        several = isinstance(binding.source, ast.Call) and name_of(binding.source.func) in {
+            "max",
+            "min",
+            "topk",
+            "sort",
+        }
+        kind = self.kind(binding.source)
+        return _without_graph(kind) if several else kind
 
     def _of_call(self, call: ast.Call) -> Tensor | None:
         name = self._names.qualified(call.func)
@@ -240,7 +230,7 @@ class Tensors:
             placed = next((each.value for each in call.keywords if each.arg == "device"), None)
             return Tensor.DEVICE if placed is not None and self._devices.is_accelerator(placed) else Tensor.HOST
         if name is not None and name.startswith("numpy."):
-            return Tensor.ARRAY
+            return Tensor.HOST
         if name in {"builtins.sum", "builtins.max", "builtins.min", "builtins.abs"} and call.args:
             return self.kind(call.args[0])
         if name is not None and name.startswith("torch.") and not name.startswith(_NOT_TENSORS_OF_TORCH):
@@ -274,37 +264,25 @@ class Tensors:
         """What is put into a list that begins empty, as `torch.stack` gets it."""
         if not isinstance(node, ast.Name) or not isinstance(self._names.followed(node), ast.List):
             return []
-        calls = self._names.scopes.nodes.get(ast.Call, [])
-        scope = self._names.scopes.of(node)
-        return [
-            each.args[0]
-            for each in calls
-            if isinstance(each, ast.Call) and _is_append(each, node.id) and self._names.scopes.of(each) is scope
-        ]
+        found, scope = list[ast.expr](), self._names.scopes.of(node)
+        for call in self._names.scopes.all(ast.Call):
+            match call:
+                case ast.Call(ast.Attribute(ast.Name(base), "append"), [each]) if base == node.id:
+                    found += [each] if self._names.scopes.of(call) is scope else []
+        return found
 
     def _of_method(self, call: ast.Call, method: ast.Attribute) -> Tensor | None:
         kind, name = self.kind(method.value), method.attr
         if name in _NO_TENSORS or name in _TO_NUMBERS:
             return None
-        if name == "numpy":
-            return Tensor.ARRAY
-        if name == "cpu" or (name == "to" and _names_cpu(call)):
+        to_host = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == "cpu"
+        if name in {"numpy", "cpu"} or (name == "to" and to_host):
             return Tensor.HOST
-        if kind is Tensor.ARRAY:
-            return Tensor.ARRAY
         if name in {"to", "cuda"} and self._devices.is_move(call):
             return kind if kind is Tensor.ATTACHED else Tensor.DEVICE
         if name in _WITHOUT_GRADIENTS:
             return _without_graph(kind)
         return _highest((kind, self._of_arguments(call)))
-
-
-def _is_append(call: ast.Call, name: str) -> bool:
-    match call:
-        case ast.Call(ast.Attribute(ast.Name(base), "append"), [_]):
-            return base == name
-        case _:
-            return False
 
 
 def differentiated(call: ast.Call) -> set[ast.Name]:
@@ -313,14 +291,9 @@ def differentiated(call: ast.Call) -> set[ast.Name]:
     of = call.func.value
     if isinstance(of, ast.Call) and of.args:  # scaler.scale(loss).backward()
         of = of.args[0]
-    elif call.args and _is_framework(of):  # accelerator.backward(loss), self.manual_backward(loss)
+    elif call.args and (name_of(of) in _FRAMEWORKS or "accel" in name_of(of)):  # accelerator.backward(loss)
         of = call.args[0]
     return _terms(of)
-
-
-def _is_framework(node: ast.expr) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    return name in {"self", "fabric", "engine", "model_engine"} or "accel" in name
 
 
 def _terms(node: ast.expr) -> set[ast.Name]:
@@ -346,7 +319,3 @@ def _without_graph(kind: Tensor | None) -> Tensor | None:
 def _is_called(name: str, words: Iterable[str]) -> bool:
     parts = _WORDS_JOINED.sub(r"\1_\2", name).lower().strip("_").split("_")
     return any(word in parts or name.lower() == word for word in words)
-
-
-def _names_cpu(call: ast.Call) -> bool:
-    return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == "cpu"

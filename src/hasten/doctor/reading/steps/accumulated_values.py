@@ -10,10 +10,8 @@ from functools import cached_property
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Kind
 from hasten.doctor.reading.names.value_origins import returns
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.training_steps import Ran, Step, Training
-
-_DISPLAYS = (ast.List, ast.Tuple)
-Key = tuple[ast.AST | None, str]  # a name with its scope, or an attribute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,65 +29,56 @@ class AccumulatedValues:
 
     def of_step(self, step: Step) -> Iterator[Accumulated]:
         """What it adds with gradients to what was there before it, and what no backward() is called on."""
-        reset = self._reset_in(step)
+        # Where only the loop around it updates the model, that is the step.
+        is_part = not step.updates and step.epochs
+        reset = _reset_by(self._training.run(step.epochs[0]) if is_part else step.ran)
         for ran in step.ran:
             for found in added(ran.node):
-                if _said(found.total) in reset or self._changed(found.total) & self._differentiated:
+                if ast.unparse(found.total) in reset or _changed(found.total) & self._differentiated:
                     continue
                 if not self._training.is_without_gradients(ran.around) and self._outlives(found.total, reset):
                     yield found
-
-    def _reset_in(self, step: Step) -> set[str]:
-        """What each step resets. Where only the loop around it updates the model, that is the step."""
-        whole = step.ran
-        if not step.updates and step.epochs:
-            whole = self._training.run(step.epochs[0].body)
-        return _reset_by(whole)
 
     def _outlives(self, total: ast.expr, reset: set[str]) -> bool:
         """Whether it surely exists before the step: what a function is given may be made for each call."""
         base = total
         while isinstance(base, ast.Subscript | ast.Attribute):
             base = base.value
-        if not isinstance(base, ast.Name) or base.id in reset:
+        if not isinstance(base, ast.Name) or base.id in reset or self._names.made_by(total) == "collections.deque":
             return False
         if base.id == "self" and base is not total:
-            return not self._is_bounded(total)
+            return True
         bindings = [each for each in self._names.bindings(base) if each.kind is not Kind.AUGMENTED]
         for each in bindings:
-            given = self._names.given_to(each.node) if each.kind is Kind.PARAMETER else each.source
-            if given is None or (each.kind is Kind.PARAMETER and _said(given) in reset):
+            is_parameter = each.kind is Kind.PARAMETER
+            given = self._names.given_to(each.node) if is_parameter else each.source
+            if given is None or (is_parameter and ast.unparse(given) in reset):
                 return False
-            if each.kind is Kind.PARAMETER and isinstance(given, ast.Name) and not self._outlives(given, reset):
+            if is_parameter and isinstance(given, ast.Name) and not self._outlives(given, reset):
                 return False
-        return bool(bindings) and not self._is_bounded(total)
-
-    def _is_bounded(self, total: ast.expr) -> bool:
-        """A deque of limited length."""
-        making = self._names.making(total)
-        return making is not None and self._names.qualified(making.func) == "collections.deque"
+        return bool(bindings)
 
     @cached_property
-    def _differentiated(self) -> set[Key]:
-        """Names and attributes that backward() is called on, and those that their values are computed from."""
-        comes_from: dict[Key, set[Key]] = {}
+    def _differentiated(self) -> set[str]:
+        """Names and attributes that backward() is called on, and those that their values are computed from. Names are
+        taken as one in the whole file."""
+        comes_from: dict[str, set[str]] = {}
         for target, source in self._flows():
-            for key in self._changed(target):
-                comes_from.setdefault(key, set()).update(self._read_in(source))
-        found = set[Key]()
-        waiting = [key for call in self._training.backwards for key in self._read_in(call)]
+            for each in _changed(target):
+                comes_from.setdefault(each, set()).update(self._read_in(source))
+        found = set[str]()
+        waiting = [each for call in self._training.backwards for each in self._read_in(call)]
         while waiting:
-            key = waiting.pop()
-            if key not in found:
-                found.add(key)
-                waiting += comes_from.get(key, ())
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += comes_from.get(name, ())
         return found
 
     def _flows(self) -> Iterator[tuple[ast.AST, ast.AST]]:
         """Each target in the file, with what flows into it."""
-        nodes = self._names.scopes.nodes
         kinds = (ast.Assign, ast.AugAssign, ast.For, ast.arg, ast.Call)
-        for each in (node for kind in kinds for node in nodes.get(kind, [])):
+        for each in (node for kind in kinds for node in self._names.scopes.all(kind)):
             match each:
                 case ast.Assign(targets, value):
                     yield from (pair for target in targets for pair in self._assigned(target, value))
@@ -104,97 +93,83 @@ class AccumulatedValues:
         """Part by part, where both are written out, or where a function of the file returns as many."""
         function = self._names.function(value) if isinstance(value, ast.Call) else None
         for each in returns(function) if function is not None else [value]:
-            parts = each.elts if isinstance(each, ast.Tuple) else []
-            if isinstance(target, ast.Tuple) and len(parts) == len(target.elts):
-                yield from zip(target.elts, parts, strict=True)
-            else:
-                yield target, each
+            targets, parts = _parts(target), _parts(each)
+            yield from zip(targets, parts, strict=True) if len(targets) == len(parts) else [(target, each)]
 
-    def _read_in(self, source: ast.AST) -> set[Key]:
+    def _read_in(self, source: ast.AST) -> set[str]:
         """The names and attributes that it is computed from; for a function of the file, those that it returns."""
-        found, waiting, seen = set[Key](), [source], set[ast.AST]()
+        found, waiting, seen = set[str](), [source], set[ast.AST]()
         while waiting:
             node = waiting.pop()
             function = self._names.function(node) if isinstance(node, ast.Call) else None
             if function is None:
-                found |= self._keys(node)
+                found |= {name_of(node)} if isinstance(node, ast.Name | ast.Attribute) else set()
                 waiting += ast.iter_child_nodes(node)
             elif function not in seen:
                 seen.add(function)
                 waiting += returns(function)
         return found
 
-    def _keys(self, node: ast.AST) -> set[Key]:
-        """A name of the same scope is the same wherever it is read; an attribute, whatever its object is."""
-        if isinstance(node, ast.Attribute):
-            return {(None, node.attr)}
-        name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", "")
-        scope = self._names.scopes.of(node)
-        while name not in scope.bindings and scope.parent is not None:
-            scope = scope.outer.get(name, scope.parent)
-        return {(scope.node, name)} if name else set()
 
-    def _changed(self, target: ast.AST) -> set[Key]:
-        """By an assignment: of `self.rows[i]`, the attribute rows."""
-        match target:
-            case ast.Subscript(base) | ast.Starred(base):
-                return self._changed(base)
-            case ast.Tuple(parts) | ast.List(parts):
-                return set[Key]().union(*map(self._changed, parts))
-            case _:
-                return self._keys(target)
+def _changed(target: ast.AST) -> set[str]:
+    """The names that an assignment changes: of `self.rows[i]`, rows."""
+    match target:
+        case ast.Starred(base):
+            return _changed(base)
+        case ast.Tuple(parts) | ast.List(parts):
+            return set[str]().union(*map(_changed, parts))
+        case ast.arg(name):
+            return {name}
+        case _:
+            return {name_of(target)}
 
 
 def added(node: ast.AST) -> Iterator[Accumulated]:
     match node:
         case ast.AugAssign(total, ast.Add(), value):
-            yield from _parts_of(total, value, isinstance(value, _DISPLAYS))
+            yield from _elements(total, value)
         case ast.Assign([total], ast.BinOp(left, ast.Add(), right)):
-            if _contains(left, total) and not _contains(right, total):
-                yield from _parts_of(total, right, isinstance(right, _DISPLAYS))
-            elif _contains(right, total) and not _contains(left, total):
-                yield from _parts_of(total, left, isinstance(left, _DISPLAYS))
+            if _contains(left, total) is not _contains(right, total):
+                yield from _elements(total, right if _contains(left, total) else left)
         case ast.Call(ast.Attribute(total, "append" | "extend"), [value], []):
-            yield from _parts_of(total, value, True)
+            yield from (Accumulated(total, each.value, False) for each in _elements(total, value))
 
 
-def _parts_of(total: ast.expr, value: ast.expr, is_element: bool) -> Iterator[Accumulated]:
+def _elements(total: ast.expr, value: ast.expr) -> list[Accumulated]:
     """One for each part of a tuple, list or dictionary that is written out."""
     match value:
         case ast.Tuple(parts) | ast.List(parts) | ast.Dict(_, parts):
-            yield from (Accumulated(total, each, False) for each in parts)
+            return [Accumulated(total, each, False) for each in parts]
         case _:
-            yield Accumulated(total, value, not is_element)
+            return [Accumulated(total, value, True)]
 
 
 def _contains(node: ast.expr, total: ast.expr) -> bool:
     """Itself, or weighted by a factor: `0.9 * average`."""
-    said = _said(total)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
-        return said in {_said(node.left), _said(node.right)}
-    return _said(node) == said
+    match node:
+        case ast.BinOp(left, ast.Mult() | ast.Div(), right):
+            return ast.unparse(total) in {ast.unparse(left), ast.unparse(right)}
+        case _:
+            return ast.unparse(total) == ast.unparse(node)
 
 
 def _reset_by(ran: list[Ran]) -> set[str]:
     """What a turn assigns without reading it, or clears."""
     found = set[str]()
     for each in ran:
-        match each:
-            case Ran(ast.Assign(targets, value)):
-                read = {_said(part) for part in ast.walk(value) if isinstance(part, ast.expr)}
-                found |= {_said(part) for target in targets for part in _parts(target)} - read
-            case Ran(ast.For(target, _)):
-                found |= {_said(part) for part in _parts(target)}
-            case Ran(ast.Call(ast.Attribute(base, "clear" | "pop" | "popleft"))):
-                found.add(_said(base))
-            case Ran(ast.Delete(targets)):
-                found |= {_said(target.value if isinstance(target, ast.Subscript) else target) for target in targets}
+        match each.node:
+            case ast.Assign(targets, value):
+                read = {ast.unparse(part) for part in ast.walk(value) if isinstance(part, ast.expr)}
+                found |= {ast.unparse(part) for target in targets for part in _parts(target)} - read
+            case ast.For(target):
+                found |= {*map(ast.unparse, _parts(target))}
+            case ast.Call(ast.Attribute(base, "clear" | "pop" | "popleft")):
+                found.add(ast.unparse(base))
+            case ast.Delete(targets):
+                bases = [target.value if isinstance(target, ast.Subscript) else target for target in targets]
+                found |= {*map(ast.unparse, bases)}
     return found
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:
     return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-
-
-def _said(node: ast.AST) -> str:
-    return ast.unparse(node)

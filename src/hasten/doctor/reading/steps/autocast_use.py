@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import Unknown
 from hasten.doctor.reading.source_code import Code
-from hasten.doctor.reading.steps.training_steps import Ran, Step
+from hasten.doctor.reading.steps.training_steps import Step
 
 _OUTDATED = ("torch.cuda.amp.", "torch.cpu.amp.")
 _AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
@@ -39,14 +38,14 @@ def _makes_autocast(code: Code, call: ast.Call) -> bool:
 
 
 def is_on(code: Code, autocast: ast.Call) -> bool:
-    """Unless the file says that it is off: what an option decides is meant to be on now and then."""
+    """Unless the file says that it is off. Where an option decides, it is meant to be on sometimes."""
     given = argument(code, autocast, "enabled")
     followed = None if isinstance(given, Unknown) else code.names.followed(given)
     return not (isinstance(followed, ast.Constant) and followed.value is False)
 
 
 def argument(code: Code, autocast: ast.Call, name: str) -> ast.expr | Unknown:
-    """enabled, or dtype, of an autocast of either kind; of a partial() of one, what it is given by name."""
+    """enabled, or dtype, of an autocast of either kind; in a partial() of one, by its name."""
     called = code.names.qualified(autocast.func) or ""
     places = {"enabled": 0, "dtype": 1} if called.startswith(_OUTDATED) else {"dtype": 1, "enabled": 2}
     return code.values.argument(autocast, name, places[name] if called in _AUTOCASTS else None)
@@ -64,32 +63,26 @@ def scalers(code: Code) -> list[ast.Call]:
 
 def steps_of(code: Code, scaler: ast.Call) -> list[Step]:
     """Those whose losses it surely scales."""
-    return [step for step in code.training.steps if any(scaler is each for each in _scaled_by(code, step))]
-
-
-def _scaled_by(code: Code, step: Step) -> Iterator[ast.Call | None]:
-    made = scalers(code)
-    for each in step.methods("scale"):
-        match each.node:
-            case ast.Call(ast.Attribute(base)):
-                making = code.names.making(base)
-                only = len(made) == 1 and "scaler" in ast.unparse(base).lower()
-                yield made[0] if making is None and only else making
+    only = len(scalers(code)) == 1
+    found = list[Step]()
+    for step in code.training.steps:
+        for each in step.methods("scale"):
+            base = each.node.func.value  # pyright: ignore[reportAttributeAccessIssue]
+            making = code.names.making(base)
+            if making is scaler or (making is None and only and "scaler" in ast.unparse(base).lower()):
+                found.append(step)
+    return found
 
 
 def autocasts_of(code: Code, step: Step) -> list[ast.Call]:
     """Under which it computes its loss, through the functions that it calls."""
-    seen = dict.fromkeys(outer for each in step.ran for outer in _around(code, each))
-    return [call for node in seen for call in entered_by(code, node) if is_on(code, call)]
+    ran = [each for each in step.ran if not code.training.is_without_gradients(each.around)]
+    around = dict.fromkeys(outer for each in ran for outer, _ in each.around)
+    return [call for node in around for call in entered_by(code, node) if is_on(code, call)]
 
 
 def all_autocasts(code: Code) -> list[ast.Call]:
     """That a block or a function of the file enters."""
-    kinds = (ast.With, ast.FunctionDef, ast.AsyncFunctionDef)
+    kinds = (ast.With, ast.FunctionDef)
     entered = [call for kind in kinds for node in code.all(kind) for call in entered_by(code, node)]
     return [call for call in dict.fromkeys(entered) if is_on(code, call)]
-
-
-def _around(code: Code, ran: Ran) -> Iterator[ast.AST]:
-    if not code.training.is_without_gradients(ran.around):
-        yield from (each for each, _ in ran.around)

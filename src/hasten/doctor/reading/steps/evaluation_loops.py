@@ -10,7 +10,7 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function, begin, end, iterated
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Function, begin, end, iterated
 from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
@@ -18,7 +18,6 @@ from hasten.doctor.reading.steps.model_modes import Modes
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
 from hasten.doctor.reading.steps.training_steps import Around, Training
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOADERS = re.compile(
     r"loader|(^|_)(dl|batches|feed|queue)$|(^|_)(train|val|valid|test|eval|dev|data)_?iter(ator)?$|^iterator$"
     r"|(^|_)(val|valid|validation|test|eval|dev)_?(set|data|dataset|ds|generator|split)$", re.I)  # fmt: skip
@@ -49,7 +48,6 @@ class Evaluation:
     """One run of an evaluation loop. call: of the model, or the call in the loop that leads to it where training uses
     the function around it too. index: of the model's call in the timeline. model: the objects that it may be."""
 
-    loop: ast.AST
     call: ast.Call
     index: int
     modes: Modes
@@ -58,7 +56,7 @@ class Evaluation:
 
 
 class Evaluations:
-    """Of one file that trains; of another, none."""
+    """Of a file that trains; none of another."""
 
     def __init__(self, names: Names, values: Values, training: Training, tensors: Tensors, origins: Origins) -> None:
         self._names, self._values, self._training, self._tensors = names, values, training, tensors
@@ -74,17 +72,9 @@ class Evaluations:
     @cached_property
     def all(self) -> list[Evaluation]:
         """The first call of the model in each run of each loop, in the order of time."""
-        if not self._trains:
-            return []
-        return [each for modes in self.modes for each in self._of(modes)]
-
-    @cached_property
-    def _trains(self) -> bool:
-        return bool(self._training.steps) or any(
-            self._names.made_by(each.value) in _FITS
-            for each in self._names.scopes.nodes.get(ast.Attribute, [])
-            if isinstance(each, ast.Attribute) and each.attr in {"train", "fit"}
-        )
+        attributes = self._names.scopes.all(ast.Attribute)
+        fits = any(each.attr in {"train", "fit"} and self._names.made_by(each.value) in _FITS for each in attributes)
+        return [each for modes in self.modes for each in self._of(modes)] if self._steps or fits else []
 
     def _of(self, modes: Modes) -> Iterator[Evaluation]:
         off, last = False, None
@@ -92,21 +82,20 @@ class Evaluations:
             call = moment.node
             if not isinstance(call, ast.Call):
                 continue
-            switched = self._switches_all(call)
-            off = off if switched is None else switched
+            if name_of(call.func) == "set_grad_enabled" and isinstance(self._names.parents[call], ast.Expr):
+                off = ast.unparse(call.args[0]) != "True" if call.args else True  # from there on
             place = self._loop_around(moment)
             if place is None or moment.around[: place + 1] == last or not self.is_model_call(call, moment):
                 continue
             inside = [each for each, _ in moment.around[place + 1 :] if isinstance(each, Function)]
-            outer = self._entering(moment, inside) if inside else call
-            loop = moment.around[place][0]
-            if outer is None or not self._takes_batch(loop, outer):
+            outer = next((call for function, call in reversed(moment.path) if function in inside[:1]), call)
+            if outer is None or not self._takes_batch(moment.around[place][0], outer):
                 continue
             last = moment.around[: place + 1]
-            shared = inside and (inside[0] in self._used_in_training or self._is_of_model(inside[0]))
+            shared = inside and inside[0] in self._used_in_training
             model = self._timelines.with_owners(_callee(call), moment.path)
             quiet = off or self._is_quiet(moment, call)
-            yield Evaluation(loop, outer if shared else call, index, modes, model, not quiet)
+            yield Evaluation(outer if shared else call, index, modes, model, not quiet)
 
     def _loop_around(self, moment: Moment) -> int | None:
         """Where in what is around it the innermost loop over batches is; None where it is not one that evaluates."""
@@ -122,9 +111,9 @@ class Evaluations:
 
     @cached_property
     def _loops(self) -> set[ast.AST]:
-        nodes = self._names.scopes.nodes
-        loops = [each for kind in (ast.For, ast.AsyncFor, *_COMPREHENSIONS) for each in nodes.get(kind, [])]
-        return {each for each in loops if self._reads_batches(each)}
+        loops = [(each, each.iter) for each in self._names.scopes.all(ast.For)]
+        loops += [(each, each.generators[0].iter) for kind in COMPREHENSIONS for each in self._names.scopes.all(kind)]
+        return {each for each, read in loops if self._reads_loader(read) or self._fetches(each)}
 
     @cached_property
     def _steps(self) -> set[ast.AST]:
@@ -136,53 +125,39 @@ class Evaluations:
         conditions = (ast.If, ast.IfExp, ast.ExceptHandler)
         return bool(places) and not any(isinstance(each, conditions) for each, _ in around[places[-1] :])
 
-    def _reads_batches(self, loop: ast.AST) -> bool:
-        if self._reads_loader(loop):
-            return True
-        function = self._names.enclosing(loop, *_FUNCTIONS)  # `x, y = get_batch("val")` in `estimate_loss`
-        return isinstance(function, Function) and bool(_EVALUATES.search(function.name)) and bool(_fetched(loop))
+    def _fetches(self, loop: ast.AST) -> bool:
+        """`x, y = get_batch("val")` in `estimate_loss`"""
+        function = self._names.enclosing(loop, Function)
+        return function is not None and bool(_EVALUATES.search(function.name)) and bool(_fetched(loop))
 
-    def _reads_loader(self, loop: ast.AST) -> bool:
-        read = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else loop.generators[0].iter  # pyright: ignore[reportAttributeAccessIssue]
-        for _ in range(4):
-            read = iterated(read)
-            followed = self._names.followed(read)
-            if followed is read or not isinstance(followed, ast.expr) or iterated(followed) is followed:
-                break
-            read = followed
+    def _reads_loader(self, read: ast.expr) -> bool:
+        read = iterated(read)
+        followed = self._names.followed(read)
+        if isinstance(followed, ast.Call) and iterated(followed) is not followed:  # bar = tqdm(loader)
+            read = iterated(followed)
         several = read.args if isinstance(read, ast.Call) and name_of(read.func) == "zip" else [read]
         return any(self._is_loader(each) for each in several)
 
     def _is_loader(self, node: ast.expr) -> bool:
-        inner = node
-        while isinstance(inner, ast.Subscript):
-            inner = inner.value
-        if _LOADERS.search(name_of(inner.func if isinstance(inner, ast.Call) else inner)):
-            return True
-        return any(name_of(each.func).lower().endswith("loader") for each in self._origins.calls(node))
+        makers = [name_of(each.func) for each in self._origins.calls(node)]
+        return bool(_LOADERS.search(name_of(node))) or any(each.lower().endswith("loader") for each in makers)
 
     def _evaluates(self, loop: ast.AST) -> bool:
         """Whether nothing in it looks as if it trained, or needed gradients."""
-        function = self._names.enclosing(loop, *_FUNCTIONS)
-        if isinstance(function, Function) and (self._is_run_by_framework(function) or _trains_by_name(function.name)):
+        function = self._names.enclosing(loop, Function)
+        if function is not None and (self._is_run_by_framework(function) or _trains_by_name(function.name)):
             return False
-        body: list[ast.stmt] = getattr(loop, "body", [])
-        if isinstance(loop, ast.expr):
-            body = [ast.Expr(loop)]
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(loop)):
             return False
-        trains = any(_hints(each.node) for each in self._training.run(body))
-        return not trains and not self._is_differentiated_later(loop, function)
+        trains = any(_hints(each.node) for each in self._training.run(loop))
+        return not trains and not self._is_differentiated_later(loop, function or self._names.scopes.module.node)
 
-    def _is_differentiated_later(self, loop: ast.AST, function: ast.AST | None) -> bool:
+    def _is_differentiated_later(self, loop: ast.AST, function: ast.AST) -> bool:
         """Whether what it has summed up trains something after it."""
-        inside = [each for each in ast.walk(loop) if isinstance(each, ast.Name)]
-        bound = {each.id for each in inside if isinstance(each.ctx, ast.Store)}
-        return any(
-            begin(call) > end(loop) and _names_in(call) & bound and any(map(_TRAINS.search, _all_words(call.func)))
-            for call in ast.walk(function or self._names.scopes.module.node)
-            if isinstance(call, ast.Call)
-        )
+        bound = {each.id for each in ast.walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        later = [each for each in ast.walk(function) if isinstance(each, ast.Call) and begin(each) > end(loop)]
+        trains = [each for each in later if any(map(_TRAINS.search, _all_words(each.func)))]
+        return any(_names_in(each) & bound for each in trains)
 
     def _is_run_by_framework(self, function: Function) -> bool:
         owner = self._names.parents[function]
@@ -194,15 +169,10 @@ class Evaluations:
         callee = _callee(call)
         if not isinstance(callee, ast.Name | ast.Attribute) or self._names.function_named(callee) is not None:
             return False
-        if not (call.args or call.keywords) or _NO_MODELS.search(name_of(callee)):
+        if not (call.args or call.keywords) or _NO_MODELS.search(name_of(callee)) or self._tensors.is_criterion(callee):
             return False
-        if self._tensors.is_criterion(callee):
-            return False
-        return self._tensors.is_model(callee) or self._is_switched(callee, moment)
-
-    def _is_switched(self, callee: ast.expr, moment: Moment) -> bool:
-        """Whether the file calls train(), eval() or parameters() of it: a model by what is done with it."""
-        return bool(self._timelines.own(callee, moment.path) & self._modules)
+        # A model by its name or making, or by train(), eval() or parameters() that the file calls.
+        return self._tensors.is_model(callee) or bool(self._timelines.own(callee, moment.path) & self._modules)
 
     @cached_property
     def _modules(self) -> frozenset[Identity]:
@@ -216,10 +186,9 @@ class Evaluations:
 
     def _takes_batch(self, loop: ast.AST, call: ast.Call) -> bool:
         """Whether it is given what the loop reads, or what is computed from it."""
-        around = [loop] if isinstance(loop, ast.For | ast.AsyncFor) else getattr(loop, "generators", [])
+        around = [loop] if isinstance(loop, ast.For) else getattr(loop, "generators", [])
         batch = _fetched(loop).union(*(_names_in(each.target) for each in around))
-        body = loop.body if isinstance(loop, ast.For | ast.AsyncFor) else []
-        assigned = [each for statement in body for each in ast.walk(statement)]
+        assigned = [each for statement in getattr(loop, "body", []) for each in ast.walk(statement)]
         for _ in range(3):
             for each in assigned:
                 match each:
@@ -229,32 +198,13 @@ class Evaluations:
                         batch |= _names_in(target)
         return bool(_names_in(call) & (batch - {"self"}))
 
-    def _entering(self, moment: Moment, inside: list[Function]) -> ast.Call | None:
-        """The call in the loop that led here."""
-        calls = [call for function, call in moment.path if function is inside[0]]
-        return calls[-1] if calls else None
-
     @cached_property
     def _used_in_training(self) -> set[ast.AST]:
         return {each for step in self._training.steps for ran in step.ran for each, _ in ran.around}
 
-    def _is_of_model(self, function: Function) -> bool:
-        owner = self._names.parents[function]
-        return isinstance(owner, ast.ClassDef) and self._tensors.is_module_class(owner)
-
-    def _switches_all(self, call: ast.Call) -> bool | None:
-        """`torch.set_grad_enabled(False)` as a statement: from there on; None where it is none."""
-        if name_of(call.func) != "set_grad_enabled" or not isinstance(self._names.parents[call], ast.Expr):
-            return None
-        return not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is True)
-
     def _is_quiet(self, moment: Moment, call: ast.Call) -> bool:
         """Whether gradients are, or may be, switched off there."""
-        around = [each for each, _ in moment.around]
-        function = self._names.enclosing(call, *_FUNCTIONS)
-        while isinstance(function, Function):  # one that is defined in another
-            around.append(function)
-            function = self._names.enclosing(function, *_FUNCTIONS)
+        around = [*(each for each, _ in moment.around), *self._names.around(call)]
         forward = self._names.method_of(self._names.class_of(_callee(call)), "forward")
         around += [forward, *forward.body] if forward is not None else []
         frozen = self._timelines.own(_callee(call), moment.path) & self._frozen
@@ -275,28 +225,19 @@ class Evaluations:
         return frozenset(found)
 
     def _may_switch_off(self, node: ast.AST) -> bool:
-        entered: list[ast.expr] = []
-        if isinstance(node, ast.With | ast.AsyncWith):
-            entered = [item.context_expr for item in node.items]
-        elif isinstance(node, Function):
-            entered = node.decorator_list
-        return any(self._may_be_off(each) for each in entered)
+        entered = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+        return any(map(self._may_be_off, node.decorator_list if isinstance(node, Function) else entered))
 
     def _may_be_off(self, entered: ast.expr) -> bool:
         """By its words, or those of what makes it in the file; by its name where it comes from another file."""
         followed = self._names.followed(entered) or entered
-        sources: list[ast.AST] = [entered, followed]
-        if isinstance(followed, ast.Name):
-            sources += [each.source for each in self._names.bindings(followed) if each.source is not None]
+        sources: list[ast.AST | None] = [entered, followed]
+        sources += [each.source for each in self._names.bindings_of(followed)]
         if isinstance(followed, ast.Call):
-            function = self._names.function(followed) or self._names.class_named(followed.func)
-            sources += [function] if function is not None else []
-        if any(_OFF.search(word) for each in sources for word in _all_words(each)):
+            sources.append(self._names.function(followed) or self._names.class_named(followed.func))
+        if any(_OFF.search(word) for each in sources if each is not None for word in _all_words(each)):
             return True
-        return bool(_MAY_BE_OFF.search(name_of(followed.func if isinstance(followed, ast.Call) else followed)))
-
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return bool(_MAY_BE_OFF.search(name_of(followed)))
 
 
 def _callee(call: ast.Call) -> ast.expr:

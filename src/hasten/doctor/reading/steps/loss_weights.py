@@ -13,6 +13,7 @@ from hasten.doctor.reading.objects.tensor_kinds import Tensors
 
 _DEEPEST = 8
 _WEIGH = frozenset({"div", "div_", "mul", "mul_", "divide", "divide_", "true_divide", "multiply", "sum"})
+_DIVIDE_BY_OPTION = frozenset({"accelerate.Accelerator", "lightning.Fabric"})
 
 
 class Weights:
@@ -31,11 +32,10 @@ class Weights:
                 bindings = self._names.bindings(node)
                 return bool(bindings) and all(self._is_bound_to_mean(each, depth) for each in bindings)
             case ast.Attribute(base):  # outputs.loss
-                bindings = self._names.attribute_bindings(node)
-                return not bindings and self.is_mean_of_batch(base, depth + 1)
+                return not self._names.bindings_of(node) and self.is_mean_of_batch(base, depth + 1)
             case ast.BinOp(left, ast.Add() | ast.Sub(), right):
                 return self.is_mean_of_batch(left, depth + 1) or self.is_mean_of_batch(right, depth + 1)
-            case ast.BinOp(loss, ast.Div(), factor) | ast.BinOp(loss, ast.Mult(), factor):
+            case ast.BinOp(loss, ast.Div() | ast.Mult(), factor):
                 return self._is_other_number(factor) and self.is_mean_of_batch(loss, depth + 1)
             case ast.Call():
                 return self._computes_mean(node, depth)
@@ -54,37 +54,25 @@ class Weights:
         return value != number and abs(value * number - 1) > 1e-6
 
     def _is_bound_to_mean(self, binding: Binding, depth: int) -> bool:
-        match binding.kind, binding.node:
-            case Kind.VALUE | Kind.PART, _:
-                return self.is_mean_of_batch(binding.source, depth + 1)
-            case Kind.AUGMENTED, ast.AugAssign(_, ast.Add() | ast.Sub()):
-                return True
-            case Kind.AUGMENTED, _:
-                return self._is_other_number(binding.source)
-            case Kind.PARAMETER, _:
-                return self.is_mean_of_batch(self._names.given_to(binding.node), depth + 1)
-            case _:
-                return False
+        if isinstance(binding.node, ast.AugAssign):
+            adds = isinstance(binding.node.op, ast.Add | ast.Sub)
+            return adds or self._is_other_number(binding.source)
+        source = binding.source if binding.kind is Kind.PART else self._names.source(binding)
+        return self.is_mean_of_batch(source, depth + 1)
 
     def _computes_mean(self, call: ast.Call, depth: int) -> bool:
-        if name_of(call.func) in _WEIGH or self._has_other_reduction(call):
+        making = self._names.making(call.func)
+        given = [self._values.constant_argument(each, "reduction") for each in (call, making) if each is not None]
+        if name_of(call.func) in _WEIGH or any(each not in (ABSENT, "mean") for each in given):
             return False
         function = self._names.function(call)
         if function is not None:
             parts = [each.elts[0] if isinstance(each, ast.Tuple) and each.elts else each for each in returns(function)]
             return bool(parts) and all(self.is_mean_of_batch(each, depth + 1) for each in parts)
-        if (self._names.qualified(call.func) or "").startswith("torch.nn.functional."):
-            return True
-        made = self._names.made_by(call.func) or ""
-        if self._tensors.is_criterion(call.func) or self._tensors.is_model(call.func) or made.startswith("torch.nn."):
+        made = self._names.made_by(call.func) or self._names.qualified(call.func) or ""
+        if made.startswith("torch.nn.") or self._tensors.is_criterion(call.func) or self._tensors.is_model(call.func):
             return True
         return isinstance(call.func, ast.Attribute) and self.is_mean_of_batch(call.func.value, depth + 1)
-
-    def _has_other_reduction(self, call: ast.Call) -> bool:
-        """`reduction="sum"` and the like, in the call or in the making of the criterion."""
-        making = self._names.making(call.func)
-        given = [self._values.constant_argument(each, "reduction") for each in (call, making) if each is not None]
-        return any(each not in (ABSENT, "mean") for each in given)
 
 
 def loss_of(names: Names, values: Values, backward: ast.AST) -> ast.expr | None:
@@ -96,7 +84,7 @@ def loss_of(names: Names, values: Values, backward: ast.AST) -> ast.expr | None:
         return given
     if given is not None:
         made = names.making(base)
-        if made is None or names.qualified(made.func) not in {"accelerate.Accelerator", "lightning.Fabric"}:
+        if made is None or names.qualified(made.func) not in _DIVIDE_BY_OPTION:
             return None
         options = ("gradient_accumulation_steps", "gradient_accumulation_plugin")
         return given if all(values.constant_argument(made, each) is ABSENT for each in options) else None

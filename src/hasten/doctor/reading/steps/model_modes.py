@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.argument_values import ABSENT, Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
 from hasten.doctor.reading.steps.training_steps import Around, Training
@@ -62,21 +62,18 @@ class Modes:
         call = moment.node
         if not isinstance(call, ast.Call):
             return None
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if isinstance(call.func, ast.Attribute) and name in {"train", "eval"}:
-            function = self._names.function(call)
-            if function is not None and not self._tensors.is_model(call.func.value):
+        name, own = name_of(call.func), self._names.function(call)
+        base = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if base is not None and name in {"train", "eval"}:
+            if own is not None and not self._tensors.is_model(base):
                 return None
             mode = self._mode(call) if name == "train" else Mode.EVAL
-            if name == "eval" and (call.args or call.keywords):
-                return None
-            if any(_yields(each) for each, _ in moment.path):
+            if any(isinstance(each, ast.Yield) for function, _ in moment.path for each in ast.walk(function)):
                 mode = Mode.UNKNOWN  # a context manager, which switches back
-            return Switch(index, mode, call, self._timelines.own(call.func.value, moment.path))
-        if _SWITCHES.search(name) and self._names.function(call) is None:
-            objects = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-            objects += [each for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
-            objects = [each for each in objects if self._names.qualified(each) is None]  # no modules of Python
+            return Switch(index, mode, call, self._timelines.own(base, moment.path))
+        if _SWITCHES.search(name) and own is None:
+            given = [each for each in (base, *call.args) if isinstance(each, ast.expr)]
+            objects = [each for each in given if self._names.qualified(each) is None]  # no modules of Python
             meant = frozenset[Identity]().union(*(self._timelines.own(each, moment.path) for each in objects))
             return Switch(index, Mode.UNKNOWN, call, meant, is_guessed=True)
         return None
@@ -88,38 +85,29 @@ class Modes:
     @cached_property
     def uses(self) -> dict[int, frozenset[Identity]]:
         """The objects that are called, or given to what is called, by the index of the call."""
-        return {
-            index: self._used(each)
-            for index, each in enumerate(self.moments)
-            if isinstance(each.node, ast.Call) and not _computes_nothing(each.node)
-        }
+        calls = {index: each for index, each in enumerate(self.moments) if isinstance(each.node, ast.Call)}
+        return {index: self._used(each.node, each) for index, each in calls.items() if not _computes_nothing(each.node)}  # pyright: ignore[reportArgumentType]
 
-    def _used(self, moment: Moment) -> frozenset[Identity]:
-        assert isinstance(moment.node, ast.Call)
-        found = frozenset[Identity]()
-        if isinstance(moment.node.func, ast.Name | ast.Attribute):
-            found = self._timelines.with_owners(moment.node.func, moment.path)
-        for each in moment.node.args:
-            if isinstance(each, ast.Name | ast.Attribute):
-                found |= self._timelines.own(each, moment.path)
-        return found
+    def _used(self, call: ast.Call, moment: Moment) -> frozenset[Identity]:
+        found = self._timelines.with_owners(call.func, moment.path)
+        given = [each for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
+        return found.union(*(self._timelines.own(each, moment.path) for each in given))
 
     def trained(self) -> Iterator[tuple[int, frozenset[Identity]]]:
         """What each training step calls in every turn, with gradients."""
         steps = {step.node for step in self._training.steps}
         for index, used in self.uses.items():
-            moment = self.moments[index]
-            places = [number for number, (each, _) in enumerate(moment.around) if each in steps]
-            if not places or self._training.is_without_gradients(moment.around):
-                continue
-            inside = moment.around[places[-1] + 1 :]
-            if not any(isinstance(each, _CONDITIONS) for each, _ in inside):
+            around = self.moments[index].around
+            places = [number for number, (each, _) in enumerate(around) if each in steps]
+            inside = around[places[-1] + 1 :] if places else ()
+            conditional = not places or any(isinstance(each, _CONDITIONS) for each, _ in inside)
+            if not conditional and not self._training.is_without_gradients(around):
                 yield index, used
 
     @cached_property
     def optimized(self) -> frozenset[Identity]:
         """Models whose parameters are asked for, here or anywhere in the file, as in a constructor."""
-        anywhere = ((each, ()) for each in self._names.scopes.nodes.get(ast.Call, []))
+        anywhere = ((each, ()) for each in self._names.scopes.all(ast.Call))
         found = frozenset[Identity]()
         for node, path in (*((each.node, each.path) for each in self.moments), *anywhere):
             match node:
@@ -140,15 +128,13 @@ class Modes:
                 if switch.mode is not Mode.TRAIN:
                     return switch.mode
                 if switch.objects & objects and not _is_conditional(moment.around, around):
-                    return self._unless_on_purpose(each, index)
+                    # train() straight before an evaluation, with no training between, is on purpose.
+                    trained = any(each < between < index for between in self._in_training)
+                    return Mode.TRAIN if trained else Mode.UNKNOWN
             if moment.node in objects:
                 return Mode.TRAIN  # it is made here
             trained_before = trained_before or (each in self._in_training and bool(self.uses[each] & objects))
         return Mode.TRAIN if trained_before else Mode.UNKNOWN
-
-    def _unless_on_purpose(self, switched: int, index: int) -> Mode:
-        """train() straight before an evaluation, with no training between, is on purpose."""
-        return Mode.TRAIN if any(switched < each < index for each in self._in_training) else Mode.UNKNOWN
 
     @cached_property
     def _in_training(self) -> set[int]:
@@ -179,9 +165,9 @@ class Modes:
         low, high = index, index
         for loop in self.moments[index].loops():
             first, last = low, high
-            while first > 0 and self._is_in(loop, first - 1):
+            while first > 0 and loop in self.moments[first - 1].loops():
                 first -= 1
-            while last + 1 < len(self.moments) and self._is_in(loop, last + 1):
+            while last + 1 < len(self.moments) and loop in self.moments[last + 1].loops():
                 last += 1
             yield from range(low - 1, first - 1, -1)
             if loop in objects:
@@ -189,16 +175,11 @@ class Modes:
             yield from range(last, high, -1)
             low, high = first, last
 
-    def _is_in(self, loop: ast.AST, index: int) -> bool:
-        return any(each is loop for each, _ in self.moments[index].around)
-
     def _is_chosen(self, switch: Switch, objects: frozenset[Identity]) -> bool:
         """`if phase == "train": model.train()`, `else: model.eval()`"""
         chosen = self.moments[switch.index].around
-        return any(
-            each.mode is not Mode.EVAL and each.objects & objects and _excludes(self.moments[each.index].around, chosen)
-            for each in self.switches.values()
-        )
+        others = [each for each in self.switches.values() if each.mode is not Mode.EVAL and each.objects & objects]
+        return any(_excludes(self.moments[each.index].around, chosen) for each in others)
 
 
 def may_be(some: frozenset[Identity], others: frozenset[Identity]) -> bool:
@@ -210,7 +191,7 @@ def may_be(some: frozenset[Identity], others: frozenset[Identity]) -> bool:
 
 
 def _kind(identity: Identity) -> object:
-    """Two objects of the same kind, and no others, are known to differ."""
+    """Only two objects of the same kind are known to differ."""
     match identity:
         case (owner, name):
             return "text" if name == "text" else owner
@@ -220,12 +201,8 @@ def _kind(identity: Identity) -> object:
             return identity
 
 
-def _yields(function: Function) -> bool:
-    return any(isinstance(each, ast.Yield) for each in ast.walk(function))
-
-
-def _computes_nothing(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _COMPUTE_NOTHING
+def _computes_nothing(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _COMPUTE_NOTHING
 
 
 def _excludes(some: Around, others: Around) -> bool:

@@ -13,10 +13,11 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function, Loop
-from hasten.doctor.reading.objects.optimizer_roles import Optimizers, Role, is_none, name_of, words_of
+from hasten.doctor.reading.names.value_origins import is_none
+from hasten.doctor.reading.objects.optimizer_roles import Optimizers, Role, name_of, words_of
 from hasten.doctor.reading.steps.training_steps import Ran, Training
 
-_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.For, ast.AsyncFor, ast.While)
+_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.For, ast.While)
 _CLIPS = frozenset(f"torch.nn.utils.{name}" for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"))
 _LEAVE_GRADIENTS = frozenset(
     {"clip", "lr", "rate", "learning", "save", "load", "checkpoint", "print", "log", "isinstance", "len", "id", "type",
@@ -27,6 +28,7 @@ _MAY_TOUCH = frozenset(
      "update", "step", "train", "training", "run", "call", "callback", "callbacks", "hook", "hooks", "on", "before",
      "after", "prepare", "start", "begin", "end", "notify", "trigger", "event", "fit", "learn", "apply"}
 )  # fmt: skip
+_NAMED = (ast.Name, ast.Attribute, ast.Subscript)
 _SETTING_GRADIENTS = frozenset({"zero_", "fill_", "copy_", "mul_", "div_", "add_", "sub_", "set_", "detach_", "data"})
 
 
@@ -68,13 +70,12 @@ class Event:
 
 
 class Turn:
-    """Of a loop, or of a function that a framework calls for each batch. events: in order."""
+    """One turn of a loop, or one call of a function that a framework calls for each batch. events: in order."""
 
-    def __init__(self, node: Loop | Function, ran: list[Ran], updates: Updates) -> None:
+    def __init__(self, node: Loop | Function, ran: list[Ran], events: list[Event]) -> None:
         self.node = node
-        self.ran = ran
         self.nodes = {each.node for each in ran}
-        self.events = [*updates.events_of(ran)]
+        self.events = events
 
     def of(self, *actions: Action) -> list[Event]:
         return [each for each in self.events if each.action in actions]
@@ -93,44 +94,31 @@ class Updates:
     @cached_property
     def turns(self) -> list[Turn]:
         """Of every step, and of the loops around one."""
-        found = dict[ast.AST, Turn]()
-        for step in self._training.steps:
-            for node in (step.node, *step.epochs):
-                if node not in found:
-                    found[node] = Turn(node, self._training.run(node.body), self)
-        return [*found.values()]
+        steps = self._training.steps
+        nodes = dict.fromkeys(node for step in steps for node in (step.node, *step.epochs))
+        ran = {node: self._training.run(node) for node in nodes}
+        return [Turn(node, each, [*self.events_of(each)]) for node, each in ran.items()]
 
     @cached_property
     def updating(self) -> list[tuple[Turn, Event]]:
         """Each update of an optimizer, with the nearest turn around it that computes gradients."""
         nearest = dict[ast.AST, tuple[Turn, Event]]()
-        for turn in self.turns:
-            if not turn.of(Action.BACKWARD):
-                continue
-            for event in turn.of(Action.UPDATE):
-                known = nearest.get(event.node)
-                if known is None or len(turn.ran) < len(known[0].ran):
-                    nearest[event.node] = turn, event
+        for turn in sorted(self.turns, key=lambda each: -len(each.nodes)):
+            if turn.of(Action.BACKWARD):
+                nearest |= {event.node: (turn, event) for event in turn.of(Action.UPDATE)}
         return [*nearest.values()]
 
     def events_of(self, ran: list[Ran]) -> Iterator[Event]:
-        inside = set[Function]()  # methods of optimizers and schedulers of the file: each call is one event
         for each in ran:
-            if inside and any(node in inside for node, _ in each.around):
-                continue
             action, target = self._action(each.node)
-            if action is None:
-                continue
-            conditions = frozenset(pair for pair in each.around if isinstance(pair[0], _CONDITIONS))
-            yield Event(action, each.node, target, conditions, each.around)
-            if action in {Action.UPDATE, Action.SCHEDULE, Action.CLEAR} and isinstance(each.node, ast.Call):
-                own = self._names.function(each.node)
-                inside |= {own} if own is not None and target is not None else set()
+            if action is not None:
+                conditions = frozenset(pair for pair in each.around if isinstance(pair[0], _CONDITIONS))
+                yield Event(action, each.node, target, conditions, each.around)
 
     def _action(self, node: ast.AST) -> tuple[Action | None, ast.expr | None]:
         match node:
-            case ast.Call(ast.Attribute()):
-                return self._of_method(node, node.func)
+            case ast.Call(ast.Attribute(base, name)):
+                return self._of_method(node, base, name)
             case ast.Call():
                 return self._of_function(node)
             case ast.Assign(targets) | ast.Delete(targets) if any(_is_gradient(each) for each in targets):
@@ -141,28 +129,20 @@ class Updates:
             case _:
                 return None, None
 
-    def _of_method(self, call: ast.Call, func: ast.expr) -> tuple[Action | None, ast.expr | None]:
-        assert isinstance(func, ast.Attribute)
-        base, name = func.value, func.attr
+    def _of_method(self, call: ast.Call, base: ast.expr, name: str) -> tuple[Action | None, ast.expr | None]:
         first = call.args[0] if call.args else None
         if name in {"backward", "manual_backward"}:
             return Action.BACKWARD, None
         if name == "step":
-            if (
-                first is not None
-                and self.optimizers.role(base) is not Role.OPTIMIZER
-                and self.optimizers.role(first) is Role.OPTIMIZER
-            ):
-                return Action.UPDATE, first
             role = self.optimizers.role(base)
-            if role in _STEPPED:
-                return _STEPPED[role], base
-            return self._of_function(call)
+            if first is not None and role is not Role.OPTIMIZER and self.optimizers.role(first) is Role.OPTIMIZER:
+                return Action.UPDATE, first
+            return (_STEPPED[role], base) if role in _STEPPED else self._of_function(call)
         if name == "zero_grad":
             return Action.CLEAR, base
         if name == "unscale_":
             return Action.UNSCALE, first
-        if name in _SETTING_GRADIENTS and any(_is_gradient(each) for each in (base, getattr(base, "value", base))):
+        if name in _SETTING_GRADIENTS and _is_gradient(base):
             return (Action.CLEAR if name == "zero_" else Action.REWRITE), None
         return self._of_function(call)
 
@@ -172,10 +152,11 @@ class Updates:
         if self._names.function(call) is not None:
             return None, None
         words = words_of(name_of(call.func))
-        gives = next((each for each in _given(call) if self.optimizers.role(each) is Role.OPTIMIZER), None)
+        given = [each for each in (*call.args, *(each.value for each in call.keywords)) if isinstance(each, _NAMED)]
+        gives = next((each for each in given if self.optimizers.role(each) is Role.OPTIMIZER), None)
         if words & {"grad", "grads", "gradient", "gradients"} and words & {"zero", "clear", "reset"}:
             return Action.CLEAR, None
-        if name_of(call.func) == "setattr" or ("backward" in words and "sync" not in words):
+        if "backward" in words and "sync" not in words:
             return Action.TOUCH, None
         if gives is not None and not words & _LEAVE_GRADIENTS:
             return Action.TOUCH, gives
@@ -183,22 +164,17 @@ class Updates:
 
     def _is_inherited(self, call: ast.Call) -> bool:
         """`self.method()` or `super().method()` of a class that another file, not torch, has the rest of."""
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        base = call.func.value
-        own = isinstance(base, ast.Name) and base.id == "self"
-        if not own and not (isinstance(base, ast.Call) and name_of(base.func) == "super"):
-            return False
-        owner = self._names.enclosing(call, ast.ClassDef)
-        if not isinstance(owner, ast.ClassDef) or (own and self._names.attribute_bindings(call.func)):
-            return False
+        match call.func:
+            case ast.Attribute(ast.Name("self")):
+                outside = not self._names.bindings_of(call.func)
+            case ast.Attribute(ast.Call(ast.Name("super"))):
+                outside = True
+            case _:
+                outside = False
+        owner = self._names.enclosing(call, ast.ClassDef) if outside else None
         known = ("torch.", "builtins.", "lightning.", "pytorch_lightning.", "abc.")
-        return any(not (self._names.qualified(each) or "").startswith(known) for each in owner.bases)
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    named = (ast.Name, ast.Attribute, ast.Subscript)
-    return [each for each in (*call.args, *(each.value for each in call.keywords)) if isinstance(each, named)]
+        bases = owner.bases if owner is not None else []
+        return any(not (self._names.qualified(each) or "").startswith(known) for each in bases)
 
 
 def _is_gradient(node: ast.AST) -> bool:

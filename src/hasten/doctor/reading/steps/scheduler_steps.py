@@ -12,7 +12,7 @@ from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Loop
 from hasten.doctor.reading.steps.accumulation_windows import Windows
-from hasten.doctor.reading.steps.optimizer_events import Action, Event, Updates
+from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn, Updates
 
 _LIBRARY = "torch.optim.lr_scheduler."
 
@@ -44,36 +44,36 @@ class Schedules:
     def stepped(self, kind: str) -> Iterator[Schedule]:
         """Once for each call of step() in a loop that trains."""
         widest = dict[ast.AST, Schedule]()
-        for turn in self._updates.turns:
-            for event in turn.of(Action.SCHEDULE):
-                making = self._names.making(event.target)
-                if making is None or self._names.qualified(making.func) != _LIBRARY + kind or making in turn.nodes:
-                    continue
-                if isinstance(turn.node, Loop):
-                    inner = tuple(node for node, _ in event.around if isinstance(node, Loop))
-                    found = Schedule(kind, making, event, (turn.node, *inner))
-                    known = widest.get(event.node)
-                    if known is None or len(known.loops) < len(found.loops):
-                        widest[event.node] = found
+        for turn, event in self._events():
+            making = self._names.making(event.target)
+            known_as = self._names.qualified(making.func) if making is not None else None
+            if making is None or known_as != _LIBRARY + kind or making in turn.nodes or not isinstance(turn.node, Loop):
+                continue
+            loops = (turn.node, *(node for node, _ in event.around if isinstance(node, Loop)))
+            known = widest.get(event.node)
+            if known is None or len(known.loops) < len(loops):
+                widest[event.node] = Schedule(kind, making, event, loops)
         yield from widest.values()
+
+    def _events(self) -> Iterator[tuple[Turn, Event]]:
+        return ((turn, event) for turn in self._updates.turns for event in turn.of(Action.SCHEDULE))
 
     def steps_elsewhere(self, schedule: Schedule) -> bool:
         """Whether the file steps it in several places."""
-        events = [event for turn in self._updates.turns for event in turn.of(Action.SCHEDULE)]
-        return len({each.node for each in events if self._names.making(each.target) is schedule.making}) > 1
+        nodes = {event.node for _, event in self._events() if self._names.making(event.target) is schedule.making}
+        return len(nodes) > 1
 
     def amount(self, schedule: Schedule) -> Amount | None:
         """How often it steps in all; None where that is not certain."""
-        total: Amount | None = Amount(Fraction(1))
-        for loop in schedule.loops:
-            turns = self.amounts.turns(loop)
-            total = total.times(turns) if total is not None and turns is not None else None
+        factors = [self.amounts.turns(loop) for loop in schedule.loops]
         for node, branch in schedule.event.around:
             if isinstance(node, ast.If):
                 count = self._windows.counted(node, branch)
                 every = self._values.constant(count.every) if count is not None else None
-                known = total is not None and isinstance(every, int) and every > 0
-                total = total.times(Amount(Fraction(1, every))) if total is not None and known else None
+                factors.append(Amount(Fraction(1, every)) if isinstance(every, int) and every > 0 else None)
             elif isinstance(node, ast.IfExp | ast.ExceptHandler | ast.BoolOp):
                 return None
+        total: Amount | None = Amount(Fraction(1))
+        for each in factors:
+            total = total.times(each) if total is not None else None
         return total

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hasten.doctor.reading.names.name_resolution import RETURN_THEMSELVES, Names, argument_for, only_return
 from hasten.doctor.reading.names.scopes import Binding, Function, Kind, Loop, begin
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.steps.training_steps import Around, Training
 
 _DEEPEST = 12
@@ -21,7 +22,7 @@ _WRAPPED = frozenset({"module", "_orig_mod"})
 
 Path = tuple[tuple[Function, ast.Call | None], ...]  # the functions that were called, and the calls
 Identity = ast.AST | tuple[object, str]
-"""An object: the call that makes it, a parameter that nothing is known of, an attribute of a class, or a text."""
+"""An object: the call that makes it, a parameter of unknown value, an attribute of a class, or a text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +46,9 @@ class Timelines:
     def through(self, loops: Iterable[ast.AST]) -> list[list[Moment]]:
         """Those in which one of these loops may run."""
         wanted = self._functions_around(loops)
-        module = self._names.scopes.module.node
-        assert isinstance(module, ast.Module)
-        found = [[*self._moments(module, ())]]
+        found = [[*self._moments(self._names.scopes.module.node, ())]]
         reached = {function for moment in found[0] for function, _ in moment.path}
-        called = {each for each in wanted if any(self._names.calls_of(each))}
+        called = {each for each in wanted if self._names.calls_of(each)}
         for function in sorted(wanted, key=lambda each: (each in called, begin(each))):
             if function not in reached:
                 found.append([*self._moments(function, ((function, None),))])
@@ -61,27 +60,25 @@ class Timelines:
         found, waiting = set[Function](), [*nodes]
         while waiting:
             node = waiting.pop()
-            inner = [each for each in (node, *self._names.around(node)) if isinstance(each, Function)]
-            for function in inner:
-                if function not in found:
+            for function in (node, *self._names.around(node)):
+                if isinstance(function, Function) and function not in found:
                     found.add(function)
                     waiting += self._names.calls_of(function)
         return found
 
-    def _moments(self, beginning: ast.Module | Function, start: Path) -> Iterator[Moment]:
+    def _moments(self, beginning: ast.AST, start: Path) -> Iterator[Moment]:
         path = start
         last: dict[int, ast.Call] = {}  # by the number of functions that it lies in
         first = tuple((function, "body") for function, _ in start)
-        for ran in self._training.run(beginning.body):
+        for ran in self._training.run(beginning):
             if not isinstance(ran.node, ast.Call | ast.For):
                 continue
             inside = [*(each for each, _ in start), *(each for each, _ in ran.around if isinstance(each, Function))]
             common = 0
             while common < min(len(path), len(inside)) and path[common][0] is inside[common]:
                 common += 1
-            if common < len(path) or common < len(inside):
-                entered = ((inside[number], last.get(number)) for number in range(common, len(inside)))
-                path = (*path[:common], *entered)
+            entered = ((inside[number], last.get(number)) for number in range(common, len(inside)))
+            path = (*path[:common], *entered)
             if isinstance(ran.node, ast.Call):
                 last[len(inside)] = ran.node
             yield Moment(ran.node, (*first, *ran.around), path)
@@ -106,12 +103,21 @@ class Timelines:
         if depth > _DEEPEST:
             return
         match node:
-            case ast.Name():
-                yield from self._of_name(node, path, depth)
+            case ast.Name("self" | "cls"):
+                yield self._names.class_of(node) or ("self", "text")
+            case ast.Name(name):
+                bindings = self._names.bindings(node)
+                for binding in bindings:
+                    yield from self._of_binding(binding, name, path, depth)
+                if not bindings:
+                    yield name, "text"
             case ast.Attribute(base, name) if name in _WRAPPED:
                 yield from self._find(base, path, depth + 1)
             case ast.Attribute(base, name):
-                yield from self._of_attribute(node, base, name, depth)
+                owner = self._names.class_of(base)
+                yield (owner, name) if owner is not None else (ast.unparse(node), "text")
+                for binding in self._names.attribute(owner, name):
+                    yield from self._of_binding(binding, name, (), depth + 1)
             case ast.Call():
                 yield from self._of_call(node, path, depth)
             case ast.IfExp(_, body, orelse):
@@ -119,17 +125,6 @@ class Timelines:
                 yield from self._find(orelse, path, depth + 1)
             case _:
                 yield node
-
-    def _of_name(self, node: ast.Name, path: Path, depth: int) -> Iterator[Identity]:
-        if node.id in {"self", "cls"}:
-            owner = self._names.class_of(node)
-            yield owner if owner is not None else ("self", "text")
-            return
-        bindings = self._names.bindings(node)
-        if not bindings:
-            yield node.id, "text"
-        for binding in bindings:
-            yield from self._of_binding(binding, node.id, path, depth)
 
     def _of_binding(self, binding: Binding, name: str, path: Path, depth: int) -> Iterator[Identity]:
         if binding.kind is Kind.VALUE and binding.source is not None:
@@ -144,43 +139,27 @@ class Timelines:
 
     def _of_parameter(self, parameter: ast.AST, path: Path, depth: int) -> Iterator[Identity]:
         function = self._names.parents.get(self._names.parents[parameter])
+        given, before = self._names.given_to(parameter), Path()
         for number, (each, call) in enumerate(path):
-            if each is function and call is not None and isinstance(parameter, ast.arg):
-                given = argument_for(parameter, each, call) if self._names.function(call) is each else None
-                if given is not None:
-                    yield from self._find(given, path[:number], depth + 1)
-                    return
-        given = self._names.given_to(parameter)
-        if given is None:
-            yield parameter
-        else:
-            yield from self._find(given, (), depth + 1)
-
-    def _of_attribute(self, node: ast.Attribute, base: ast.expr, name: str, depth: int) -> Iterator[Identity]:
-        owner = self._names.class_of(base)
-        if owner is None:
-            yield ast.unparse(node), "text"
-            return
-        yield owner, name
-        for binding in self._names.scopes.attributes.get(owner, {}).get(name, []):
-            yield from self._of_binding(binding, name, (), depth + 1)
+            if each is function and call is not None and self._names.function(call) is each:
+                assert isinstance(parameter, ast.arg)
+                inner = argument_for(parameter, each, call)
+                given, before = (inner, path[:number]) if inner is not None else (given, before)
+        yield from self._find(given, before, depth + 1) if given is not None else [parameter]
 
     def _of_call(self, call: ast.Call, path: Path, depth: int) -> Iterator[Identity]:
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        function, name = self._names.function(call), name_of(call.func)
+        returned = only_return(function)
         if isinstance(call.func, ast.Attribute) and name in RETURN_THEMSELVES:
             yield from self._find(call.func.value, path, depth + 1)
-            return
-        if name in _WRAP and call.args and self._names.function(call) is None:
+        elif name in _WRAP and call.args and function is None:
             yield from self._find(call.args[0], path, depth + 1)
-            return
-        function = self._names.function(call)
-        returned = only_return(function)
-        if function is None or returned is None or any(each is function for each, _ in path):
+        elif function is None or returned is None or any(each is function for each, _ in path):
             yield call
-            return
-        for each in self._find(returned, (*path, (function, call)), depth + 1):
-            made_there = isinstance(each, ast.AST) and function in self._names.around(each)
-            yield call if made_there else each
+        else:
+            for each in self._find(returned, (*path, (function, call)), depth + 1):
+                made_there = isinstance(each, ast.AST) and function in self._names.around(each)
+                yield call if made_there else each
 
 
 def _passed_through(binding: Binding) -> ast.expr | None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function, Loop, begin
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Function, Loop, begin
 
 Around = tuple[tuple[ast.AST, str], ...]
 Called = tuple[Function, ...]
 _CALLS_DEEP = 4  # functions that call functions
-_MOST_RUN = 20_000  # nodes of one step: a file of more was not written by a person
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_MOST_RUN = 20_000  # nodes of one step: nobody writes more by hand
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _WITHOUT_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
-_STEPS_OF_FRAMEWORKS = frozenset({"training_step", "compute_loss"})
+_STEPS_OF_FRAMEWORKS = {"training_step": ("Module",), "compute_loss": ("Trainer", "LightningModule")}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +30,7 @@ class Ran:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether a turn may pass it by."""
+        """Whether a turn may skip it."""
         kinds = (ast.If, ast.IfExp, ast.ExceptHandler, ast.While, ast.BoolOp)
         return any(isinstance(each, kinds) for each, _ in self.around)
 
@@ -46,11 +45,7 @@ class Step:
     @cached_property
     def ran(self) -> list[Ran]:
         """All that runs in it, in order: the parts of an expression come before it."""
-        return self._training.run(self.node.body)
-
-    @cached_property
-    def calls(self) -> list[Ran]:
-        return [each for each in self.ran if isinstance(each.node, ast.Call)]
+        return self._training.run(self.node)
 
     @cached_property
     def every_turn(self) -> list[ast.AST]:
@@ -59,49 +54,46 @@ class Step:
         return [each.node for each in self.ran if not each.is_conditional and not without(each.around)]
 
     def methods(self, *names: str) -> list[Ran]:
-        """Calls of methods of these names, of whatever object."""
-        return [each for each in self.calls if _method(each.node) in names]
+        """Calls of methods of these names, on any object."""
+        return [each for each in self.ran if _method(each.node) in names]
 
     @cached_property
     def updates(self) -> bool:
-        """Whether it is visible that parameters change in it: by an optimizer, or by the framework that calls it."""
+        """Whether parameters visibly change in it: by an optimizer, or by the framework that calls it."""
         return bool(self.methods("step")) or isinstance(self.node, Function)
 
     @cached_property
     def epochs(self) -> list[Loop]:
         """The loops around it, the nearest first, through the functions that call it."""
-        return list(dict.fromkeys(self._training.loops_around(self.node, 0)))
+        return list(dict.fromkeys(self._training.loops_around(self.node)))
 
 
 class Training:
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._ran: dict[ast.AST, list[Ran]] = {}
 
     @cached_property
     def backwards(self) -> list[ast.Call]:
         """Calls that compute gradients: loss.backward(), scaler.scale(loss).backward(), accelerator.backward(loss)."""
-        return [each for each in self._names.scopes.nodes.get(ast.Call, []) if _method(each) in _BACKWARD]  # pyright: ignore[reportReturnType]
+        return [each for each in self._names.scopes.all(ast.Call) if _method(each) in _BACKWARD]
 
     @cached_property
     def steps(self) -> list[Step]:
         """In the order of the file."""
-        found = dict[ast.AST, None]()
-        for call in self.backwards:
-            for node in self._steps_of(call, 0):
-                found[node] = None
-        for function in self._names.scopes.nodes.get(ast.FunctionDef, []):
-            if isinstance(function, ast.FunctionDef) and self._is_step_of_framework(function):
-                found[function] = None
-        return [Step(node, self) for node in sorted(found, key=begin)]  # pyright: ignore[reportArgumentType]
+        found = [node for call in self.backwards for node in self._steps_of(call, 0)]
+        found += filter(self._is_step_of_framework, self._names.scopes.all(ast.FunctionDef))
+        return [Step(node, self) for node in sorted(dict.fromkeys(found), key=begin)]
 
     def called_every_turn(self) -> Iterator[tuple[Step, ast.Call]]:
-        """What each turn of a step calls, with gradients or without: under no condition but that there is a device."""
+        """What each turn of a step calls, with gradients or without, under no condition except that there is a
+        device."""
         seen = set[ast.AST]()
         for step in self.steps:
-            for each in step.calls:
+            for each in step.ran:
                 asked = tuple(part for part in each.around if not self._asks_for_device(*part))
-                if each.node not in seen and not Ran(each.node, asked).is_conditional:
-                    assert isinstance(each.node, ast.Call)
+                conditional = Ran(each.node, asked).is_conditional
+                if isinstance(each.node, ast.Call) and each.node not in seen and not conditional:
                     seen.add(each.node)
                     yield step, each.node
 
@@ -112,62 +104,50 @@ class Training:
                 return (self._names.qualified(function) or "").endswith(".is_available")
             case ast.If(ast.Compare(_, [ast.Eq()], [ast.Constant(str(kind))])), "body":
                 return kind.startswith("cuda")
-            case ast.If(ast.Compare(ast.Constant(str(kind)), [ast.Eq() | ast.In()], _)), "body":
-                return kind == "cuda"
             case _:
                 return False
 
-    def _steps_of(self, call: ast.AST, depth: int) -> Iterator[Loop | Function]:
-        loop = self.loop_of(call)
+    def _steps_of(self, call: ast.AST, depth: int) -> list[Loop | Function]:
+        loop = next(self._loops_in_function(call), None)
         if loop is not None:
-            yield loop
-            return
+            return [loop]
         function = self._names.enclosing(call, *_FUNCTIONS)
         if not isinstance(function, Function) or depth > _CALLS_DEEP:
-            return
-        calls = [each for each in self._names.calls_of(function) if function not in self._names.around(each)]
+            return []
+        calls = self._outer_calls(function)
         loops = [loop for each in calls for loop in self._steps_of(each, depth + 1)]
-        yield from loops
-        is_handed_on = any(self._names.function(each) is not function for each in calls)
-        if not loops and self._updates(function) and (is_handed_on or not calls):
-            yield function  # which other code calls, or a framework that it is handed to
+        is_passed_on = any(self._names.function(each) is not function for each in calls)
+        if loops or not any(_method(each) == "step" for each in ast.walk(function)) or (calls and not is_passed_on):
+            return loops
+        return [function]  # other code calls it, or a framework that it is passed to
 
-    def _updates(self, function: Function) -> bool:
-        return any(_method(each) == "step" for each in ast.walk(function) if isinstance(each, ast.Call))
+    def _outer_calls(self, function: Function) -> list[ast.Call]:
+        """Without recursive ones."""
+        return [each for each in self._names.calls_of(function) if function not in self._names.around(each)]
 
-    def _is_step_of_framework(self, function: ast.FunctionDef) -> bool:
+    def _is_step_of_framework(self, function: Function) -> bool:
         """`training_step` of Lightning, `compute_loss` of a Trainer."""
         owner = self._names.parents[function]
-        if function.name not in _STEPS_OF_FRAMEWORKS or not isinstance(owner, ast.ClassDef):
-            return False
-        bases = [ast.unparse(base) for base in owner.bases]
-        ending = "Trainer" if function.name == "compute_loss" else "Module"
-        return any(base.endswith((ending, "LightningModule")) for base in bases)
+        endings = _STEPS_OF_FRAMEWORKS.get(function.name, ())
+        return isinstance(owner, ast.ClassDef) and any(ast.unparse(base).endswith(endings) for base in owner.bases)
 
-    def loop_of(self, node: ast.AST) -> Loop | None:
-        """The innermost loop around it, in the same function."""
-        inside = node
-        for each in self._names.around(node):
-            if isinstance(each, Loop) and inside in each.body:
-                return each
-            if isinstance(each, _FUNCTIONS):
-                return None
-            inside = each
-        return None
-
-    def loops_around(self, node: ast.AST, depth: int) -> Iterator[Loop]:
+    def _loops_in_function(self, node: ast.AST) -> Iterator[Loop]:
+        """Those around it, the innermost first."""
         inside = node
         for each in self._names.around(node):
             if isinstance(each, Loop) and inside in each.body:
                 yield each
             if isinstance(each, _FUNCTIONS):
-                break
+                return
             inside = each
+
+    def loops_around(self, node: ast.AST, depth: int = 0) -> Iterator[Loop]:
+        """Those of its function, and those around the calls of that."""
+        yield from self._loops_in_function(node)
         function = node if isinstance(node, Function) else self._names.enclosing(node, *_FUNCTIONS)
         if isinstance(function, Function) and depth <= _CALLS_DEEP:
-            for call in self._names.calls_of(function):
-                if function not in self._names.around(call):
-                    yield from self.loops_around(call, depth + 1)
+            for call in self._outer_calls(function):
+                yield from self.loops_around(call, depth + 1)
 
     def is_without_gradients(self, around: Around) -> bool:
         return any(self._switches_gradients_off(each) for each, _ in around)
@@ -187,68 +167,69 @@ class Training:
             return not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
         return name in _WITHOUT_GRADIENTS
 
-    def run(self, body: list[ast.stmt]) -> list[Ran]:
-        """What runs when these statements do, in order, with the functions of the file that they call."""
-        return [*islice(self._statements(body, (), ()), _MOST_RUN)]
+    def run(self, node: ast.AST) -> list[Ran]:
+        """What runs in a loop, a function, the file or an expression, in order, with the functions of the file that it
+        calls."""
+        if node not in self._ran:
+            body = [node] if isinstance(node, ast.expr) else getattr(node, "body", [])
+            self._ran[node] = []
+            self._add_all(body, (), (), self._ran[node])
+        return self._ran[node]
 
-    def _statements(self, body: list[ast.stmt], around: Around, called: Called) -> Iterator[Ran]:
+    def _add_all(self, body: Sequence[ast.AST], around: Around, called: Called, ran: list[Ran]) -> None:
         for each in body:
-            yield from self._node(each, around, called)
+            if len(ran) >= _MOST_RUN:
+                return
+            self._add(each, around, called, ran)
             if isinstance(each, ast.If) and _leaves_now_and_then(each):
                 around = (*around, (each, "orelse"))
 
-    def _node(self, node: ast.AST, around: Around, called: Called) -> Iterator[Ran]:
+    def _add(self, node: ast.AST, around: Around, called: Called, ran: list[Ran]) -> None:
+        inside = (*around, (node, "body"))
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
                 return
-            case ast.If(test, body, orelse):
-                yield from self._node(test, around, called)
-                yield from self._statements(body, (*around, (node, "body")), called)
-                yield from self._statements(orelse, (*around, (node, "orelse")), called)
-            case ast.IfExp(test, body, orelse):
-                yield from self._node(test, around, called)
-                yield from self._node(body, (*around, (node, "body")), called)
-                yield from self._node(orelse, (*around, (node, "orelse")), called)
-            case ast.For(target, iterated, body, orelse) | ast.AsyncFor(target, iterated, body, orelse):
-                yield from self._node(iterated, around, called)
-                yield from self._node(target, around, called)
-                yield Ran(node, around)
-                yield from self._statements([*body, *orelse], (*around, (node, "body")), called)
-            case ast.While(test, body, orelse):
-                yield from self._statements([*body, *orelse], (*around, (node, "body")), called)
-            case ast.With(items, body) | ast.AsyncWith(items, body):
-                for item in items:
-                    yield from self._node(item, around, called)
-                yield Ran(node, around)
-                yield from self._statements(body, (*around, (node, "body")), called)
+            case ast.If(test, body, orelse) | ast.IfExp(test, body, orelse):
+                self._add(test, around, called, ran)
+                self._add_all(_listed(body), inside, called, ran)
+                self._add_all(_listed(orelse), (*around, (node, "orelse")), called, ran)
+            case ast.For(target, iterated, body, orelse):
+                self._add_all([iterated, target], around, called, ran)
+                ran.append(Ran(node, around))
+                self._add_all([*body, *orelse], inside, called, ran)
+            case ast.While(_, body, orelse):
+                self._add_all([*body, *orelse], inside, called, ran)
+            case ast.With(items, body):
+                self._add_all(items, around, called, ran)
+                ran.append(Ran(node, around))
+                self._add_all(body, inside, called, ran)
             case ast.ExceptHandler(_, _, body):
-                yield from self._statements(body, (*around, (node, "body")), called)
+                self._add_all(body, inside, called, ran)
             case ast.Try(body, handlers, orelse, final):
-                yield from self._statements(body, around, called)
-                for handler in handlers:
-                    yield from self._node(handler, around, called)
-                yield from self._statements([*orelse, *final], around, called)
+                self._add_all(body, around, called, ran)
+                self._add_all([*handlers, *orelse, *final], around, called, ran)
             case _:
-                inner = (*around, (node, "body")) if isinstance(node, (*_COMPREHENSIONS, ast.BoolOp)) else around
-                for child in ast.iter_child_nodes(node):
-                    yield from self._node(child, inner, called)
-                yield Ran(node, around)
+                inner = inside if isinstance(node, (*COMPREHENSIONS, ast.BoolOp)) else around
+                for child in self._names.scopes.children[node]:
+                    self._add(child, inner, called, ran)
+                ran.append(Ran(node, around))
                 if isinstance(node, ast.Call):
-                    yield from self._called(node, around, called)
+                    self._add_called(node, around, called, ran)
 
-    def _called(self, call: ast.Call, around: Around, called: Called) -> Iterator[Ran]:
-        """What the functions of the file do that it calls, or that it hands on, as a closure is to `step`."""
-        handed = [self._names.function_named(each) for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
-        for function in (*handed, self._names.function(call)):
+    def _add_called(self, call: ast.Call, around: Around, called: Called, ran: list[Ran]) -> None:
+        """What the functions of the file do that it calls, or that it passes on, as a closure is to `step`."""
+        passed = [self._names.function_named(each) for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
+        for function in (*passed, self._names.function(call)):
             if function is not None and function not in called and len(called) < _CALLS_DEEP:
-                yield from self._statements(function.body, (*around, (function, "body")), (*called, function))
+                self._add_all(function.body, (*around, (function, "body")), (*called, function), ran)
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+def _listed(body: Sequence[ast.AST] | ast.AST) -> Sequence[ast.AST]:
+    return [body] if isinstance(body, ast.AST) else body
 
 
 def _method(node: ast.AST) -> str:
-    """The name of the method that it calls; "" of what is none."""
+    """The name of the method that it calls; "" where it calls none."""
     return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
 
 
