@@ -101,7 +101,7 @@ def memory_over_time(memory: Mapping[str, Sequence[int]]) -> Section | None:
 def numbers(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell | str]]) -> Table:
     """A table of numbers whose first column names them."""
     named: list[Column] = [("", "name"), *((name, "number") for name in columns)]
-    return Table(caption=caption, columns=named, rows=rows, kind="parts heard")
+    return Table(caption=caption, columns=named, rows=rows, kind="parts hidden-caption")
 
 
 def quartiles(name: str, values: Sequence[float], show: Callable[[float], str]) -> list[Cell | str]:
