@@ -170,7 +170,7 @@ def _resume(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str
         with _loaded(job, given, asked, folder, allowed) as (loaded, planned, shared):
             from hasten import entry
 
-            entry.go_on(loaded, planned, asked, allow_change=allowed, notes=notes, **shared)
+            entry.resume_run(loaded, planned, asked, allow_change=allowed, notes=notes, **shared)
 
 
 @contextmanager

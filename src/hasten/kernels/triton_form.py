@@ -12,6 +12,7 @@ import importlib
 import subprocess
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,15 @@ class TritonForm:
         known = tensors[0].dtype in DTYPES and all(each.dtype == tensors[0].dtype for each in tensors)
         found = self._found(tensors[0].device) if known else None
         return found if isinstance(found, ModuleType) else None
+
+    def function(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """The module's function of this name, or the plain form where the module does not run or knows no dtype."""
+
+        def on_cuda(*given: Any) -> Any:
+            module = self.taking(*(each for each in given if isinstance(each, Tensor)))
+            return plain(*given) if module is None else getattr(module, name)(*given)
+
+        return on_cuda
 
     def _tried(self, device: torch.device) -> ModuleType | str:
         try:

@@ -45,21 +45,12 @@ Contexts = Callable[[Context, Context], tuple[Context, Context]]  # of a first f
 FREE_SHARE = 0.5  # of the bytes that all blocks save
 
 
-def recompute_in_backward(block: nn.Module) -> None:
-    """Make the block save only its inputs in training. A second call changes nothing.
+def recompute_in_backward(block: nn.Module, saving: Contexts = saving_nothing) -> None:
+    """Make the block save in training only its inputs, and what `saving` saves. A second call changes nothing.
 
     Its `forward` is wrapped on the instance, so the module, its names and its class do not change, and a deep copy
     recomputes itself rather than the original.
     """
-    _wrap(block, saving_nothing)
-
-
-def recompute_all_but_products(block: nn.Module) -> None:
-    """Make the block save its inputs and the results of its products in training; else like recompute_in_backward."""
-    _wrap(block, saving_products)
-
-
-def _wrap(block: nn.Module, saving: Contexts) -> None:
     if not isinstance(block.forward, partial) or block.forward.func is not _forward:
         block.forward = partial(_forward, block, block.forward, saving)
 
@@ -105,10 +96,9 @@ def apply(setup: Setup, choice: Choice) -> None:
     keep = options.pop("keep", None)
     if keep not in (None, "products") or options.keys() - ({"free_share"} if choice.value == "measured" else set()):
         raise refused(choice, 'write no options but keep = "products", and free_share with "measured"')
-    recompute = recompute_in_backward if keep is None else recompute_all_but_products
     names = _measured(setup, options) if choice.value == "measured" else segments(setup.model, choice.value)
     for name in names:
-        recompute(setup.model.get_submodule(name))
+        recompute_in_backward(setup.model.get_submodule(name), saving_nothing if keep is None else saving_products)
 
 
 def _measured(setup: Setup, options: Mapping[str, Value]) -> list[str]:

@@ -54,15 +54,10 @@ def _for_processors() -> Yes | No:
 def _for_cuda(machine: Machine) -> Yes | No:
     if importlib.util.find_spec("triton") is None:
         return No("code for a CUDA card needs Triton, which is not installed")
-    if machine.compute_capability is None or machine.compute_capability < _TRITON_SINCE:
-        return No(f"Triton needs compute capability 7.0; this card has {_version(machine.compute_capability)}")
-    if not any(shutil.which(compiler) for compiler in (os.environ.get("CC", ""), "cc", "gcc", "clang") if compiler):
-        return No("Triton needs a C compiler, and there is no cc, gcc or clang on the path")
+    if (capability := machine.compute_capability) is None or capability < _TRITON_SINCE:
+        found = ".".join(map(str, capability)) if capability else "one that is not known"
+        return No(f"Triton needs compute capability 7.0; this card has {found}")
     return Yes()
-
-
-def _version(capability: tuple[int, int] | None) -> str:
-    return ".".join(map(str, capability)) if capability else "one that is not known"
 
 
 def candidates(setup: Setup) -> Sequence[Choice]:

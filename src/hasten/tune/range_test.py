@@ -21,7 +21,7 @@ from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.techniques.learning_rate import set_learning_rate
-from hasten.training.probes.quiet import undisturbed
+from hasten.training.probes.brief_run import undisturbed
 from hasten.training.run import Run
 from hasten.training.setup.prepared_job import device_of
 

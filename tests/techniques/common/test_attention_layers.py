@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch.testing import assert_close
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.kernels.attention import scaled_dot_product_attention as operator
-from hasten.techniques.activation_checkpointing import recompute_all_but_products, recompute_in_backward
+from hasten.techniques.activation_checkpointing import recompute_in_backward
 from hasten.techniques.common import attention_layers
+from hasten.techniques.common.saved_products import saving_products
 from hasten.techniques.contract import Yes
 from hasten.techniques.fused_operators import TECHNIQUE, find, replace_forward
 from support import setup_of
@@ -22,6 +24,8 @@ needs_the_instruction = pytest.mark.skipif(
     operator.CPP.why_plain() is not None, reason=f"attention is torch's own here: {operator.CPP.why_plain()}"
 )
 OURS, BACKWARD = "hasten::attention", "hasten::attention_backward"
+
+with_products = partial(recompute_in_backward, saving=saving_products)
 
 
 class Attention(nn.Module):
@@ -176,7 +180,7 @@ class Pooling(nn.Module):
         return functional.scaled_dot_product_attention(query, heads, heads)[:, 0]
 
 
-@pytest.mark.parametrize("recompute", [recompute_in_backward, recompute_all_but_products])
+@pytest.mark.parametrize("recompute", [recompute_in_backward, with_products])
 def test_recomputed_blocks_in_a_replaced_layer_give_the_same(recompute):
     model, replaced = pair(Pooling())
     for block in replaced.blocks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,12 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hasten.kernels.attention.scaled_dot_product_attention import CPP, attention
-from hasten.techniques.activation_checkpointing import recompute_all_but_products, recompute_in_backward
+from hasten.techniques.activation_checkpointing import recompute_in_backward
+from hasten.techniques.common.saved_products import saving_products
 
 ATEN = torch.ops.aten
+
+with_products = partial(recompute_in_backward, saving=saving_products)
 
 
 class Counting(TorchDispatchMode):
@@ -50,7 +54,7 @@ class Attending(nn.Module):
 )
 def test_saved_products_are_computed_once_and_the_rest_twice(block, product, shape):
     found = []
-    for recompute in (lambda block: None, recompute_all_but_products, recompute_in_backward):
+    for recompute in (lambda block: None, with_products, recompute_in_backward):
         torch.manual_seed(0)
         model = block()
         recompute(model)
@@ -70,13 +74,13 @@ class Narrow(nn.Module):
 @pytest.mark.skipif(CPP.why_plain() is not None, reason=f"attention is torch's own here: {CPP.why_plain()}")
 def test_hastens_attention_is_a_product_that_is_saved():
     model = Narrow()
-    recompute_all_but_products(model)
+    with_products(model)
     with Counting() as counting:
         model(torch.randn(2, 2, 5, 8, dtype=torch.bfloat16, requires_grad=True)).sum().backward()
     assert (counting.calls[torch.ops.hasten.attention.default], counting.calls[ATEN.tanh.default]) == (1, 2)
 
 
-@pytest.mark.parametrize(("recompute", "products"), [(recompute_all_but_products, 0), (recompute_in_backward, 2)])
+@pytest.mark.parametrize(("recompute", "products"), [(with_products, 0), (recompute_in_backward, 2)])
 def test_a_compiled_backward_pass_computes_no_saved_product_again(recompute, products):
     torch.compiler.reset()
     graphs = []

@@ -170,7 +170,7 @@ def test_a_run_that_ends_before_anything_can_kill_it_proves_nothing_and_is_not_b
 
 def test_a_process_that_stands_still_is_ended_and_told_with_its_place(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(resume_proof, "LONGEST_SECONDS", 1.0)
-    with pytest.raises(Hang, match=r"has taken no step for .* it stands in resumed_jobs.py:\d+, in loss"):
+    with pytest.raises(Hang, match=r"has taken no step for .* it is in resumed_jobs.py:\d+, in loss"):
         proven("standing_still")
 
 

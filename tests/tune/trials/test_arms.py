@@ -55,7 +55,7 @@ def test_an_error_of_the_jobs_own_code_has_its_line_as_training_reports_it():
     assert isinstance(error, UserCodeFailed)
     assert error.what.startswith("ZeroDivisionError: in the middle (at optimizer step ")
     assert f"trial_jobs.py:{line_of('in the middle')}, in " in error.where
-    assert error.fix == 'mend this line: raise ZeroDivisionError("in the middle")'
+    assert error.fix == 'correct this line: raise ZeroDivisionError("in the middle")'
     assert error.trace.splitlines()[-1].strip() == 'raise ZeroDivisionError("in the middle")'
 
 
@@ -91,7 +91,7 @@ def test_an_arm_that_fails_has_the_class_of_its_failure(function, outcome, what)
 def test_an_arm_that_gives_no_answer_hangs_and_the_line_is_named_where_it_stands():
     found = failure("job_endless", window_seconds=1)
     assert found.outcome is Outcome.HUNG
-    assert found.what.startswith("no answer within 1 s; it stands in ")
+    assert found.what.startswith("no answer within 1 s; it is in ")
     assert found.what.endswith(f"trial_jobs.py:{line_of('signal.pause()')}, in endless")
 
 

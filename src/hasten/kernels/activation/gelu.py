@@ -70,18 +70,6 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
     return to
 
 
-def _on_cuda(x: Tensor, approximate: str) -> Tensor:
-    found = TRITON.taking(x)
-    return _plain(x, approximate) if found is None else found.forward(x, approximate)
-
-
-def _backward_on_cuda(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
-    found = TRITON.taking(x, gradient)
-    if found is None:
-        return _plain_backward(gradient, x, approximate)
-    return found.backward(gradient, x, approximate)
-
-
 def _save(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
     x, ctx.approximate = inputs
     ctx.save_for_backward(x)
@@ -96,13 +84,13 @@ _gelu = operator(
     plain=_plain,
     on_cpu=_on_cpu,
     fake=lambda x, approximate: torch.empty_like(x),
-    on_cuda=_on_cuda,
+    on_cuda=TRITON.function("forward", _plain),
 )
 _gelu_backward = operator(
     "gelu_backward(Tensor gradient, Tensor x, str approximate) -> Tensor",
     plain=_plain_backward,
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, x, approximate: torch.empty_like(x),
-    on_cuda=_backward_on_cuda,
+    on_cuda=TRITON.function("backward", _plain_backward),
 )
 differentiable("gelu", _differentiate, _save)

@@ -67,16 +67,6 @@ def _backward_on_cpu(gradient: Tensor, y: Tensor) -> Tensor:
     return to
 
 
-def _on_cuda(x: Tensor) -> Tensor:
-    found = TRITON.taking(x)
-    return _plain(x) if found is None else found.forward(x)
-
-
-def _backward_on_cuda(gradient: Tensor, y: Tensor) -> Tensor:
-    found = TRITON.taking(y, gradient)
-    return _plain_backward(gradient, y) if found is None else found.backward(gradient, y)
-
-
 def _save(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
     ctx.save_for_backward(output)
 
@@ -90,13 +80,13 @@ _softmax = operator(
     plain=_plain,
     on_cpu=_on_cpu,
     fake=lambda x: x.new_empty(x.shape),
-    on_cuda=_on_cuda,
+    on_cuda=TRITON.function("forward", _plain),
 )
 _softmax_backward = operator(
     "softmax_backward(Tensor gradient, Tensor y) -> Tensor",
     plain=_plain_backward,
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, y: y.new_empty(y.shape),
-    on_cuda=_backward_on_cuda,
+    on_cuda=TRITON.function("backward", _plain_backward),
 )
 differentiable("softmax", _differentiate, _save)

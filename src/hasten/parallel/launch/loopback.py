@@ -15,7 +15,6 @@ from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPri
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
-    RendezvousParameters,
     RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
@@ -70,8 +69,4 @@ def _store_on_loopback() -> TCPStore:
     return TCPStore(ADDRESS, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 
-def _create(parameters: RendezvousParameters) -> Loopback:
-    return Loopback(parameters.run_id)
-
-
-rendezvous_handler_registry.register(NAME, _create)
+rendezvous_handler_registry.register(NAME, lambda parameters: Loopback(parameters.run_id))

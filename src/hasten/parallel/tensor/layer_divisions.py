@@ -44,16 +44,17 @@ class Scores:
 Division = Columns | Rows | Heads | Words | Scores
 
 
+_SIZES = {Columns: "out_features", Scores: "out_features", Rows: "in_features", Words: "num_embeddings"}
+
+
 def parameter_splits(module: nn.Module, division: Division) -> dict[str, Split]:
     """How each of a layer's parameters is divided, by its name in the layer."""
     found: dict[str, Split] = {}
     if isinstance(division, Columns | Scores):
         split = Split(0, division.parts if isinstance(division, Columns) else 1)
         found = {"weight": split, "bias": split}
-    elif isinstance(division, Rows):
-        found = {"weight": Split(1)}
-    elif isinstance(division, Words):
-        found = {"weight": Split(0)}
+    elif isinstance(division, Rows | Words):
+        found = {"weight": Split(1 if isinstance(division, Rows) else 0)}
     elif isinstance(module, nn.MultiheadAttention):
         found = {"in_proj_weight": Split(0, 3), "in_proj_bias": Split(0, 3), "out_proj.weight": Split(1)}
     present = dict(module.named_parameters(remove_duplicate=False))
@@ -62,18 +63,9 @@ def parameter_splits(module: nn.Module, division: Division) -> dict[str, Split]:
 
 def size_to_divide(name: str, module: Any, division: Division) -> tuple[str, int]:
     """The name and the value of the size that the number of ranks must divide. name: of the module."""
-    attribute, size = "", 0
-    if isinstance(division, Columns):
-        attribute, size = "out_features", module.out_features // division.parts
-    elif isinstance(division, Scores):
-        attribute, size = "out_features", module.out_features
-    elif isinstance(division, Rows):
-        attribute, size = "in_features", module.in_features
-    elif isinstance(division, Words):
-        attribute, size = "num_embeddings", module.num_embeddings
-    else:
-        attribute, size = division.attribute, getattr(module, division.attribute)
-    return qualified(name, attribute), size
+    attribute = division.attribute if isinstance(division, Heads) else _SIZES[type(division)]
+    size = getattr(module, attribute)
+    return qualified(name, attribute), size // division.parts if isinstance(division, Columns) else size
 
 
 def qualified(module: str, name: str) -> str:

@@ -28,7 +28,7 @@ from hasten.measure.flop_count import profile_flops
 from hasten.techniques.common.batch_split import few_samples
 from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.probes.quiet import undisturbed
+from hasten.training.probes.brief_run import undisturbed
 from hasten.training.setup.optimizers import build_optimizers
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count

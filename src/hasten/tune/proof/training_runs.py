@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from hasten.errors import NonFinite
 from hasten.facts.job import EarlyStopping, Job
-from hasten.training.evaluation.stopping import Ending, higher_is_better
+from hasten.training.evaluation.stopping import higher_is_better
 from hasten.tune.trials.trial import Trial
 
 NO_VALID = "without valid data there is no result whose time can be measured"
@@ -72,7 +72,7 @@ class _Training:
         finally:
             trial.job = job  # what is asked of the trial next begins with its own seed
         if most_steps is not None:
-            trial.run.built.ending = Ending(None)
+            trial.run.built.ending = None
         self._trial, self._run, self._metric = trial, trial.run, metric
         self._most = math.inf if most_steps is None else most_steps
         self._reported, self._seconds = 0, 0.0

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from hasten.measure.speedup_bound import STEP, Part
-from hasten.training.probes.observed_run import observing
+from hasten.training.probes.brief_run import observing
 from hasten.training.run import Run
-from hasten.training.step_parts.phases import Phase
+from hasten.training.step_parts.window import Phase
 from hasten.tune.search.bounds import Around
 from hasten.tune.trials.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
 
