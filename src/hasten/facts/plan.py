@@ -124,33 +124,15 @@ def make_plan(**settings: Value | tuple[Value, Mapping[str, Value]]) -> Plan:
     return Plan(choices=tuple(choices))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drift:
-    """One difference between where a plan was proven and where it runs."""
-
-    what: str
-    proven: str
-    here: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: proven with {self.proven}, here {self.here}"
-
-
-def drift(plan: Plan, job: Fingerprint, machine: ProvenOn) -> list[Drift]:
-    """All differences, the most important first; empty for a plan that was never proven."""
-    found: list[Drift] = []
-    if plan.job is not None:
-        found += _differences(
-            plan.job,
-            job,
-            {"parameters": "parameters", "shapes": "shapes", "batch_size": "batch size", "samples": "samples"},
+def drift(plan: Plan, job: Fingerprint, machine: ProvenOn) -> list[str]:
+    """In words, all differences between where a plan was proven and where it runs, the most important first; empty for
+    a plan that was never proven."""
+    return [
+        f"{name.replace('_', ' ')}: proven with {getattr(proven, name)}, here {getattr(here, name)}"
+        for proven, here, names in (
+            (plan.job, job, ("parameters", "shapes", "batch_size", "samples")),
+            (plan.machine, machine, ("accelerator", "cores", "memory_bytes", "torch")),
         )
-    if plan.machine is not None:
-        names = {"accelerator": "accelerator", "cores": "cores", "memory_bytes": "memory in bytes", "torch": "torch"}
-        found += _differences(plan.machine, machine, names)
-    return found
-
-
-def _differences(proven: object, here: object, names: Mapping[str, str]) -> list[Drift]:
-    pairs = ((what, getattr(proven, name), getattr(here, name)) for name, what in names.items())
-    return [Drift(what=what, proven=str(then), here=str(now)) for what, then, now in pairs if then != now]
+        for name in names
+        if proven is not None and getattr(proven, name) != getattr(here, name)
+    ]

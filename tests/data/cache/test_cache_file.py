@@ -39,9 +39,6 @@ def test_to_change_a_sample_in_place_never_reaches_the_file(tmp_path):
     assert same(cached[0], ragged(3))
 
 
-# Damage
-
-
 def read_all(cached: Cached, samples: list) -> int:
     """Every sample is as it was, or refused; how many were refused."""
     refused = list[str]()

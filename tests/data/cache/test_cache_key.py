@@ -44,9 +44,6 @@ class Linked:
         self.size, self.back = size, self
 
 
-# Code
-
-
 def written(folder: Path, text: str, name: str) -> Any:
     """What a module of this text holds under a name. The module is another one each time, of the same name."""
     place = folder / f"{next(numbers)}"
@@ -104,9 +101,6 @@ def test_code_without_a_text_is_refused_with_the_remedy():
     assert "cache_key() -> str" in caught.value.fix
 
 
-# Values
-
-
 DIFFERENT = {
     "numbers": lambda tmp: (1, 2, 1.0, True, 1j, None, "1", b"1", ...),
     "containers": lambda tmp: ([1], (1,), {1}, frozenset({1}), {1: 1}, [[1]], {"a": {1: (2,)}}, {"a": {1: (3,)}}),
@@ -144,9 +138,6 @@ def test_different_values_have_different_keys_and_equal_ones_equal_keys(name, tm
     found = [*map(key, DIFFERENT[name](tmp_path))]
     assert len({*found}) == len(found)
     assert [*map(key, DIFFERENT[name](tmp_path))] == found
-
-
-# What cannot be described, and what says it itself
 
 
 class Opened:

@@ -17,9 +17,6 @@ from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
 RAGGED = [(torch.arange(number + 1.0), "n" * number) for number in range(40)]
 
 
-# Many processes
-
-
 def test_processes_that_start_together_build_it_once(tmp_path):
     data = Counted(tmp_path / "log")
 
@@ -39,9 +36,6 @@ def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(t
     (tmp_path / key / DATA).write_bytes(b"cut")
     open_cache(Grey(), tmp_path)
     assert (mine.exists(), other.exists()) == (False, True)
-
-
-# Killed at any instant
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.proof)])

@@ -69,9 +69,6 @@ def batches(source: Source, options: LoaderOptions, rank: int = 0, world_size: i
     return [(one.batch, one.samples, one.last) for one in found]
 
 
-# The cache changes nothing
-
-
 @pytest.mark.trap(41)
 @pytest.mark.trap(40)
 @pytest.mark.parametrize("workers", [0, 2])
@@ -109,9 +106,6 @@ def test_where_there_is_nothing_to_cache_the_reason_is_a_notice_and_the_data_sta
     assert found.dataset is source.dataset
     assert why in found.notices[-1]
     assert why in (why_not_cached(source) or "")
-
-
-# In memory
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Memory is given out again only when nobody holds any part of it."""
 
-from threading import Event, Thread
-
 import numpy as np
 import pytest
 import torch
@@ -33,23 +31,3 @@ def test_what_is_held_in_any_form_is_not_given_out_again(hold):
     assert place not in [each.data_ptr() for each in taken]
     del held
     assert memory.empty((2, 3), torch.float32).data_ptr() == place
-
-
-def test_what_another_thread_holds_is_not_given_out_again():
-    memory, held, let_go = BatchMemory(), Event(), Event()
-    places = []
-
-    def hold():
-        tensor = memory.empty((5,), torch.uint8)
-        places.append(tensor.data_ptr())
-        held.set()
-        let_go.wait(30)
-
-    thread = Thread(target=hold)
-    thread.start()
-    assert held.wait(30)
-    mine = memory.empty((5,), torch.uint8)
-    assert mine.data_ptr() != places[0]
-    let_go.set()
-    thread.join()
-    assert memory.empty((5,), torch.uint8).data_ptr() == places[0]

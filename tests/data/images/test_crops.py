@@ -36,9 +36,6 @@ def boxes(view, height, width, count=2000, seed=3):
     return [view.box(height, width, draws) for draws in draws_of(numbers, view.draws)]
 
 
-# Where boxes lie
-
-
 @given(view=RECORDS | st.builds(CenterCrop, st.integers(1, 300)), height=SIDES, width=SIDES, draws=DRAWS)
 def test_every_box_lies_inside_the_picture_and_none_is_smaller_than_was_said(view, height, width, draws):
     box = view.box(height, width, draws)
@@ -47,9 +44,6 @@ def test_every_box_lies_inside_the_picture_and_none_is_smaller_than_was_said(vie
     tall, wide = view.smallest(height, width)
     assert 1 <= tall <= box.height
     assert 1 <= wide <= box.width
-
-
-# How random boxes are spread
 
 
 def test_the_area_follows_torchvisions_law():
@@ -70,9 +64,6 @@ def test_the_area_follows_torchvisions_law():
     wanted = sorted(tall * wide for tall, wide in sizes)
     apart = np.abs(np.searchsorted(wanted, ours) - np.searchsorted(ours, ours)).max() / 4000
     assert apart < 0.04  # Kolmogorov and Smirnov: 0.036 would be passed once in a hundred
-
-
-# The middle
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hasten.errors import DataFailed
 from support.data.image_cases import file_of, image, jpeg, write
 
 
-def test_every_folder_is_a_class_and_pictures_lie_at_any_depth(tmp_path):
+def test_every_folder_is_a_class_and_pictures_lie_at_any_depth(tmp_path, monkeypatch):
     root = write(
         tmp_path,
         {
@@ -27,6 +27,8 @@ def test_every_folder_is_a_class_and_pictures_lie_at_any_depth(tmp_path):
             "readme.jpg": b"x",
         },
     )
+    monkeypatch.chdir(root)
+    assert scan(Path("."))[1] == scan(root)[1]
     classes, names, labels = scan(root)
     assert classes == ["cat", "dog"]
     assert list(names) == ["cat/a.webp", "cat/deep/er/b.png", "dog/1.jpg", "dog/2.JPG"]
@@ -47,9 +49,6 @@ def test_a_folder_without_classes_or_pictures_is_refused(tmp_path, files, place,
     assert "root/cat/1.jpg" in refusal.value.fix
 
 
-# One file
-
-
 def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "zero.jpg").symlink_to("/dev/zero")
@@ -57,9 +56,6 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
         with pytest.raises(DataFailed, match="is no regular file") as refusal:
             read_file(str(tmp_path / name))
         assert refusal.value.where == str(tmp_path / name)
-
-
-# The steady part
 
 
 def files_of(tmp_path, view, **files):
@@ -77,9 +73,6 @@ def test_a_picture_is_kept_in_the_sizes_that_a_view_can_ask_for(tmp_path):
     assert [level.size > 0 for level in files[2][2]] == [True, False, False, False]
     middle = files_of(tmp_path, CenterCrop(20), a=jpeg(100, 90))
     assert [level.size > 0 for level in middle[0][2]] == [False, True, True, False]
-
-
-# The key of a cache
 
 
 @pytest.mark.trap(41)

@@ -54,9 +54,6 @@ def test_workers_and_a_cache_give_the_same_batches(both, tmp_path):
     assert batch_of(kept, range(18)) == batch_of(packed, range(18))
 
 
-# Files or shards
-
-
 def both_ways(tmp_path, **more):
     return write(tmp_path, {"cat/0.jpg": jpeg(9, 9), "dog/0.jpg": jpeg(9, 9)} | more)
 

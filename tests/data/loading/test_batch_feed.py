@@ -68,9 +68,6 @@ def test_batches_are_pinned_for_the_device_of_this_process(monkeypatch, options)
     assert set(devices) == ({3} if options.workers else set())
 
 
-# A worker_init_fn
-
-
 def fails_to_start(worker):
     raise ValueError(f"worker {worker} finds no disk")
 
@@ -99,9 +96,6 @@ def test_a_data_set_sees_in_which_worker_it_is():
     found = [row for one in epoch_of(Informed(16), options=STAYING) for row in zip(*flat(one.batch), strict=True)]
     assert {(number, workers, count) for number, workers, _, count in found} == {(0, 2, 16), (1, 2, 16)}
     assert len({seed for _, _, seed, _ in found}) == 2
-
-
-# LoaderThreads
 
 
 THREADS = LoaderOptions(workers=2, worker_kind="threads")

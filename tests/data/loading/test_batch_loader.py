@@ -18,8 +18,6 @@ from support.data.loaders import (
     steps,
 )
 
-# The order, and what makes up a batch
-
 
 @pytest.mark.trap(40)
 @given(
@@ -81,9 +79,6 @@ def test_a_rank_without_a_share_takes_part_with_a_sample_that_does_not_count():
     assert found[0][0].last
 
 
-# Going on
-
-
 @pytest.mark.trap(36)
 @given(data=st.data(), kind=st.sampled_from([Drawing, DrawingTogether, DrawingStream]), drop_last=st.booleans())
 def test_an_epoch_goes_on_at_any_step_with_the_same_batches(data, kind, drop_last):
@@ -95,9 +90,6 @@ def test_an_epoch_goes_on_at_any_step_with_the_same_batches(data, kind, drop_las
         begun += whole[skipped][-1]
         skipped += 1
     assert content(epoch_of(kind(19), 3, start, **arguments)) == whole[skipped:]
-
-
-# Streams
 
 
 @pytest.mark.trap(3)

@@ -1,4 +1,4 @@
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,8 @@ def image() -> torch.Tensor:
 BATCHES: dict[str, Any] = {
     "tensor": image(),
     "tuple": (image(), torch.zeros(2)),
-    "list": [image(), "name"],
     "named tuple": Pair(image(), torch.zeros(2)),
     "dictionary": {"image": image(), "nested": [(image(), 3)]},
-    "ordered": OrderedDict(image=image()),
     "defaults": defaultdict(list, image=image()),
     "dataclass": Example(image()),
     "packed": pack_sequence([torch.zeros(3), torch.zeros(2)]),

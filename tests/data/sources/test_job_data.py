@@ -191,9 +191,6 @@ def test_a_function_that_raises_is_the_users_code_and_names_its_line():
     assert "in raises" in caught.value.where
 
 
-# Data sets that prepare their batches for where they go
-
-
 def test_a_part_of_a_folder_of_pictures_is_a_folder_of_pictures(tmp_path):
     pictures = hasten.ImageFolder(photos(tmp_path, 6), hasten.CenterCrop(8))
     for part in (

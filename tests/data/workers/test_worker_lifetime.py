@@ -30,8 +30,6 @@ def _nothing_is_left():
         gc.collect()
 
 
-# ── an epoch that was left early ────────────────────────────────────────────────────────────────────────────────────
-
 arrived = multiprocessing.Event()
 
 
@@ -70,9 +68,6 @@ def test_batches_that_came_before_one_that_lags_do_not_leak_into_the_next_epoch(
     feed.close()
 
 
-# ── seeds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Seeds(Drawing):
     def __getitem__(self, index):
         return index, get_worker_info().seed >> 1  # as int64
@@ -85,9 +80,6 @@ def test_each_worker_of_each_rank_and_job_seed_has_a_seed_of_its_own():
 
     assert len(seeds(7, 0) | seeds(7, 1) | seeds(8, 0)) == 6
     assert seeds(7, 0) == seeds(7, 0)
-
-
-# ── the training process ends ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_ends_where_its_training_process_died_while_worker_init_fn_ran(monkeypatch):

@@ -54,9 +54,6 @@ def failure_of(harm, kind, options=TWO, patience=LONG):
     return caught.value
 
 
-# ── dead ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @both_ways
 @pytest.mark.fault("worker killed")
 def test_a_killed_worker_is_named_with_its_signal_and_advice(options):
@@ -137,9 +134,6 @@ def test_a_worker_whose_pipes_another_process_still_holds_is_named_all_the_same(
             read(feed, 24)
     finally:
         os.kill(children.get(), signal.SIGKILL)
-
-
-# ── hung ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("options", [pytest.param(TWO, marks=pytest.mark.proof), TWO_STAYING])
@@ -232,9 +226,6 @@ def test_the_usual_time_is_the_median_from_one_answer_to_the_next(monkeypatch):
         limits.append(pace.limit_seconds())
     monkeypatch.undo()
     assert limits == [0, 1, 1.5, 2]
-
-
-# ── nothing left ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @both_ways

@@ -59,8 +59,9 @@ class ImageFiles:
         digest = hashlib.sha256(key_of((self._view, self._most_pixels), DECODING).encode())
         for index in range(len(self)):
             path = self.path(index)
-            about = os.stat(path)
-            digest.update(f"{path.removeprefix(self._folder)!r} {about.st_size} {about.st_mtime_ns}\n".encode())
+            about = os.stat(path) if os.path.exists(path) else None  # a link to nothing is an error where it is read
+            state = about and (about.st_size, about.st_mtime_ns)
+            digest.update(f"{path.removeprefix(self._folder)!r} {state}\n".encode())
         return digest.hexdigest()
 
 
@@ -142,9 +143,9 @@ def class_folders(root: Path) -> list[str]:
 
 def _images(root: Path, name: str) -> Iterator[str]:
     """Names relative to root of the images in a class folder."""
-    start = len(os.path.join(root, ""))
     for folder, inner, files in os.walk(root / name, followlinks=True):
         inner[:] = [each for each in inner if not each.startswith(".")]
+        place = os.path.relpath(folder, root)
         for file in files:
             if not file.startswith(".") and os.path.splitext(file)[1].lower() in EXTENSIONS:
-                yield f"{folder[start:]}/{file}"
+                yield f"{place}/{file}"

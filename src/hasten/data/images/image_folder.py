@@ -76,8 +76,8 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self.root, self.view = Path(os.path.expanduser(root)), view
         kind = ImageShards if holds_shards(self.root) else ImageFiles
         self._images: ImageFiles | ImageShards | CachedImages = kind(self.root, view, most_pixels)
-        self._steady: Any = self._images
-        self.classes = list(self._steady.classes)
+        self.steady: Any = self._images  # what the files decode to, a map-style data set: the same every time
+        self.classes = list(self.steady.classes)
         if len(mean) != 3 or len(deviation) != 3 or min(deviation) <= 0:
             what = f"mean is {mean} and deviation {deviation}"
             raise Misconfigured(what, fix="give three numbers each, the deviations above 0")
@@ -88,7 +88,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self._memory = BatchMemory()
 
     def __len__(self) -> int:
-        return len(self._steady if self._chosen is None else self._chosen)
+        return len(self.steady if self._chosen is None else self._chosen)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """One sample for any other loader: float32 (3, size, size) and its label. Where the view takes random numbers,
@@ -106,11 +106,6 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         clone._chosen = rows if self._chosen is None else self._chosen[rows]
         return clone
 
-    @property
-    def steady(self) -> Any:
-        """What the files decode to, a map-style data set: the same every time."""
-        return self._steady
-
     def with_steady(self, replacement: Any) -> Self:
         """The same data set, decoded images taken from `replacement`, which has them by view(index)."""
         clone = copy.copy(self)
@@ -120,7 +115,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     @property
     def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
         """The order of shards, in which what is read together lies together; None where every order is as good."""
-        return getattr(self._steady, "sample_order", None) if self._chosen is None else None
+        return getattr(self.steady, "sample_order", None) if self._chosen is None else None
 
     def placed(self, where: Placement) -> Self:
         """The same data set, its batches prepared for where they go."""

@@ -6,7 +6,6 @@ of class folders and as most published shards have them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from hasten.data.cache.cache_key import key_of
@@ -15,7 +14,6 @@ from hasten.data.images.image_decoder import DECODING, MOST_PIXELS, Encoded
 from hasten.data.images.image_files import EXTENSIONS, Levels, class_folders, levels_of
 from hasten.data.shards.shard_dataset import Shards
 from hasten.data.shards.shard_index import read_manifest
-from hasten.data.shards.shard_order import ShardOrder
 from hasten.errors import DataFailed
 
 _FORM = (";".join(sorted(extension[1:] for extension in EXTENSIONS)), "cls")
@@ -29,11 +27,8 @@ class ImageShards:
     def __init__(self, shards: Path, view: View, most_pixels: int = MOST_PIXELS) -> None:
         self.root, self._view, self._most_pixels = shards, view, most_pixels
         self._shards = Shards(shards, form=_FORM)
-
-    @property
-    def classes(self) -> Sequence[str]:
-        """Their names; none where the shards do not know them."""
-        return self._shards.classes or ()
+        self.classes = self._shards.classes or ()  # their names; none where the shards do not know them
+        self.sample_order = self._shards.sample_order
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -44,9 +39,6 @@ class ImageShards:
     def labelled(self, index: int) -> tuple[Encoded, int]:
         content, label = self._shards[index]
         return Encoded(content, f"{self.root}, sample {index}", self._most_pixels), label
-
-    def sample_order(self, seed: int, shuffle: bool) -> ShardOrder:
-        return self._shards.sample_order(seed, shuffle)
 
     def cache_key(self) -> str:
         """Changes with the shards, the sizes asked for, and the decoders."""

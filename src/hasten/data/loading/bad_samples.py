@@ -40,9 +40,8 @@ class Repaired(NamedTuple):
 def may_be_replaced(error: BaseException) -> bool:
     """Whether what a data set raised is an error of the sample: not a lack of memory, of files or of a disk, which
     another moment or another machine would not have; and not sys.exit()."""
-    if isinstance(error, OSError) and error.errno in SCARCE:
-        return False
-    return not (isinstance(error, StorageFailed | SystemExit) or is_out_of_memory(error))
+    scarce = getattr(error, "errno", None) in SCARCE or is_out_of_memory(error)
+    return not (scarce or isinstance(error, StorageFailed | SystemExit))
 
 
 def replacements(seed: int, index: int, count: int) -> Iterator[int]:
@@ -65,12 +64,11 @@ class Ledger:
             self._found.setdefault(each.sample, each)
         if len(self._found) > MOST_SHARE * self._count:
             *_, last = self._found.values()
-            raise DataFailed(
-                f"{len(self._found)} of {self._count} samples could not be read, which is more than "
-                f"{MOST_SHARE:.1%} of them; the last was sample {last.sample}: {last.why}",
-                where=f"Job.{self._field}",
-                fix="look at the files, or remove these samples from the data set",
-            )
+            many = f"{len(self._found)} of {self._count} samples"
+            what = f"{many} could not be read, which is more than {MOST_SHARE:.1%} of them"
+            fix = "check the files, or remove these samples from the data set"
+            what += f"; the last was sample {last.sample}: {last.why}"
+            raise DataFailed(what, where=f"Job.{self._field}", fix=fix)
 
     def waiting(self) -> list[Replaced]:
         """Those that are not reported yet."""

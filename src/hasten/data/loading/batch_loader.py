@@ -107,9 +107,8 @@ class TrainLoader:
         return next(self._epoch(0, 0, self._feed.answers_by_own_worker)).batch
 
     def _epoch(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
-        if self._source.iterable:
-            return self._stream(number, start_step, answers)
-        return self._map(number, start_step, answers)
+        read = self._stream if self._source.iterable else self._map
+        return read(number, start_step, answers)
 
     def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""

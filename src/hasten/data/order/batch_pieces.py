@@ -61,9 +61,6 @@ def pieces(size: int, microbatch_size: int | None, rank: int = 0, world_size: in
     largest_share = -(-size // world_size)
     parts = 1 if microbatch_size is None else -(-largest_share // microbatch_size)
     start, stop = share(size, rank, world_size)
-    found: list[Piece] = []
-    for part in range(parts):
-        # Empty shares come first, so the last piece, where ranks add up gradients, is real if any is.
-        low, high = share(stop - start, part, parts)
-        found.append(Piece(start + low, high - low, part == parts - 1))
-    return tuple(found)
+    # Empty shares come first, so the last piece, where ranks add up gradients, is real if any is.
+    shares = [share(stop - start, part, parts) for part in range(parts)]
+    return tuple(Piece(start + low, high - low, part == parts - 1) for part, (low, high) in enumerate(shares))

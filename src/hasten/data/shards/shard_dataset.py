@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hasten.data.cache.cache_key import key_of
-from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, Progress, open_index, scanned
+from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, open_index, scanned
 from hasten.data.shards.shard_members import Decode, decoded
 from hasten.data.shards.shard_order import ShardOrder
 from hasten.data.shards.tar_reader import Member, members, samples
@@ -35,7 +36,6 @@ class Shards:
     decode: functions from a member's bytes to its value, by extension. Others are read as shard_members.py says: .npy,
         .cls, .json and .txt by what they are, all else as bytes.
     buffer: how many samples are shuffled together (see shard_order.py).
-    progress: called with (bytes done, bytes in all) while headers are read.
 
     Raises DataFailed when there are no shards, or they are not what their index says.
     """
@@ -47,20 +47,15 @@ class Shards:
         form: Sequence[str] | None = None,
         decode: Mapping[str, Decode] | None = None,
         buffer: int = 4096,
-        progress: Progress | None = None,
     ) -> None:
         if buffer < 1:
             raise ValueError(f"buffer is {buffer}; a block has at least one sample")
         self._form = None if form is None else tuple(tuple(names.lower().split(";")) for names in form)
         self._decode, self._buffer = dict(decode or {}), buffer
         self._folder, paths = _found(shards)
-        self._index = open_index(self._folder) if self._folder is not None else scanned(paths, progress)
-        self._open: list[_OpenFile | None] = [None] * MOST_OPEN
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes, by number, where a folder of class folders was packed."""
-        return self._index.classes
+        self._index = open_index(self._folder) if self._folder is not None else scanned(paths)
+        self.classes = self._index.classes  # their names, by number, where a folder of class folders was packed
+        self._opened = lru_cache(MOST_OPEN)(_OpenFile)
 
     def __len__(self) -> int:
         return len(self._index.rows)
@@ -106,7 +101,7 @@ class Shards:
         shard, offset, length, crc32 = self._index.piece(index)
         where = f"{self._index.paths[shard]}, bytes {offset:,} to {offset + length:,}"
         try:
-            file = self._file(shard)  # held until it is read: another thread may put another shard in its place
+            file = self._opened(self._index.paths[shard])  # held until it is read: another thread may open many others
             content = os.pread(file.descriptor, length, offset)
         except OSError as error:
             what = f"sample {index:,} cannot be read: {error.strerror}"
@@ -117,14 +112,6 @@ class Shards:
             what = f"sample {index:,} is damaged: it is not what was packed"
             raise DataFailed(what, where=where, fix=_FETCH_AGAIN)
         return shard, offset, content
-
-    def _file(self, shard: int) -> _OpenFile:
-        slot = shard % MOST_OPEN
-        found = self._open[slot]
-        if found is None or found.shard != shard:
-            # Another thread may still read from the one that was here; it closes when that thread releases it.
-            found = self._open[slot] = _OpenFile(shard, self._index.paths[shard])
-        return found
 
     def _value(self, content: bytes, member: Member, shard: str) -> Any:
         own = self._decode.get(member.extension) or self._decode.get(member.extension.rpartition(".")[2])
@@ -143,18 +130,18 @@ class Shards:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process that starts as a new Python: it opens the files and maps the index itself."""
-        state = self.__dict__ | {"_open": [None] * MOST_OPEN}
+        state = self.__dict__ | {"_opened": None}
         return state if self._folder is None else state | {"_index": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._opened = lru_cache(MOST_OPEN)(_OpenFile)
         if self._folder is not None:
             self._index = open_index(self._folder)
 
 
 class _OpenFile:
-    def __init__(self, shard: int, path: Path) -> None:
-        self.shard = shard
+    def __init__(self, path: Path) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open for later samples
         self.descriptor = self._file.fileno()
 

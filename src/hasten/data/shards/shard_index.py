@@ -133,7 +133,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataFailed(what, where=str(path), fix="run hasten pack again, or use the hasten that wrote it") from None
 
 
-def scanned(paths: Sequence[Path], progress: Progress | None = None) -> ShardIndex:
+def scanned(paths: Sequence[Path]) -> ShardIndex:
     """The index of shards that have none, by reading all of their headers. Raises DataFailed for whatever
     tar_reader.members refuses, and for a file that cannot be read."""
     sizes = tuple(map(_size_of, paths))
@@ -149,8 +149,6 @@ def scanned(paths: Sequence[Path], progress: Progress | None = None) -> ShardInd
                 start, end = sample[0].start, sample[-1].end
                 rows += packed_row(start, end - start, number, 0)
                 counts[number] += 1
-        if progress is not None:
-            progress(sum(sizes[: number + 1]), sum(sizes))
     return ShardIndex(
         paths=tuple(paths),
         sizes=sizes,
@@ -194,7 +192,6 @@ def packed_row(offset: int, length: int, shard: int, crc32: int) -> bytes:
 
 
 def _size_of(path: Path) -> int:
-    """Raises DataFailed where it cannot be read."""
     try:
         return path.stat().st_size
     except OSError as error:

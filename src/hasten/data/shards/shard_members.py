@@ -147,14 +147,10 @@ def _json(content: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _txt(content: bytes) -> str:
-    return _text(content).decode()
-
-
 def _text(content: bytes) -> bytes:
     if len(content) > LARGEST_TEXT:
         raise ValueError(f"it has {len(content):,} bytes; {LARGEST_TEXT:,} are the most of a text")
     return content
 
 
-_DECODERS: Mapping[str, Decode] = {"npy": _npy, "cls": _cls, "json": _json, "txt": _txt}
+_DECODERS: Mapping[str, Decode] = {"npy": _npy, "cls": _cls, "json": _json, "txt": lambda text: _text(text).decode()}

@@ -30,6 +30,7 @@ class Augmented:
 
     def __init__(self, dataset: Any, transform: Callable[[Any], Any], *, version: int = 0) -> None:
         self.dataset, self.transform, self.version = dataset, transform, version
+        self.steady = dataset  # the part whose samples are always the same
         self.sample_order = getattr(dataset, "sample_order", None)  # where it has one of its own
 
     def __len__(self) -> int:
@@ -37,11 +38,6 @@ class Augmented:
 
     def __getitem__(self, index: int) -> Any:
         return self.transform(self.dataset[index])
-
-    @property
-    def steady(self) -> Any:
-        """The part whose samples are always the same."""
-        return self.dataset
 
     def with_steady(self, replacement: Any) -> Augmented:
         """The same transform on top of another steady part."""

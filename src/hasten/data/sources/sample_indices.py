@@ -38,7 +38,7 @@ def whole_numbers(given: Iterable[Any], *, whose: str) -> np.ndarray:
             return np.fromiter(map(whole_number, given), np.int64, len(given))
     except (TypeError, OverflowError):
         pass
-    at, wrong = next((at, each) for at, each in enumerate(given) if not _fits(each))
+    at, wrong = next((at, each) for at, each in enumerate(given) if not _is_index(each))
     raise DataFailed(
         f"{whose} gives {describe(wrong)} at position {at}, where the index of a sample should be",
         fix="let it give whole numbers; what else a sample depends on belongs into the data set",
@@ -71,7 +71,7 @@ def in_words(indices: Sequence[int]) -> str:
     return f"samples {shown} and {more} more" if more > 0 else f"samples {shown}"
 
 
-def _fits(given: Any) -> bool:
+def _is_index(given: Any) -> bool:
     try:
         return type(given) is not bool and abs(whole_number(given)) < 1 << 63
     except TypeError:

@@ -28,25 +28,22 @@ class Snapshots:
         Where the machine lacks memory for one, tensors that are on the host already are returned themselves: training
         must not change them before they are written.
         """
-        if not self._fits(tensors):
+        kept = {name: buffer for name, buffer in self._buffers.items() if _fits(buffer, tensors.get(name))}
+        new_bytes = sum(tensor.nbytes for name, tensor in tensors.items() if name not in kept)
+        if new_bytes and new_bytes * _SPARE >= free_memory():
             self._buffers = {}
             return {name: tensor.to("cpu") for name, tensor in tensors.items()}, False
-        self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
+        self._buffers = {name: kept[name] if name in kept else _buffer(tensor) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             self._buffers[name].copy_(tensor, non_blocking=True)
         for device in {tensor.device for tensor in tensors.values() if tensor.device.type == "cuda"}:
             torch.cuda.synchronize(device)
         return dict(self._buffers), True
 
-    def _fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        new = sum(tensor.nbytes for name, tensor in tensors.items() if not self._has(name, tensor))
-        return new == 0 or new * _SPARE < free_memory()
 
-    def _has(self, name: str, tensor: Tensor) -> bool:
-        buffer = self._buffers.get(name)
-        return buffer is not None and have_same_form(buffer, tensor)
+def _fits(buffer: Tensor, tensor: Tensor | None) -> bool:
+    return tensor is not None and have_same_form(buffer, tensor)
 
-    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
-        if self._has(name, tensor):
-            return self._buffers[name]
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
+
+def _buffer(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")

@@ -234,5 +234,4 @@ def _present(machine: Machine) -> ProvenOn:
 def _say_drift(setup: Setup, plan: Plan, fingerprint: Fingerprint, here: ProvenOn) -> None:
     found = drift(plan, fingerprint, here)
     if found:
-        differences = "; ".join(str(difference) for difference in found)
-        setup.notices.append(f"the plan was proven elsewhere ({differences}); its gains may not hold here")
+        setup.notices.append(f"the plan was proven elsewhere ({'; '.join(found)}); its gains may not hold here")
