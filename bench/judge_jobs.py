@@ -25,10 +25,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.lr_scheduler import OneCycleLR
 
 import hasten
-from hasten.facts.ranks import Ranks
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
-from hasten.training.step_parts.window_sums import WindowSums
+from hasten.training.step_parts.window import WindowSums
 
 CONTEXT, BYTES, WIDTH = 8, 256, 128
 TRAIN, VALID = 24_000, 6_000  # windows
@@ -103,10 +102,8 @@ def accumulation_not_divided() -> hasten.Job:
     """The gradients of a window's parts are added up, each as if it were the whole."""
     divide = WindowSums.divide_gradients
 
-    def not_divided(
-        self: WindowSums, parameters: Sequence[Tensor], reference: float, ranks: Ranks, device: torch.device
-    ) -> None:
-        divide(self, parameters, reference * PARTS, ranks, device)
+    def not_divided(self: WindowSums, parameters: Sequence[Tensor], reference: float) -> None:
+        divide(self, parameters, reference * PARTS)
 
     WindowSums.divide_gradients = not_divided
     return job()

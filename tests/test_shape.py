@@ -24,9 +24,7 @@ LAST_TRAP = 51
 
 # Rooms that hold a check; each set is to become ROOMS.
 ROOMS = {source.room for source in PACKAGE}
-READ_NO_PRIVATE_NAMES = ROOMS - {"training"}
-SAY_NO_OLD_WORDS = ROOMS - {"data", "training"}
-SAY_NO_OLD_WORDS_EITHER = tuple(f"src/hasten/training/{folder}/" for folder in ("run_folder", "saving", "weights"))
+SAY_NO_OLD_WORDS = ROOMS - {"data"}
 CROWDED_TESTS = ("tests/training/",)
 
 Check = Callable[[Source], Iterable[Fault]]
@@ -38,10 +36,6 @@ def without_collections():
     gc.disable()
     yield
     gc.enable()
-
-
-def _says_no_old_words(source: Source) -> bool:
-    return source.room in SAY_NO_OLD_WORDS or source.path.startswith(SAY_NO_OLD_WORDS_EITHER)
 
 
 def checks_of(source: Source) -> list[Check]:
@@ -56,8 +50,8 @@ def checks_of(source: Source) -> list[Check]:
         handlers.check_handlers,
         shapes.check_docstring,
         shapes.check_budgets,
-        *([names.check_private_names] if source.room in READ_NO_PRIVATE_NAMES else []),
-        *([words.check_words] if _says_no_old_words(source) else []),
+        names.check_private_names,
+        *([words.check_words] if source.room in SAY_NO_OLD_WORDS else []),
     ]
 
 

@@ -25,32 +25,24 @@ if TYPE_CHECKING:
     from hasten.training.step_parts.supervised import supervised
     from hasten.training.weights.weights_file import read_weights
 
-_HOMES = {
-    "Augmented": "hasten.data.sources.augmented",
-    "CenterCrop": "hasten.data.images.crops",
-    "EarlyStopping": "hasten.facts.job",
-    "EqualAverage": "hasten.facts.job",
-    "ExponentialAverage": "hasten.facts.job",
-    "ImageFolder": "hasten.data.images.image_folder",
-    "Job": "hasten.facts.job",
-    "Loss": "hasten.facts.job",
-    "Plan": "hasten.facts.plan",
-    "RandomResizedCrop": "hasten.data.images.crops",
-    "Result": "hasten.training.loop",
-    "Run": "hasten.training.run",
-    "Schedule": "hasten.facts.job",
-    "Shards": "hasten.data.shards.shard_dataset",
-    "Step": "hasten.training.step",
-    "make_plan": "hasten.facts.plan",
-    "prepare": "hasten.entry",
-    "resume": "hasten.entry",
-    "Saving": "hasten.facts.saving",
-    "read_plan": "hasten.facts.plan_file",
-    "read_weights": "hasten.training.weights.weights_file",
-    "supervised": "hasten.training.step_parts.supervised",
-    "train": "hasten.entry",
-    "write_plan": "hasten.checkpoint.plan_output",
+_NAMES = {
+    "hasten.checkpoint.plan_output": ("write_plan",),
+    "hasten.data.images.crops": ("CenterCrop", "RandomResizedCrop"),
+    "hasten.data.images.image_folder": ("ImageFolder",),
+    "hasten.data.shards.shard_dataset": ("Shards",),
+    "hasten.data.sources.augmented": ("Augmented",),
+    "hasten.entry": ("prepare", "resume", "train"),
+    "hasten.facts.job": ("EarlyStopping", "EqualAverage", "ExponentialAverage", "Job", "Loss", "Schedule"),
+    "hasten.facts.plan": ("Plan", "make_plan"),
+    "hasten.facts.plan_file": ("read_plan",),
+    "hasten.facts.saving": ("Saving",),
+    "hasten.training.loop": ("Result",),
+    "hasten.training.run": ("Run",),
+    "hasten.training.step": ("Step",),
+    "hasten.training.step_parts.supervised": ("supervised",),
+    "hasten.training.weights.weights_file": ("read_weights",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Augmented",

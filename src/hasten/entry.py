@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
@@ -32,7 +32,7 @@ from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.run_folder.run_request import RunRequest
 from hasten.training.saving.recovery import Recovered
 from hasten.training.saving.saved_run import FollowerRun, SavedRun, finished
-from hasten.training.setup.first_calls import make_first_calls
+from hasten.training.setup.process_options import make_first_calls
 from hasten.training.weights.initial_weights import InitialWeights, begun_with
 
 
@@ -97,7 +97,7 @@ def resume(
         changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
         asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
         shared = {"weights": weights, "run_dir": run_dir, "receivers": receivers}
-        return go_on(job, plan, asked, allow_change=allow_change, notes=notes, **shared)
+        return resume_run(job, plan, asked, allow_change=allow_change, notes=notes, **shared)
 
 
 def begin(
@@ -111,25 +111,23 @@ def begin(
     way_on: str | None = None,
 ) -> Result:
     """Train as train does, and record the options. way_on: the command that resumes the run."""
-    with joined(), failing_as_one(cause_of):
-        wanted = _Wanted(job, plan, receivers, asked.name)
-        if from_the_leader(lambda: run_dir is None):
-            with begun_with(weights, None) as given:
-                return _train(wanted, given, None)
-        if run_dir is None or not present_ranks().leads:
-            kept = FollowerRun(found=None, saving=asked.saving, say=_say_nothing)
-            with begun_with(weights, None) as given:
-                return _train(wanted, given, kept)
-        folder = RunFolder.create(Path(run_dir))
-        with run_lock(folder.path) as lock:
-            check_still_empty(folder.path)
-            way_on = way_on or _way_on(folder)
-            kept = SavedRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
-            with begun_with(weights, folder.home) as given:
-                return _train(wanted, given, kept)
+    with joined(), failing_as_one(cause_of), ExitStack() as stack:
+        kept: SavedRun | FollowerRun | None = None
+        folder = None
+        if from_the_leader(lambda: run_dir is not None):
+            if run_dir is None or not present_ranks().leads:
+                kept = FollowerRun(found=None, saving=asked.saving, say=_say_nothing)
+            else:
+                folder = RunFolder.create(Path(run_dir))
+                lock = stack.enter_context(run_lock(folder.path))
+                check_still_empty(folder.path)
+                way_on = way_on or _way_on(folder)
+                kept = SavedRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
+        given = stack.enter_context(begun_with(weights, None if folder is None else folder.home))
+        return _train(job, plan, asked.name, receivers, given, kept)
 
 
-def go_on(
+def resume_run(
     job: Job,
     plan: Plan | str | Path | None,
     asked: RunRequest,
@@ -142,12 +140,11 @@ def go_on(
     way_on: str | None = None,
 ) -> Result:
     """Resume as resume does, and record the options. notes: for the user. way_on: the command that resumes the run."""
-    with joined(), failing_as_one(cause_of):
-        wanted = _Wanted(job, plan, receivers, asked.name)
-        if not present_ranks().leads:
-            return _go_on_led(wanted, asked, weights, Path(run_dir), allow_change)
-        folder = RunFolder.reopen(Path(run_dir))
-        with run_lock(folder.path) as lock:
+    with joined(), failing_as_one(cause_of), ExitStack() as stack:
+        kept: SavedRun | FollowerRun
+        if present_ranks().leads:
+            folder = RunFolder.reopen(Path(run_dir))
+            lock = stack.enter_context(run_lock(folder.path))
             folder.clean()
             found = Recovered.of(folder.store, allow_change)
             resumes = found.loaded is not None
@@ -157,50 +154,45 @@ def go_on(
             found = replace(found, notices=(*found.notices, *notes))
             way_on = way_on or _way_on(folder)
             kept = SavedRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
-            with nullcontext() if resumes else begun_with(weights, folder.home) as given:
-                return _train(wanted.planned(begun_by), given, kept)
+            home = folder.home
+        else:
+            name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader calls
+            found = Recovered.named(RunFolder(Path(run_dir)).store, name, allow_change)
+            kept, resumes, home = (
+                FollowerRun(found=found, saving=asked.saving, say=_say_nothing),
+                name is not None,
+                None,
+            )
+        given = None if resumes else stack.enter_context(begun_with(weights, home))
+        return _train(job, begun_by if plan is None else plan, asked.name, receivers, given, kept)
 
 
-def _go_on_led(
-    wanted: _Wanted, asked: RunRequest, weights: str | Path | None, run_dir: Path, allow_change: Sequence[str]
+def _train(
+    job: Job,
+    plan: Plan | str | Path | None,
+    name: str,
+    receivers: Sequence[Receiver] | None,
+    given: InitialWeights | None,
+    kept: SavedRun | FollowerRun | None,
 ) -> Result:
-    """On a rank that does not lead."""
-    folder = RunFolder(run_dir)
-    name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader makes
-    found = Recovered.named(folder.store, name, allow_change)
-    kept = FollowerRun(found=found, saving=asked.saving, say=_say_nothing)
-    with nullcontext() if name is not None else begun_with(weights, None) as given:
-        return _train(wanted.planned(begun_by), given, kept)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What to train, and who receives its events; see train."""
-
-    job: Job
-    plan: Plan | str | Path | None
-    receivers: Sequence[Receiver] | None
-    name: str
-
-    def planned(self, begun_by: Plan | None) -> _Wanted:
-        """With the plan that the run began with, if no other is given."""
-        return self if self.plan is not None else replace(self, plan=begun_by)
-
-
-def _train(wanted: _Wanted, given: InitialWeights | None, kept: SavedRun | FollowerRun | None) -> Result:
     """given: weights that the run begins with. kept: None writes no file."""
     remove_what_the_dead_left()
-    shown = _receivers(wanted.receivers)
-    job, watcher = wanted.job if given is None else given.within(wanted.job), _watcher(shown, wanted.receivers)
+    shown = _receivers(receivers)
     # Closed also if no run begins: one of them may show a bar.
-    with closing(Several(shown)) as outward, prepare(job, wanted.plan, name=wanted.name, watcher=watcher) as run:
-        run.notices += given.notices if given is not None else []
-        if kept is not None:
-            result = kept.train(run, outward)
-        else:
-            result = train_run(run, outward)
-            outward.log(finished(result, None))
-    return replace(result, job=wanted.job)
+    with closing(Several(shown)) as outward:
+        watcher = Watcher(
+            lambda text: outward.log(Noticed(text=text)),
+            lambda done, samples: outward.log(Preparing(done=done, samples=samples)),
+        )
+        own = job if given is None else given.within(job)
+        with prepare(own, plan, name=name, watcher=watcher if shown else None) as run:
+            run.notices += given.notices if given is not None else []
+            if kept is not None:
+                result = kept.train(run, outward)
+            else:
+                result = train_run(run, outward)
+                outward.log(finished(result, None))
+    return replace(result, job=job)
 
 
 def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", watcher: Watcher | None = None) -> Run:
@@ -212,38 +204,6 @@ def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", 
     if isinstance(plan, str | Path):
         plan = read_plan(Path(plan))
     return Run(job, plan, name=name, watcher=watcher)
-
-
-def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Watcher | None:
-    """Shows progress before the run begins; None if there is no receiver."""
-    if not shown:
-        shows = given is None or len(given) > 0
-        return _watcher_of_caches(present_ranks().rank) if shows else None
-    outward = Several(shown)
-    return Watcher(
-        lambda text: outward.log(Noticed(text=text)),
-        lambda done, samples: outward.log(Preparing(done=done, samples=samples)),
-    )
-
-
-def _watcher_of_caches(rank: int) -> Watcher:
-    """For a rank that shows nothing else: whichever rank comes first builds a cache for all of them."""
-    from hasten.report.display import printable
-    from hasten.report.terminal.output import write_line
-
-    shown = 0
-
-    def say(text: str) -> None:
-        write_line(sys.stderr, printable(f"rank {rank}: {text}"))
-
-    def progress(done: int, samples: int) -> None:
-        nonlocal shown
-        quarters = done * 4 // samples
-        if quarters != shown:
-            shown = quarters % 4  # another cache may follow
-            say(f"prepared {done:,} of {samples:,} samples")
-
-    return Watcher(lambda text: None, lambda done, samples: None, of_cache=Watcher(say, progress))
 
 
 def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:

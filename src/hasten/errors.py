@@ -32,7 +32,6 @@ An error says what happened, where, and what to do, in that order and in whole s
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
 
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # terminals act on them: control codes, writing directions, surrogates
 HARMED, NOT_PROVEN = 16, 17
@@ -58,12 +57,9 @@ class HastenError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+    def __init__(self, what: str, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
         super().__init__(what, where, fix)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.what, self.where, self.fix)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -71,11 +67,6 @@ class HastenError(Exception):
         text = f"{place}{self.what}{remedy}"
         # It may quote an untrusted file, and Python prints it if nobody catches it.
         return "".join(each for each in text if each == "\n" or unicodedata.category(each) not in _CONTROLS)
-
-
-def _restored(kind: type[HastenError], what: str, where: str, fix: str) -> HastenError:
-    """From another process."""
-    return kind(what, where=where, fix=fix)
 
 
 class InvalidMeasurement(HastenError):
@@ -96,9 +87,7 @@ class JobError(Misconfigured):
     def __init__(self, field: str, was: str, write: str) -> None:
         self.field = field
         super().__init__(was, where=f"Job.{field}" if field else "Job", fix=write)
-
-    def __reduce__(self) -> tuple[type[JobError], tuple[str, str, str]]:
-        return (JobError, (self.field, self.what, self.fix))
+        self.args = field, was, write  # by which another process rebuilds it
 
 
 class PlanError(Misconfigured):
@@ -139,16 +128,10 @@ class Hang(HastenError):
 class RankFailed(HastenError):
     """Another rank failed, which ends this one."""
 
-    def __init__(self, what: str, *, where: str, code: int) -> None:
+    def __init__(self, what: str, where: str, code: int) -> None:
         self.exit_code = code
         super().__init__(what, where=where)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rank_failed, (self.what, self.where, self.exit_code)
-
-
-def _rank_failed(what: str, where: str, code: int) -> RankFailed:
-    return RankFailed(what, where=where, code=code)
+        self.args = what, where, code
 
 
 class StorageFailed(HastenError):

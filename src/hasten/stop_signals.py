@@ -5,8 +5,8 @@ an import that is interrupted so leaves half a module behind. Instead, C writes 
 thread reads it at once, also while the main thread is inside a long C function.
 
 From its first line on, any of these signals ends a command at once (`end_at_once`). A run that trains in a folder saves
-a checkpoint first (training/stop_request.py). Other commands return what they have found so far: there each of these
-signals has Python's own handler of Ctrl-C, which raises KeyboardInterrupt (`as_ctrl_c`).
+a checkpoint first (training/saving/stop_request.py). Other commands return what they have found so far on Ctrl-C, which
+there raises KeyboardInterrupt (`ctrl_c_interrupts`).
 
 This module loads before everything else, so it imports nothing but the standard library and the errors.
 """
@@ -42,12 +42,12 @@ _OVER = 0  # no signal has this number
 
 
 def stop_signals() -> list[int]:
-    """SIGINT, SIGTERM, SIGHUP, SIGXCPU and what the environment adds, SIGUSR1 if it says nothing: as far as this system
+    """SIGINT, SIGTERM, SIGHUP, SIGXCPU and what the environment adds, SIGUSR1 by default: as far as this system
     has them. Raises Misconfigured."""
-    told = os.environ.get(MORE, "USR1")
-    more = [each.strip().upper().removeprefix("SIG") for each in told.split(",") if each.strip()]
+    value = os.environ.get(MORE, "USR1")
+    more = [each.strip().upper().removeprefix("SIG") for each in value.split(",") if each.strip()]
     if any(each not in _OF_A_CLUSTER for each in more):
-        raise Misconfigured(f"is {told!r}", where=MORE, fix='write USR1, USR2, "USR1,USR2", or nothing for neither')
+        raise Misconfigured(f"is {value!r}", where=MORE, fix='write USR1, USR2, "USR1,USR2", or nothing for neither')
     names = [f"SIG{name}" for name in ("INT", "TERM", "HUP", "XCPU", *more)]
     return [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
 
@@ -62,7 +62,7 @@ def free_signals() -> list[int]:
 def is_ours(number: int) -> bool:
     """Whether a handler of this module is in force for the signal."""
     handler = signal.getsignal(number)
-    return handler is not signal.default_int_handler and any(handler is each.handler for each in _IN_FORCE)
+    return any(handler is each.handler for each in _IN_FORCE)
 
 
 def shown(number: int) -> str:
@@ -105,55 +105,45 @@ def listening(
     def handle(number: int, frame: FrameType | None) -> None:
         note(number)
 
-    with _handled(numbers, handle) as scope:
-        told = frozenset(scope.before)
-        threading.Thread(target=_listen, args=(scope.reading, told, hear), name="hasten-signals", daemon=True).start()
-        yield scope.before
-
-
-@contextmanager
-def _handled(numbers: Iterable[int], handler: Any) -> Iterator[_Scope]:
-    """Afterwards _OVER can be read, by which a thread ends: an end of file may never come, as forked processes can hold
-    the pipe open. The thread closes the reading end."""
     here = os.getpid()
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)
-    scope = _Scope(handler, reading, writing, {number: signal.getsignal(number) for number in numbers})
+    scope = _Scope(handle, reading, writing, {number: signal.getsignal(number) for number in numbers})
     woken_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     _IN_FORCE.append(scope)
     for number in scope.before:
-        signal.signal(number, handler)
+        signal.signal(number, handle)
+    threading.Thread(target=_listen, args=(scope, hear), name="hasten-signals", daemon=True).start()
     try:
-        yield scope
+        yield scope.before
     finally:
-        if os.getpid() == here:  # a forked process has given it all up
+        if os.getpid() == here:  # a forked process has closed it all
             signal.set_wakeup_fd(woken_before)
             for number, handler_before in scope.before.items():
                 signal.signal(number, handler_before)
             _IN_FORCE.remove(scope)
-            if handler is signal.default_int_handler:  # no thread reads it: see as_ctrl_c
-                os.close(reading)
-            else:
-                os.write(writing, bytes([_OVER]))
+            # The thread ends by this number: an end of file may never come, as forked processes can hold the pipe open.
+            os.write(writing, bytes([_OVER]))
             os.close(writing)
 
 
-def _listen(reading: int, numbers: frozenset[int], hear: Hear) -> None:
+def _listen(scope: _Scope, hear: Hear) -> None:
     waiting = select.poll()  # select() refuses descriptors above 1023
-    waiting.register(reading, select.POLLIN)
+    waiting.register(scope.reading, select.POLLIN)
     until: float | None = None  # signals of others, such as a profiler's, must not postpone it
     while True:
         left = None if until is None else max(0, int(1000 * (until - time.monotonic())) + 1)
-        came = os.read(reading, 64) if waiting.poll(left) else b""
-        heard = bytes(number for number in came if number in numbers)
+        came = os.read(scope.reading, 64) if waiting.poll(left) else b""
+        # Where Ctrl-C interrupts a command, Python's own handler has it.
+        heard = bytes(each for each in came if each in scope.before and signal.getsignal(each) is scope.handler)
         if signal.SIGHUP in heard:
             _leave_a_dead_terminal()
         if heard or not came or (until is not None and time.monotonic() >= until):
             seconds = hear(heard)
             until = None if seconds is None else time.monotonic() + seconds
         if _OVER in came:
-            os.close(reading)
+            os.close(scope.reading)
             return
 
 
@@ -178,10 +168,7 @@ def _in_a_fork() -> None:
         for number in scope.before:
             if signal.getsignal(number) is not scope.handler:
                 continue
-            if number in _TO_A_GROUP and scope.handler is not signal.default_int_handler:
-                signal.signal(number, signal.SIG_IGN)
-            elif number != signal.SIGINT:
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_IGN if number in _TO_A_GROUP else signal.SIG_DFL)
         os.close(scope.reading)
         os.close(scope.writing)
     _IN_FORCE.clear()
@@ -289,37 +276,15 @@ def _restore() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python goes down, its own would show a traceback
 
 
-_came = set[int]()  # inside the last as_ctrl_c
-
-
 @contextmanager
-def as_ctrl_c() -> Iterator[None]:
-    """Inside, each of these signals interrupts the command as Ctrl-C does, by Python's own handler: for commands that
-    return what they have found so far. `terminated` says, inside and afterwards, whether it was another signal.
-
-    It does nothing outside the main thread, and nothing to signals that have another handler.
-    """
-    if threading.current_thread() is not threading.main_thread():
+def ctrl_c_interrupts() -> Iterator[None]:
+    """Inside, Ctrl-C raises KeyboardInterrupt as in any Python program, for commands that return what they have found.
+    It does nothing outside the main thread, or where Ctrl-C has a handler of another program."""
+    if threading.current_thread() is not threading.main_thread() or not is_ours(signal.SIGINT):
         yield
         return
-    _came.clear()
-    with _handled(free_signals(), signal.default_int_handler) as scope:
-        try:
-            yield
-        finally:
-            if scope in _IN_FORCE:  # not in a forked process
-                _take_in()
-
-
-def terminated() -> bool:
-    """Whether one of these signals but Ctrl-C came inside of the last `as_ctrl_c`."""
-    _take_in()
-    return bool(_came - {signal.SIGINT})
-
-
-def _take_in() -> None:
-    """C has written a number before Python's handler of it ran, so none is missing here."""
-    for scope in _IN_FORCE:
-        if scope.handler is signal.default_int_handler:
-            with suppress(BlockingIOError):
-                _came.update(number for number in os.read(scope.reading, 4096) if number in scope.before)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

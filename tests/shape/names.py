@@ -61,6 +61,6 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_adapter(source: Source) -> bool:
-    library = re.match(r"(torch|numpy)_", source.path.rpartition("/")[2])
+    library = re.match(r"(torchmetrics|torch|numpy)_", source.path.rpartition("/")[2])
     docstring = ast.get_docstring(source.tree) or ""
     return library is not None and re.search(rf"\b{library[1]} \d+\.\d+", docstring) is not None

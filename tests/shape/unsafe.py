@@ -65,7 +65,6 @@ CALENDAR = (
 MAY_READ_THE_CALENDAR = {
     "src/hasten/checkpoint/store.py": "saved_at of a manifest, which nothing depends on",
     "src/hasten/cli/checkpoints_command.py": "the age of a checkpoint, which another process or machine may have saved",
-    "src/hasten/training/setup/unlinked.py": "the age of a file, which another process may be writing",
 }
 
 

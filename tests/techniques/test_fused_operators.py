@@ -17,7 +17,7 @@ from hasten.kernels.attention import scaled_dot_product_attention as attention
 from hasten.techniques.common.operator_layers import FUSED_LAYERS
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.fused_operators import TECHNIQUE, find, replace_forward
-from hasten.training.setup.compiling import compile_model
+from hasten.training.setup.torch_compiling import compile_model
 from support import setup_of
 
 

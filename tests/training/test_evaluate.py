@@ -2,7 +2,6 @@
 
 import copy
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +10,13 @@ from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
-from hasten.data.order.randomness import undisturbed
-from hasten.errors import DataFailed, JobError, OutOfMemory
+from hasten.errors import DataFailed, JobError
 from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.grid import Grid
 from hasten.parallel.strategy import Single
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
-from hasten.training.probes.quiet import evaluation_mode
 from hasten.training.step import Step
 from hasten.training.step_parts.supervised import supervised
 
@@ -54,7 +51,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.trap(44)
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 22, 23, 100])
+@pytest.mark.parametrize("batch_size", [1, 7, 100])
 def test_loss_and_metric_are_those_of_all_samples_at_any_batch_size(batch_size):
     model = network()
     found = evaluator(model, metrics={"accuracy": MulticlassAccuracy(4, average="micro")}, batch_size=batch_size)()
@@ -95,7 +92,7 @@ def test_an_evaluation_leaves_buffers_modes_and_randomness_as_they_were():
 
 
 @pytest.mark.trap(44)
-@pytest.mark.parametrize("batch_size", [2, 7, 23])
+@pytest.mark.parametrize("batch_size", [7, 23])
 def test_an_auxiliary_term_is_a_mean_over_all_samples_at_any_batch_size(batch_size):
     def loss(model, batch):
         prediction = model(batch[0])
@@ -108,24 +105,6 @@ def test_an_auxiliary_term_is_a_mean_over_all_samples_at_any_batch_size(batch_si
         prediction = model.eval()(FEATURES)
     wanted = functional.cross_entropy(prediction, TARGET) + prediction.square().mean()
     assert found == pytest.approx(wanted.item(), rel=1e-6)
-
-
-def test_modes_come_back_after_an_exception_too():
-    model = network()
-    with pytest.raises(ZeroDivisionError), evaluation_mode(model), undisturbed(CPU):
-        assert not any(module.training for module in model.modules())
-        raise ZeroDivisionError
-    assert all(module.training for module in model.modules())
-
-
-def test_a_second_evaluation_does_not_remember_the_first():
-    model = network()
-    evaluate = evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)})
-    evaluate()
-    with torch.no_grad():
-        model[3].weight.neg_()
-    again = evaluate()
-    assert again.results == evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)})().results
 
 
 def test_the_jobs_own_metric_objects_stay_empty():
@@ -181,22 +160,6 @@ def test_training_after_an_evaluation_under_autocast_still_reaches_the_weights()
     assert model.weight.grad.abs().sum() > 0
 
 
-class ReadOnly(dict[str, int]):
-    def __setitem__(self, key: str, value: int) -> None:
-        raise TypeError("read-only")
-
-
-class ReadOnlyList(list[int]):
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError("read-only")
-
-
-def ring() -> Any:
-    tree: dict[str, Any] = {"children": []}
-    tree["children"].append({"parent": tree, "self": tree["children"]})
-    return tree
-
-
 def limited(samples: int):
     """A loss that runs out of memory above so many samples, as an allocator would say it."""
     plain = supervised(functional.cross_entropy)
@@ -228,19 +191,6 @@ def test_a_real_refusal_of_the_host_allocator_is_recognised():
     assert evaluator(network(), greedy, batch_size=16)().batch_size == 8
 
 
-def test_when_one_sample_does_not_fit_it_is_said():
-    with pytest.raises(OutOfMemory, match="one sample does not fit"):
-        evaluator(network(), limited(0), batch_size=4)()
-
-
-def test_other_errors_are_not_mistaken_for_memory():
-    def broken(model, batch):
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        evaluator(network(), broken)()
-
-
 @pytest.mark.trap(51)
 def test_a_nan_loss_stays_nan():
     loss = lambda model, batch: Loss(model(batch[0]).sum() * float("nan"), len(batch[1]))  # noqa: E731
@@ -257,11 +207,6 @@ def test_metrics_without_predictions_are_refused_with_the_remedy():
     with pytest.raises(JobError, match="prediction") as refusal:
         evaluator(network(), loss, metrics={"accuracy": MulticlassAccuracy(4)})()
     assert "prediction=" in refusal.value.fix
-
-
-def test_a_metric_of_many_numbers_is_refused():
-    with pytest.raises(JobError, match="not one number"):
-        evaluator(network(), metrics={"accuracy": MulticlassAccuracy(4, average=None)})()
 
 
 class Greedy(MulticlassAccuracy):
@@ -295,8 +240,7 @@ class Clock:
         return supervised(functional.cross_entropy)(model, batch)
 
 
-@pytest.mark.parametrize("seconds", [0, 3, 100])
-@pytest.mark.parametrize("ahead", [0, 2, 50])
+@pytest.mark.parametrize(("seconds", "ahead"), [(0, 0), (3, 2), (100, 50)])
 def test_how_long_an_evaluation_takes_is_told_by_a_part_of_it(seconds, ahead):
     clock = Clock()
     timed = evaluator(network(), clock.loss, batches=clock.batches, batch_size=4)
@@ -316,10 +260,3 @@ def test_an_evaluation_that_is_only_timed_leaves_no_trace():
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert model.training
     assert timed().results == before
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(3, None), (100, 10 + len(TARGET))])
-def test_an_evaluation_of_nobody_knows_how_many_samples_is_told_whole_or_not_at_all(seconds, told):
-    clock = Clock()
-    timed = evaluator(network(), clock.loss, batches=clock.batches, batch_size=4)
-    assert timed.timed(Part(seconds=seconds, samples=None), clock, lambda: None) == told

@@ -4,23 +4,16 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import hasten
-from hasten.data.loading.batch_loader import TrainLoader
-from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.sources.job_data import source_of
 from hasten.entry import prepare
-from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
+from hasten.errors import DataFailed, JobError, Misconfigured
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.training.step_parts.supervised import supervised
 from support import small_job
-from support.data.image_cases import photos
 
 
 def rich_job(**changes):
@@ -84,8 +77,7 @@ def test_a_run_without_a_plan_is_a_plain_loop_to_the_bit():
 
 @pytest.mark.trap(15)
 @pytest.mark.trap(32)
-@settings(max_examples=12)
-@given(cut=st.integers(1, 17), microbatch=st.sampled_from([None, 3]))
+@pytest.mark.parametrize(("cut", "microbatch"), [(1, None), (9, 3), (17, None)])
 def test_a_run_goes_on_from_its_state_to_the_bit(cut, microbatch):
     plan = make_plan(microbatch=microbatch) if microbatch else None
     with prepare(rich_job(), plan) as whole:
@@ -109,12 +101,6 @@ def until_step(run, step):
             if run.steps == step and run.window_closed:
                 return
         run.evaluate()
-
-
-def test_batches_are_all_of_the_planned_run():
-    with prepare(small_job(epochs=3, batch_size=16)) as run:
-        sizes = [len(batch[1]) for batch in closed(run)]
-    assert sizes == [16, 16, 8] * 3
 
 
 def closed(run):
@@ -171,17 +157,6 @@ def test_the_weights_of_a_run_do_not_follow_it():
     assert all(torch.equal(before[key], value) for key, value in kept.items())
 
 
-def test_an_unknown_technique_is_refused_with_the_nearest_name():
-    with pytest.raises(PlanError, match="presicion") as refusal:
-        prepare(small_job(), make_plan(presicion="bf16"))
-    assert "precision" in refusal.value.fix
-
-
-def test_two_choices_that_contradict_each_other_are_refused():
-    with pytest.raises(PlanError):
-        prepare(small_job(), make_plan(accumulation=2, microbatch=4))
-
-
 @pytest.mark.parametrize("device", ["banana", "cuda:99", 3.5])
 def test_a_device_that_is_not_there_is_refused(device):
     with pytest.raises(JobError) as refusal:
@@ -189,10 +164,9 @@ def test_a_device_that_is_not_there_is_refused(device):
     assert refusal.value.field == "device"
 
 
-@pytest.mark.parametrize(("lazy", "named"), [(nn.LazyLinear(3), "1.weight"), (nn.LazyBatchNorm1d(), "1.weight")])
-def test_a_model_whose_sizes_are_not_known_yet_is_refused_and_told_to_run_forward_once(lazy, named):
-    job = small_job(model=lambda: nn.Sequential(nn.Linear(6, 3), lazy))
-    with pytest.raises(JobError, match=rf"Job\.model.*{named}") as raised:
+def test_a_model_whose_sizes_are_not_known_yet_is_refused_and_told_to_run_forward_once():
+    job = small_job(model=lambda: nn.Sequential(nn.Linear(6, 3), nn.LazyLinear(3)))
+    with pytest.raises(JobError, match=r"Job\.model.*1\.weight") as raised:
         hasten.prepare(job)
     assert "run one forward in Job.model" in raised.value.fix
 
@@ -242,13 +216,6 @@ def test_data_without_a_length_asks_for_max_steps():
     assert refusal.value.field == "max_steps"
     with prepare(small_job(train=Stream(), epochs=None, max_steps=7)) as run:
         assert sum(1 for _ in closed(run)) == 7
-
-
-def test_process_wide_settings_are_given_back():
-    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    with prepare(small_job(), make_plan(threads=2)):
-        assert torch.get_num_threads() == 2
-    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
 
 
 @pytest.mark.trap(34)
@@ -313,21 +280,6 @@ def test_an_evaluation_judges_the_averaged_weights_and_training_goes_on_from_its
     assert found != pytest.approx(own, rel=1e-3)
 
 
-@pytest.mark.trap(32)
-def test_every_update_of_a_run_moves_its_schedule_and_its_average():
-    rates, wanted = [], None
-    with prepare(rich_job(average=ExponentialAverage(0.9), epochs=1)) as run:
-        for batch in run.batches():
-            rates.append(run.schedule.rates()[0])
-            run.step(batch)
-            wanted = wanted or AveragedModel(run.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-            wanted.update_parameters(run.model)
-        kept = run.weights()
-    assert len(set(rates)) == len(rates) > 1
-    for key, parameter in wanted.module.named_parameters():
-        torch.testing.assert_close(kept[key], parameter, rtol=1e-6, atol=1e-7)
-
-
 def test_a_window_that_was_left_in_its_middle_begins_anew():
     finals = []
     for leaves in (False, True):
@@ -341,52 +293,3 @@ def test_a_window_that_was_left_in_its_middle_begins_anew():
                 run.step(batch)
             finals.append(run.weights())
     assert all(torch.equal(finals[0][key], finals[1][key]) for key in finals[0])
-
-
-# Pictures
-
-
-def picture_job(folder, **changes):
-    pictures = hasten.ImageFolder(photos(folder), hasten.RandomResizedCrop(8))
-    return small_job(
-        **(
-            {
-                "model": lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Linear(108, 3)),
-                "loss": supervised(functional.cross_entropy),
-                "train": pictures,
-                "valid": hasten.ImageFolder(folder, hasten.CenterCrop(8)),
-                "batch_size": 5,
-            }
-            | changes
-        )
-    )
-
-
-@pytest.mark.parametrize("plan", [None, make_plan(channels_last=True)], ids=["plain", "channels last"])
-def test_a_model_is_given_float_pictures_and_labels(tmp_path, plan):
-    with prepare(picture_job(tmp_path, epochs=2), plan) as run:
-        for batch in run.batches():
-            pictures, labels = batch
-            assert (pictures.dtype, pictures.shape[1:], labels.dtype) == (torch.float32, (3, 8, 8), torch.int64)
-            if plan is not None:
-                assert pictures.is_contiguous(memory_format=torch.channels_last)
-            run.step(batch)
-        assert set(run.evaluate().results) == {"loss"}
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("device_prefetch", [None, 2])
-@pytest.mark.parametrize("device_transform", [False, True])
-def test_an_accelerator_is_given_the_pictures_that_a_processor_is(tmp_path, device_prefetch, device_transform):
-    job = picture_job(tmp_path)
-    wanted = list(
-        TrainLoader(source_of(job.train, field="train"), batch_size=5, options=LoaderOptions(), seed=job.seed).epoch(0)
-    )
-    choices = {"device_transform": True} if device_transform else {}
-    choices |= {"device_prefetch": device_prefetch} if device_prefetch else {}
-    with prepare(job, make_plan(**choices)) as run:
-        found = [batch for batch in run.epoch_batches() if run.step(batch) is not None]
-    for (pictures, labels), one in zip(found, wanted, strict=True):
-        assert pictures.is_cuda
-        assert torch.equal(labels.cpu(), one.batch[1])
-        assert (pictures.cpu() - one.batch[0]).abs().max() < (0.03 if device_transform else 1e-5)

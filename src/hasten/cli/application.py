@@ -20,7 +20,7 @@ from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Term
 from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
 from hasten.report.terminal.output import failure_block, show
-from hasten.stop_signals import as_ctrl_c, terminated
+from hasten.stop_signals import ctrl_c_interrupts
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -65,10 +65,10 @@ PlanPath = Annotated[
 
 
 def ends_with_exit_code(
-    command: Callable[Arguments, Answer], signals: Callable[[], AbstractContextManager[None]] = as_ctrl_c
+    command: Callable[Arguments, Answer], signals: Callable[[], AbstractContextManager[None]] = ctrl_c_interrupts
 ) -> Callable[Arguments, Answer]:
-    """The command; a failure prints one block and ends it with the error's exit code. signals: what the signals do that
-    ask a process to end; by default they interrupt the command as Ctrl-C does."""
+    """The command; a failure prints one block and ends it with the error's exit code. signals: what Ctrl-C does; by
+    default it interrupts the command, which returns what it has found so far."""
 
     @wraps(command)
     def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
@@ -133,7 +133,7 @@ def _print_failure(failure: HastenError, error: BaseException) -> None:
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
-    return TERMINATED if isinstance(interrupt, Terminated) or terminated() else INTERRUPTED
+    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def own_process() -> None:

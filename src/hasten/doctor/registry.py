@@ -46,17 +46,9 @@ def found_in_model(profile: ModelProfile, rules: Collection[ModelRule] = MODEL_R
 
 def _of_model(rule: ModelRule, found: FoundInModel) -> Finding:
     layer = found.layer
-    return Finding(
-        code=rule.code,
-        rule=rule.name,
-        severity=rule.severity,
-        message=found.message,
-        fix=found.fix or rule.fix,
-        path=layer.path if layer is not None else "",
-        line=layer.line if layer is not None else 0,
-        part=f"model.{layer.name}".rstrip(".") if layer is not None else "model",
-        technique=rule.technique,
-    )
+    if layer is None:
+        return rule.finding(found, part="model")
+    return rule.finding(found, path=layer.path, line=layer.line, part=f"model.{layer.name}".rstrip("."))
 
 
 def found_in_run(profile: RunProfile, rules: Collection[RunRule] = RUN_RULES) -> list[Finding]:
@@ -64,15 +56,7 @@ def found_in_run(profile: RunProfile, rules: Collection[RunRule] = RUN_RULES) ->
 
 
 def _of_run(rule: RunRule, found: FoundInRun, profile: RunProfile) -> Finding:
-    return Finding(
-        code=rule.code,
-        rule=rule.name,
-        severity=rule.severity,
-        message=found.message,
-        fix=found.fix or rule.fix,
-        path=found.line.path if found.line is not None else "",
-        line=found.line.line if found.line is not None else 0,
-        part="" if found.line is not None else "run",
-        price=price_of(profile, found),
-        technique=rule.technique,
-    )
+    line, price = found.line, price_of(profile, found)
+    if line is None:
+        return rule.finding(found, part="run", price=price)
+    return rule.finding(found, path=line.path, line=line.line, price=price)

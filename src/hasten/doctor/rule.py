@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hasten.doctor.edits import Edit
 from hasten.doctor.reading.source_code import Code
-from hasten.facts.finding import Safety, Severity
+from hasten.facts.finding import Finding, Safety, Severity
 from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
 
 __all__ = [
@@ -65,6 +65,18 @@ class Rule(Generic[Subject, What]):
     check: Callable[[Subject], Iterator[What]]
     safety: Safety | None = None
     technique: str | None = None
+
+    def finding(self, found: Found | FoundInModel | FoundInRun, **place: Any) -> Finding:
+        """place: further fields of the finding."""
+        return Finding(
+            code=self.code,
+            rule=self.name,
+            severity=self.severity,
+            message=found.message,
+            fix=found.fix or self.fix,
+            technique=self.technique,
+            **place,
+        )
 
     @property
     def name(self) -> str:

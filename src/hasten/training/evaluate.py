@@ -1,15 +1,15 @@
 """Exact evaluation: every sample once, no padding, means weighted by the number of their items.
 
 It runs without gradients, with its own batch size, which halves when memory runs out. The model's modes and the global
-random states are restored afterwards, and a run restores the state that its job declares. So how often one evaluates
+random states are restored afterwards, and a run restores the state that its job declares. So how often a run evaluates
 changes what is learned only where the model changes in evaluation mode too, or the loss changes undeclared state.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from hasten.parallel.collectives import sum_over_ranks
 from hasten.parallel.strategy import Single, Strategy
 from hasten.training.evaluation.job_metrics import JobMetrics
 from hasten.training.failures.user_code import IN_AN_EVALUATION
-from hasten.training.probes.quiet import evaluation_mode
 from hasten.training.step_parts.losses import (
     LossFunction,
     at_least_float32,
@@ -52,7 +51,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Of an evaluation, when only its seconds are asked for.
+    """A part of an evaluation, when only its seconds are wanted.
 
     seconds: after which it may end. samples: of the whole evaluation; None where unknown. ahead: batches that the
     loader may have ready before they are asked for, whose time says nothing about how fast it reads.
@@ -61,6 +60,18 @@ class Part:
     seconds: float
     samples: int | None
     ahead: int = 0
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode inside the block; each one's own mode, frozen parts included, after it."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 class Evaluator:
@@ -92,7 +103,7 @@ class Evaluator:
         return Evaluation(results=results, seconds=time.monotonic() - start, batch_size=self.batch_size)
 
     def timed(self, part: Part, clock: Callable[[], float], settle: Callable[[], None]) -> float | None:
-        """The seconds that an evaluation of all samples takes, with its results thrown away: measured whole where it is
+        """The seconds that an evaluation of all samples takes; its results are dropped. Measured whole where it is
         short, else extrapolated from a part of its batches. None where it is long and the number of samples is unknown.
 
         clock: now, in seconds. settle: waits for the device. Raises what a call does.

@@ -1,11 +1,9 @@
-"""A prepared run, and the calls that advance it.
+"""A prepared run, and the calls that advance it. Batches are microbatches, already on the device.
 
-    with hasten.prepare(job, plan) as run:
-        for batch in run.batches():
-            loss = run.step(batch)
-        run.evaluate()
-
-Batches are microbatches, already on the device; the run knows which of them closes an optimizer step.
+with hasten.prepare(job, plan) as run:
+    for batch in run.batches():
+        loss = run.step(batch)
+    run.evaluate()
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.training.build import build
 from hasten.training.evaluate import Evaluation
-from hasten.training.step_parts.loss_record import LossRecord
 
 
 class Run:
     """Use it as a context manager, or close() it: it holds process-wide settings.
 
     built: all parts of the run; the attributes below are those that callers need most.
+    losses: of all windows since they were last drained, on the device.
     """
 
     def __init__(self, job: Job, plan: Plan | None = None, *, name: str = "", watcher: Watcher | None = None) -> None:
@@ -38,7 +36,7 @@ class Run:
         self.model, self.optimizers, self.schedule = built.model, built.optimizers, built.schedule
         self.average, self.stopping, self.evaluator = built.average, built.stopping, built.evaluator
         self.total_steps, self.total_epochs = built.total_steps, built.total_epochs
-        self.compiling, self.notices = built.compiling, built.notices
+        self.compiling, self.notices, self.losses = built.compiling, built.notices, built.step.losses
 
     def batches(self) -> Generator[Any]:
         """All microbatches that are left of the planned run, on the device."""
@@ -50,7 +48,7 @@ class Run:
 
     def epoch_batches(self) -> Generator[Any]:
         """The microbatches that are left of the present epoch, on the device; the epoch is over when they are. A window
-        that was left open starts again."""
+        that was not completed starts again."""
         self.built.windows.start_pass()
         yield from self.built.batches.epoch(self.steps + 1)
         self.built.step.skips.settle()
@@ -70,16 +68,16 @@ class Run:
     def evaluate(self) -> Evaluation:
         """Evaluate, and let schedule and early stopping use the results. The average's weights are evaluated, else
         those of the optimizers' eval(), else the present ones. Training mode is restored."""
-        built = self.built
-        if self.evaluator is None:
+        if (evaluator := self.evaluator) is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
+        built = self.built
         built.step.skips.settle()
         built.state.settle()
         with built.result.in_model():
             with built.declared.preserved():
-                evaluation = self.evaluator()
-            best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
-            if built.ending.observe(evaluation.results) or best:
+                evaluation = evaluator()
+            rules = (self.stopping, built.ending)
+            if sum(each.observe(evaluation.results, self.steps) for each in rules if each is not None):
                 built.result.keep(self.steps)
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
@@ -103,20 +101,16 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        if self.built.ending.reached or (self.stopping is not None and self.stopping.exhausted):
+        job = self.job
+        if any(each is not None and each.over for each in (self.stopping, self.built.ending)):
             return True
-        if self.job.max_steps is not None and self.built.step.skips.applied_reach(self.job.max_steps):
+        if job.max_steps is not None and self.built.step.skips.applied_reach(job.max_steps):
             return True
-        return self.job.epochs is not None and self.epoch >= self.job.epochs
+        return job.epochs is not None and self.epoch >= job.epochs
 
     @property
     def loader(self) -> TrainLoader:
         return self.built.batches.loader
-
-    @property
-    def losses(self) -> LossRecord:
-        """The losses of all windows since they were last drained, on the device."""
-        return self.built.step.losses
 
     @property
     def gradient_norm(self) -> float | None:
@@ -127,8 +121,7 @@ class Run:
     # ── results and state ───────────────────────────────────────────────────────────────────────────────────────────
 
     def weights(self) -> dict[str, Tensor]:
-        """The run's result, on the host, for the job's own model: the weights that reached the target, the best by the
-        job's stopping rule, else those that evaluate() would evaluate now."""
+        """The result, on the host, for the job's own model: see ResultWeights."""
         self.built.step.skips.settle()
         return self.built.result.get(self.steps)
 

@@ -19,19 +19,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 
-from hasten.errors import JobError
+from hasten.errors import JobError, NonFinite
 from hasten.parallel.strategy import Single, Strategy
 from hasten.techniques.setup import StepOptions
+from hasten.training.setup.optimizers import MasterWeights
+from hasten.training.state.window_snapshot import StepRollback
 from hasten.training.step_parts import gradients as gradient
-from hasten.training.step_parts.gradients import gradient_sizes, non_finite_sizes, non_finite_weights
-from hasten.training.step_parts.loss_record import LossRecord
-from hasten.training.step_parts.losses import LossFunction
-from hasten.training.step_parts.master_weights import MasterWeights
-from hasten.training.step_parts.phases import Phase
-from hasten.training.step_parts.skips import Rollback, Skips
-from hasten.training.step_parts.window import Window
+from hasten.training.step_parts.losses import LossFunction, LossRecord
+from hasten.training.step_parts.skips import (
+    FiniteCheck,
+    Skips,
+    gradient_sizes,
+    non_finite_sizes,
+    non_finite_weights,
+)
+from hasten.training.step_parts.torch_ops import multiply, present
+from hasten.training.step_parts.window import Phase, Window
 
 
 class Step:
@@ -50,12 +56,12 @@ class Step:
         before_update: Callable[[int], None] = lambda step: None,
         after_update: Callable[[], None] = lambda: None,
         after_update_reads_buffers: bool = False,
-        rollback: Rollback | None = None,
+        rollback: StepRollback | None = None,
     ) -> None:
         """
         optimizers: together they hold every parameter that is trained; they all step, or none does.
         strategy: that has prepared the model and the loss; None is one process.
-        reference: about how many items a microbatch has: see Window.
+        reference: about how many items a microbatch has; see Window.
         before_update: called with each step's number before parameters change, and may refuse the step by raising;
             after_update, once for each applied update, before the next one.
         after_update_reads_buffers: it must then come before the next forward pass, which updates batch norm's running
@@ -89,7 +95,7 @@ class Step:
             scaler=torch.amp.GradScaler(device.type) if options.scale_gradients else None,
             reference=reference,
         )
-        self._is_finite = gradient.FiniteCheck(self.parameters, device)
+        self._is_finite = FiniteCheck(self.parameters, device)
         self.skips = Skips(device, decides_on_device(device, self.optimizers), after_update, rollback)
         self.losses = LossRecord(device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; None where none was measured
@@ -135,7 +141,7 @@ class Step:
                 self._sharding.complete((name, each) for name, each in self._named() if each.requires_grad)
             if scaler is not None:
                 self._unscale(scaler)
-            gradients = gradient.present(self.parameters)
+            gradients = present(self.parameters)
             if not gradients and not self._sharding.owners:  # the blocks of a stage may be frozen
                 raise JobError("loss", "reaches no parameter of the model", "compute it from the model it is given")
             if self.unreached is None:
@@ -149,7 +155,7 @@ class Step:
         except BaseException:
             self._is_finite.clear()
             if scaler is not None:  # else it would refuse to unscale the next window
-                scaler._per_optimizer_states.clear()
+                scaler.update(self._factor(scaler))
             raise
         finally:
             self.abandon_window()
@@ -159,8 +165,10 @@ class Step:
         for optimizer in self.optimizers:
             scaler.unscale_(optimizer)
         if self._without_optimizer:  # counts in a norm as well
-            scale = scaler.scale(torch.ones((), device=self._device))
-            gradient.multiply(gradient.present(self._without_optimizer), 1 / scale)
+            multiply(present(self._without_optimizer), 1 / self._factor(scaler))
+
+    def _factor(self, scaler: torch.amp.GradScaler) -> Tensor:
+        return scaler.scale(torch.ones((), device=self._device))
 
     def _non_finite(self, gradients: list[Tensor]) -> Tensor:
         found = self._is_finite(gradients)
@@ -198,7 +206,7 @@ class Step:
                     return
                 non_finite = torch.maximum(non_finite, overflow)
             assert self.gradient_norm is not None  # measured here, or before it was judged
-            gradient.clip_norm(self.parameters, options.clip_norm, self.gradient_norm)
+            clip_grads_with_norm_(self.parameters, options.clip_norm, self.gradient_norm)
         self._before_update(self.skips.attempted + 1)
         self.is_updating = True
         for optimizer in self.optimizers:
@@ -234,6 +242,20 @@ class Step:
         """The name of the first weight that is not finite and was finite at the start. Waits for the device."""
         found = non_finite_weights((name, each) for name, each in self._named() if name in self._expected_finite)
         return found[0] if found else None
+
+    def check_weights(self) -> None:
+        """Raises NonFinite for a weight that is not finite and was finite at the start. Waits for the device.
+
+        A finite gradient times a rate can overflow a weight. The next step is then refused, but a checkpoint may come
+        before it. It reads every weight, so call it where weights are copied anyway.
+        """
+        name = self.non_finite_weight()
+        if name is not None:
+            raise NonFinite(
+                f"{name} is not finite, although every gradient was: an update has overflowed it",
+                where=f"after optimizer step {self.skips.attempted}",
+                fix="use a lower learning rate, or clip_norm=1.0; earlier checkpoints are unharmed",
+            )
 
     def _found_unreached(self) -> list[str]:
         found = [name for name, each in self._named() if each.requires_grad and each.grad is None]

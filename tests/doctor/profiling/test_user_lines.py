@@ -66,6 +66,7 @@ def test_a_line_that_only_some_steps_run_through_is_timed_in_none():
     assert all(line.timed == 0 for line in rare)
 
 
+@pytest.mark.proof
 def test_lines_of_compiled_code_are_nobodys():
     seen: list[Any] = []
 

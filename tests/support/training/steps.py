@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from hasten.facts.job import Loss
 from hasten.training.step import Step
-from hasten.training.step_parts.loss_record import mean_loss
+from hasten.training.step_parts.losses import mean_loss
 
 IGNORED = -100
 

@@ -109,17 +109,15 @@ def evaluate(model: nn.Module, loss: Any, rows: Tensor, metric: Any = None, *, b
     return Evaluator(model, loss, metrics, lambda size: (each for each in given), 8, device=rows.device)().results
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "form",
     [
         lambda x: x,
-        lambda x: (x, [x]),
-        lambda x: {"a": x, "b": (x,)},
-        lambda x: Pair(x, {"c": x}),
-        lambda x: [x, x.long()],
+        lambda x: {"a": x, "b": (x, [x])},
+        lambda x: Pair(x, {"c": x.long()}),
     ],
-    ids=["tensor", "sequences", "dictionary", "named tuple", "with integers"],
+    ids=["tensor", "dictionary", "named tuple"],
 )
 def test_every_floating_point_tensor_reaches_a_metric_in_float32_or_wider(form: Any, dtype: torch.dtype):
     seen = Dtypes()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
 from torch import nn
 
@@ -29,14 +27,8 @@ def test_an_error_deep_in_a_library_is_placed_where_the_user_called_it():
     assert isinstance(failure, UserCodeFailed)
     assert failure.where.endswith("in mistake")
     assert "test_failures.py" in failure.where
-    assert failure.fix == "mend this line: nn.Linear(3, 3)(torch.zeros(2, 4))"
+    assert failure.fix == "correct this line: nn.Linear(3, 3)(torch.zeros(2, 4))"
     assert failure.what.startswith("RuntimeError: mat1 and mat2 shapes")
-
-
-def test_the_users_traceback_begins_with_their_first_line():
-    shown = users_traceback(raised_by(mistake))
-    assert shown.splitlines()[0].endswith("in raised_by")
-    assert "torch/nn/modules/linear.py" in shown
 
 
 def test_errors_of_hasten_stay_what_they_are_and_full_memory_is_told_apart():
@@ -67,10 +59,3 @@ def test_compiled_code_that_cannot_be_loaded_names_the_folder_that_it_is_kept_in
     assert failure.what.endswith("cannot be loaded: ab/cd.so: file too short")
     assert failure.fix.startswith("remove the folder")
     assert isinstance(as_failure(raised_by(load, tmp_path / "elsewhere.so")), UserCodeFailed)
-
-
-def test_a_syntax_error_in_data_is_no_syntax_error_of_the_user():
-    failure = as_failure(raised_by(compile, "f(:", "<string>", "exec"))
-    assert isinstance(failure, UserCodeFailed)  # this file called compile
-    assert "in raised_by" in failure.where
-    assert isinstance(as_failure(raised_by(json.loads, "{")), UserCodeFailed)

@@ -56,22 +56,6 @@ def test_a_window_whose_model_moves_a_buffer_is_not_taken_in_smaller_parts(step)
         hasten.train(job(loss, model=Averaging), receivers=[])
 
 
-@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
-@pytest.mark.filterwarnings("ignore:Sparse")
-def test_a_sparse_parameter_of_the_loss_that_stands_still_is_not_taken_for_moved(layout, tmp_path):
-    held = nn.Module()
-    held.laplacian = nn.Parameter(getattr(torch.eye(3), layout)(), requires_grad=False)
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy((held.laplacian @ model(batch[0]).T).T, batch[1])
-
-    events = Collected()
-    plain = job(failing(1, loss))
-    told = replace(plain, valid=plain.train, evaluate_every=1)
-    hasten.train(told, run_dir=tmp_path / "run", receivers=[events])
-    assert any("microbatches of" in event.text for event in events.events if isinstance(event, Noticed))
-
-
 @pytest.mark.fault("out of device memory mid-run")
 def test_an_evaluation_of_an_average_does_not_make_a_buffer_look_moved():
     class Placed(nn.Linear):

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.errors import Unavailable
-from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
-from hasten.training.reporting.logs import Collected, JsonLines, Several, TensorBoard
+from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
+from hasten.training.reporting.logs import JsonLines, Several, TensorBoard
 
 STARTED = Started(
     job="digits.py:job",
@@ -136,15 +136,6 @@ def test_tensorboard_gets_every_number_of_training_and_evaluation(tmp_path: Path
     assert [item.value for item in scalars.Scalars("evaluation/accuracy")] == [0.75]
 
 
-def test_tensorboard_leaves_its_folder_alone_until_the_run_trains(tmp_path: Path):
-    pytest.importorskip("tensorboard")
-    receiver = TensorBoard(tmp_path / "tensorboard")
-    receiver.log(Preparing(done=1, samples=2))
-    receiver.log(Noticed(text="a notice"))
-    receiver.close()
-    assert not list(tmp_path.iterdir())
-
-
 def test_tensorboard_that_is_not_installed_is_asked_for_by_its_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -152,15 +143,6 @@ def test_tensorboard_that_is_not_installed_is_asked_for_by_its_install_command(
     with pytest.raises(Unavailable) as caught:
         TensorBoard(tmp_path)
     assert caught.value.fix == 'pip install "hasten[tensorboard]"'
-
-
-def test_several_receivers_get_every_event_in_order():
-    first, second = Collected(), Collected()
-    several = Several([first, second])
-    for event in (STARTED, trained(), FINISHED):
-        several.log(event)
-    several.close()
-    assert first.events == second.events == [STARTED, trained(), FINISHED]
 
 
 def test_all_receivers_are_closed_even_when_one_fails():

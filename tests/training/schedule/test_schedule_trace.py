@@ -62,15 +62,6 @@ def test_the_plans_rate_and_schedule_are_followed():
     assert trace.rates == (0.8, 0.8, pytest.approx(0.08), pytest.approx(0.08))
 
 
-def test_each_optimizer_has_its_trace():
-    job = small_job(
-        optimizer=lambda params: [torch.optim.SGD(params[:1], lr=0.1), torch.optim.Adagrad(params[1:], lr=0.2)]
-    )
-    first, second = trace_schedule(job, total_steps=2)
-    assert (first.rates, first.momenta) == ((0.1, 0.1), (0.0, 0.0))
-    assert (second.rates, second.momenta) == ((0.2, 0.2), (None, None))
-
-
 def test_a_trace_refuses_what_the_run_would_refuse():
     job = small_job(schedule=partial(torch_schedulers.OneCycleLR, max_lr=0.1, total_steps=7, cycle_momentum=False))
     with pytest.raises(JobError, match="7 steps long, and the planned run has 10"):

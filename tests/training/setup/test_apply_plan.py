@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from hasten.entry import prepare, train
+from hasten.entry import prepare
 from hasten.errors import PlanError
 from hasten.facts.choice import Preserves, Value
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
-from hasten.facts.plan_file import plan_from_toml, read_plan
+from hasten.facts.plan_file import plan_from_toml
 from hasten.training.setup.apply_plan import in_order
 from support import small_job
 
@@ -44,9 +44,7 @@ def norms() -> nn.Module:
 @pytest.mark.parametrize(
     ("technique", "value", "says"),
     [
-        ("precision", '"fp7"', "fp7"),
         ("microbatch", "100", "the plan asks for microbatch = 100"),
-        ("activation_checkpointing", '"every"', "activation_checkpointing is 'every'"),
         ("schedule", '"OneCycle"', "is not a scheduler of torch"),
     ],
 )
@@ -56,12 +54,6 @@ def test_a_choice_that_makes_no_sense_is_refused_with_its_file_and_line(techniqu
         prepare(small_job(), plan)
     assert caught.value.where == f"plans/mine.toml:6: {technique}"
     assert caught.value.fix
-
-
-def test_a_choice_made_in_code_is_refused_with_its_number_and_what_it_says():
-    with pytest.raises(PlanError, match="the plan asks for microbatch = 100") as caught:
-        prepare(small_job(), make_plan(threads=1, microbatch=100))
-    assert caught.value.where == "choice 2 (microbatch = 100)"
 
 
 def test_what_turns_out_wrong_only_after_every_choice_is_applied_is_refused_with_its_line_too():
@@ -102,25 +94,8 @@ def test_a_choice_that_claims_nothing_takes_the_claim_of_its_technique(model: ob
     assert claims(make_plan(microbatch=value), model=model) == [claim]
 
 
-def test_a_claim_of_bit_exactness_is_taken_too():
-    towers = lambda: nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2)), nn.Linear(6, 3))  # noqa: E731
-    assert claims(make_plan(activation_checkpointing="blocks"), model=towers) == [Preserves.BITS]
-
-
 def test_a_choice_where_its_technique_does_not_apply_counts_as_changing_training():
     assert claims(make_plan(channels_last=True)) == [Preserves.TRAINING]
-
-
-def test_what_a_choice_claims_itself_is_left_alone():
-    text = '[[choice]]\ntechnique = "microbatch"\nvalue = 4\npreserves = "changes training"'
-    assert claims(plan_from_toml(text)) == [Preserves.TRAINING]
-
-
-def test_the_plan_that_a_run_leaves_behind_says_what_each_choice_preserves(tmp_path: Path):
-    job = small_job(epochs=1, optimizer=lambda params: torch.optim.SGD(params, lr=0.1))
-    train(job, make_plan(microbatch=4, clipping=1.5), run_dir=tmp_path / "run", receivers=[])
-    left = read_plan(tmp_path / "run" / "plan.toml")
-    assert [item.choice.preserves for item in left.choices] == [Preserves.ROUNDING, Preserves.TRAINING]
 
 
 class Opening(Dataset):
@@ -144,7 +119,6 @@ class Opening(Dataset):
 @pytest.mark.parametrize(
     "plan",
     [
-        make_plan(loader_workers=2),
         make_plan(loader_workers=2, prefetch=4),
         make_plan(loader_workers=2, prefetch=4, activation_checkpointing="measured"),
     ],

@@ -137,6 +137,7 @@ def test_a_module_that_is_loaded_already_draws_the_same_data_again(folder):
     assert len({*built(folder)}) == 1
 
 
+@pytest.mark.proof
 def test_three_equal_commands_train_the_same(folder):
     write(folder, IN_FUNCTION["torch"])
     for number in range(3):
@@ -146,6 +147,7 @@ def test_three_equal_commands_train_the_same(folder):
     assert others == [first, first]
 
 
+@pytest.mark.proof
 def test_every_command_that_loads_a_job_builds_the_same_data(folder):
     write(folder, IN_FUNCTION["torch"])
     for line in (
@@ -164,6 +166,7 @@ def test_every_command_that_loads_a_job_builds_the_same_data(folder):
     assert len({*built(folder)}) == 1
 
 
+@pytest.mark.proof
 def test_the_commands_seed_is_that_of_the_data_too(folder):
     write(folder, IN_FUNCTION["torch"])
     for seed in (0, 1, 1):
@@ -178,7 +181,13 @@ def test_a_job_keeps_its_own_seed_for_training(folder):
     assert load_job("seeded.py:job", seed=3).seed == 7
 
 
-@pytest.mark.parametrize("source", NEVER_THE_SAME)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a generator without a seed",
+        *(pytest.param(each, marks=pytest.mark.proof) for each in ("the system", "the clock")),
+    ],
+)
 @pytest.mark.fault("changed configuration on resume")
 def test_a_resumed_job_that_builds_other_data_is_refused_and_says_what_to_do(folder, source):
     write(folder, NEVER_THE_SAME[source])

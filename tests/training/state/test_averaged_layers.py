@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,12 +25,6 @@ KINDS = pytest.mark.parametrize("kind", [EMA, EQUAL], ids=["exponential", "equal
 
 def around(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 6), layer, nn.ReLU(), nn.Linear(6, 3))
-
-
-def old_weight_norm() -> nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch advises the new form
-        return around(nn.utils.weight_norm(nn.Linear(6, 6)))
 
 
 class OnSignals(nn.Module):
@@ -105,27 +98,34 @@ class Own(nn.Module):
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "spectral norm, old": lambda: around(nn.utils.spectral_norm(nn.Linear(6, 6))),
     "spectral norm, new": lambda: around(parametrizations.spectral_norm(nn.Linear(6, 6))),
-    "weight norm, old": old_weight_norm,
     "weight norm, new": lambda: around(parametrizations.weight_norm(nn.Linear(6, 6))),
-    "orthogonal": lambda: around(parametrizations.orthogonal(nn.Linear(6, 6))),
     "batch norm": lambda: around(nn.BatchNorm1d(6)),
-    "batch norm, cumulative": lambda: around(nn.BatchNorm1d(6, momentum=None)),
     "synchronised batch norm": Synchronised,
     "instance norm": OnSignals,
     "own normalization": Own,
     "float buffer": lambda: Holding(torch.ones(3), lambda held, rows: rows.mean(0)[:3]),
     "integer buffer": lambda: Holding(torch.arange(4), lambda held, rows: held + 1),
-    "boolean buffer": lambda: Holding(torch.zeros(6).bool(), lambda held, rows: rows[0] > 0),
-    "complex buffer": lambda: Holding(torch.zeros(6).cfloat(), lambda held, rows: rows.mean(0) * 1j),
     "mask": lambda: Holding(torch.tensor([0.0, -torch.inf]), lambda held, rows: held),
     "frozen parameter": lambda: Holding(torch.ones(6), lambda held, rows: rows.mean(0), parameter=True),
     "quantization codes": lambda: Holding(torch.arange(256), lambda held, rows: held, parameter=True),
-    "codes that change": lambda: Holding(torch.arange(9).to(torch.uint8), lambda held, rows: held + 1, parameter=True),
     "complex parameter": Spectral,
 }
-EVERY_MODEL = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+IN_EACH_RUN = {"spectral norm, new", "batch norm", "integer buffer", "frozen parameter"}  # of the tests
+EVERY_MODEL = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=() if name in IN_EACH_RUN else pytest.mark.proof)
+        for name, make in MODELS.items()
+    ],
+)
+ONE_MODEL = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=() if name == "batch norm" else pytest.mark.proof)
+        for name, make in MODELS.items()
+    ],
+)
 
 
 def averaged_job(make: Callable[[], nn.Module], kind: Any, **changes: Any) -> hasten.Job:
@@ -182,7 +182,7 @@ def test_kept_weights_are_means_of_what_is_trained_and_of_statistics_and_copies_
 
 @pytest.mark.trap(36)
 @KINDS
-@EVERY_MODEL
+@ONE_MODEL
 def test_a_resumed_average_is_the_undisturbed_one_to_the_bit(make, kind, tmp_path):
     def trained(run: Any, steps: int) -> None:
         for batch in run.batches():
@@ -205,7 +205,7 @@ def test_a_resumed_average_is_the_undisturbed_one_to_the_bit(make, kind, tmp_pat
 
 
 @KINDS
-@EVERY_MODEL
+@ONE_MODEL
 def test_what_a_checkpoint_keeps_as_weights_is_what_the_run_keeps(make, kind, tmp_path):
     result = hasten.train(
         averaged_job(make, kind), run_dir=tmp_path / "run", saving=Saving(every_steps=5), receivers=[]
@@ -219,8 +219,10 @@ def test_what_a_checkpoint_keeps_as_weights_is_what_the_run_keeps(make, kind, tm
 NORMS = {"old": nn.utils.spectral_norm, "new": parametrizations.spectral_norm}
 
 
-@KINDS
-@pytest.mark.parametrize("form", NORMS)
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [("new", EMA), *(pytest.param(*each, marks=pytest.mark.proof) for each in (("old", EMA), ("new", EQUAL)))],
+)
 def test_spectral_norm_under_an_average_keeps_unit_vectors_and_evaluates_as_well_as_without(form, kind):
     def make() -> nn.Module:
         norm = NORMS[form]

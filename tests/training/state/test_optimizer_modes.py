@@ -91,7 +91,7 @@ OPTIMIZERS = pytest.mark.parametrize("optimizer", [ScheduleFreeSGD, both], ids=[
 
 
 @OPTIMIZERS
-@pytest.mark.parametrize("plan", [None, {"microbatch": 3}], ids=str)
+@pytest.mark.parametrize("plan", [{"microbatch": 3}, pytest.param(None, marks=pytest.mark.proof)], ids=str)
 def test_evaluations_and_kept_weights_are_those_of_evaluation_mode(optimizer, plan):
     collected = Collected()
     result = hasten.train(free_job(optimizer=optimizer), plan and make_plan(**plan), receivers=[collected])
@@ -154,6 +154,7 @@ def test_early_stopping_keeps_the_best_weights_of_evaluation_mode():
     close(result.weights, wanted[best][1])
 
 
+@pytest.mark.proof
 def test_a_loop_of_ones_own_evaluates_and_takes_weights_between_steps():
     wanted = plain_loop()
     with hasten.prepare(free_job()) as run:
@@ -187,6 +188,7 @@ def test_training_weights_come_back_after_an_evaluation_that_fails():
         assert equal(run.model.state_dict(), undisturbed.model.state_dict())
 
 
+@pytest.mark.proof
 def test_16_bit_weights_are_evaluated_and_kept_in_evaluation_mode_too():
     (rows, labels) = small_job().train
     job = free_job(

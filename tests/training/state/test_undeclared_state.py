@@ -110,11 +110,6 @@ def test_what_the_loss_changes_undeclared_is_named(name, make):
         hasten.train(small_job(loss=make()), receivers=[])
 
 
-def test_what_a_bound_method_changes_undeclared_is_named():
-    with pytest.raises(JobError, match=r"does not declare Held\.teacher"):
-        hasten.train(small_job(loss=Held().loss), receivers=[])
-
-
 def test_a_generator_that_the_model_draws_from_undeclared_is_named():
     with pytest.raises(JobError, match=r"does not declare model\.numbers"):
         hasten.train(small_job(model=Noisy), receivers=[])

@@ -27,7 +27,7 @@ def start_of(model: nn.Module, windows: int = 1) -> WindowSnapshot:
     return WindowSnapshot(model, DeclaredState({}), windows)
 
 
-@pytest.mark.parametrize("window", [1, 2, 5])
+@pytest.mark.parametrize("window", [1, 3])
 def test_a_small_buffer_is_restored(window):
     model = Holder(torch.zeros(3))
     start = start_of(model)
@@ -36,16 +36,6 @@ def test_a_small_buffer_is_restored(window):
         model.held += 1
     assert start.back(window)
     assert model.held.tolist() == [window - 1] * 3
-
-
-def test_the_statistics_of_batch_norm_are_restored():
-    model = nn.BatchNorm1d(3)
-    start = start_of(model)
-    start.mark(1)
-    model(torch.randn(8, 3))
-    assert start.back(1)
-    assert model.running_mean is not None
-    assert model.running_mean.tolist() == [0, 0, 0]
 
 
 def test_a_large_buffer_is_restored_from_the_window_behind_its_first_change_on():
@@ -58,15 +48,6 @@ def test_a_large_buffer_is_restored_from_the_window_behind_its_first_change_on()
     model.held += 1
     assert start.back(2)
     assert model.held[0] == 1
-
-
-def test_a_large_buffer_that_never_changes_is_not_copied():
-    model = Holder(torch.zeros(LARGE))
-    start = start_of(model)
-    for step in range(1, 4):
-        start.mark(step)
-    assert start.back(3)
-    assert start._copied == []
 
 
 def test_the_window_before_the_present_one_can_be_restored_too():

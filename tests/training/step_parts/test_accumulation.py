@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,6 +30,7 @@ from support.training.steps import (
 
 
 @pytest.mark.trap(3)
+@settings(max_examples=12)
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6))
 def test_microbatches_of_any_sizes_give_the_large_batch_for_a_mean_loss(sizes):
     batch = rows(sum(sizes))
@@ -41,6 +42,7 @@ def test_microbatches_of_any_sizes_give_the_large_batch_for_a_mean_loss(sizes):
 
 @pytest.mark.trap(1)
 @pytest.mark.trap(6)
+@settings(max_examples=12)
 @given(data=st.data(), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6))
 def test_microbatches_with_unequal_token_counts_give_the_large_batch(data, sizes):
     features, target = rows(sum(sizes))

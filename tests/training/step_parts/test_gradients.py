@@ -62,20 +62,6 @@ def test_a_norm_that_overflows_moves_nothing_where_the_device_decides_either(mon
         step.skips.settle()
 
 
-def test_the_norm_of_an_earlier_window_is_not_told_for_one_that_was_skipped():
-    model = nn.Linear(4, 4)
-    step = Step(
-        model,
-        lambda model, factor: model(torch.ones(1, 4)).mean() * factor,
-        [torch.optim.SGD(model.parameters(), lr=0.1)],
-        StepOptions(clip_norm=1.0, clip_value=1.0, scale_gradients=True),
-    )
-    for factor in (1.0, math.inf):
-        step.accumulate(factor, 1)
-        step.update()
-        assert (step.gradient_norm is None) == (factor == math.inf)
-
-
 @pytest.mark.trap(8)
 def test_a_parameter_that_no_optimizer_holds_counts_in_the_norm_unscaled():
     norms = []
@@ -117,9 +103,6 @@ def test_a_loss_that_reaches_no_parameter_is_refused(options):
         {"clip_norm": 1.0},
         {"clip_norm": 1.0, "clip_norm_type": math.inf},
         {"clip_norm": 1.0, "clip_norm_type": 0.5},
-        {"clip_norm": 1.0, "clip_norm_type": 0.0},
-        {"clip_norm": 1.0, "clip_norm_type": -1.0},
-        {"clip_norm": 1.0, "clip_norm_type": 1e39},
         {"clip_norm": math.inf},
         {"clip_value": 1.0},
         {"clip_norm": 1.0, "clip_value": 1.0},
@@ -140,21 +123,6 @@ def test_the_parameter_whose_gradient_is_not_finite_is_named_under_any_clipping(
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
-def test_a_norm_that_would_overflow_is_none_once_values_are_clipped():
-    model = nn.Linear(64, 64, bias=False)
-    before = model.weight.detach().clone()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    step = Step(
-        model,
-        lambda model, batch: (model.weight * 1e30).sum(),
-        [optimizer],
-        StepOptions(clip_norm=64.0, clip_value=1.0),
-    )
-    step.accumulate(None, 1)
-    step.update()
-    assert torch.allclose(model.weight, before - 1)
-
-
 def test_values_are_clipped_before_the_norm_is_measured():
     found, _ = gradients_of(mean_loss_function, [rows(4)], options=StepOptions(clip_value=0.01, clip_norm=0.02))
     wanted = reference_gradients(lambda model: mean_loss_function(model, rows(4)))
@@ -162,12 +130,6 @@ def test_values_are_clipped_before_the_norm_is_measured():
     norm = torch.cat([gradient.flatten() for gradient in cut_off]).norm()
     assert norm > 0.02
     assert relative_error(found, [gradient * 0.02 / (norm + 1e-6) for gradient in cut_off]) < 1e-12
-
-
-def test_clipping_by_value_bounds_every_element():
-    found, _ = gradients_of(mean_loss_function, [rows(4)], options=StepOptions(clip_value=0.01))
-    wanted = reference_gradients(lambda model: mean_loss_function(model, rows(4)))
-    assert relative_error(found, [gradient.clamp(-0.01, 0.01) for gradient in wanted]) < 1e-12
 
 
 @pytest.mark.trap(51)

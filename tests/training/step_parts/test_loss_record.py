@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hasten.facts.ranks import ALONE
-from hasten.training.step_parts.loss_record import LossRecord, WindowLoss, mean_loss
+from hasten.training.step_parts.losses import LossRecord, WindowLoss, mean_loss
 
 
 def test_windows_are_read_once_and_in_their_order():

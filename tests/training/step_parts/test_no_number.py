@@ -69,7 +69,10 @@ def refused(
     return caught.value, [each.step for each in events.events if isinstance(each, Saved)][-1]
 
 
-@pytest.mark.parametrize("job", WRONG_RATES)
+@pytest.mark.parametrize(
+    "job",
+    ["complex_rate", *(pytest.param(each, marks=pytest.mark.proof) for each in WRONG_RATES if each != "complex_rate")],
+)
 def test_a_schedules_rate_is_refused_with_its_value_group_and_step(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -258,7 +261,7 @@ WRONG_COUNTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_COUNTS)
-@pytest.mark.parametrize("microbatch", [None, 2])
+@pytest.mark.parametrize("microbatch", [None, pytest.param(2, marks=pytest.mark.proof)])
 def test_a_count_is_refused_in_the_step_that_would_use_it(wrong: str, microbatch: int | None, tmp_path: Path):
     count, said = WRONG_COUNTS[wrong]
     step = 4 if microbatch is None else 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hasten.training.step_parts.gradients import gradient_sizes, non_finite_sizes, non_finite_weights
+from hasten.training.step_parts.skips import gradient_sizes, non_finite_sizes, non_finite_weights
 
 VALUES = [math.nan, math.inf, -math.inf]
 
@@ -40,8 +40,10 @@ def test_gradients_of_any_kind_that_are_finite_raise_no_alarm():
     assert non_finite_sizes([]) == gradient_sizes({"none": torch.zeros(3)}.items()) == []
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("name", ["scalar", "short", "double", "sparse", "complex", "largest"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("scalar", math.nan), ("short", -math.inf), ("double", math.inf), ("sparse", math.nan), ("complex", math.inf)],
+)
 def test_the_one_that_is_not_finite_is_named(name, value):
     named = many_kinds()
     gradient = named[name].grad

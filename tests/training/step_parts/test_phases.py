@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hasten.facts.plan import Plan, make_plan
-from hasten.training.probes.observed_run import observing
+from hasten.training.probes.brief_run import observing
 from hasten.training.run import Run
-from hasten.training.step_parts.phases import Phase
+from hasten.training.step_parts.window import Phase
 from support import small_job
 
 PASS = [Phase.READY, Phase.FORWARD, Phase.BACKWARD]

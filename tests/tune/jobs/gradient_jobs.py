@@ -23,7 +23,7 @@ import hasten.training.build
 import hasten.training.step_parts.gradients
 import hasten.training.step_parts.window
 from hasten.training.step import Step
-from hasten.training.step_parts.window_sums import WindowSums
+from hasten.training.step_parts.window import WindowSums
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 Setter = Callable[[Any, str, Any], None]  # setattr, or one that undoes it

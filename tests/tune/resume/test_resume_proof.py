@@ -103,13 +103,6 @@ def test_workers_that_stay_do_not_keep_the_runs_from_ending(here: Path):
     assert proven("with_workers", plan="plan.toml", kills=1, steps=10).verdict == "bit-exact"
 
 
-@pytest.mark.proof
-def test_workers_that_load_die_with_the_run_that_is_killed(here: Path):
-    (here / "plan.toml").write_text('[[choice]]\ntechnique = "loader_workers"\nvalue = 2\n')
-    found = proven("with_workers", plan="plan.toml", steps=16)
-    assert (found.verdict, len(found.kills)) == ("bit-exact", 2)
-
-
 def test_what_no_checkpoint_keeps_is_found_by_step_and_value():
     told = Told()
     found = proven("counting", told, steps=30, kills=6)
@@ -170,7 +163,7 @@ def test_a_run_that_ends_before_anything_can_kill_it_proves_nothing_and_is_not_b
 
 def test_a_process_that_stands_still_is_ended_and_told_with_its_place(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(resume_proof, "LONGEST_SECONDS", 1.0)
-    with pytest.raises(Hang, match=r"has taken no step for .* it stands in resumed_jobs.py:\d+, in loss"):
+    with pytest.raises(Hang, match=r"has taken no step for .* it is in resumed_jobs.py:\d+, in loss"):
         proven("standing_still")
 
 

@@ -87,19 +87,14 @@ def _finding(rule: SourceRule, found: Found, source: Source) -> Finding:
     assert isinstance(node, ast.expr | ast.stmt)
     lines = source.lines
     end_line = node.end_lineno or node.lineno
-    return Finding(
-        code=rule.code,
-        rule=rule.name,
+    return rule.finding(
+        found,
         path=source.path,
         line=node.lineno,
         column=_column(lines, node.lineno, node.col_offset),
         end_line=end_line,
         end_column=_column(lines, end_line, node.end_col_offset or node.col_offset),
-        severity=rule.severity,
-        message=found.message,
-        fix=found.fix or rule.fix,
         safety=rule.safety if found.edits and not source.left_alone else None,
-        technique=rule.technique,
         source=lines[node.lineno - 1].strip(),
     )
 

@@ -9,8 +9,6 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from torch import Tensor
-
 from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.checkpoint.state_tree import flattened
@@ -42,25 +40,22 @@ def checkpoint_cost(run: Run, *, keeps_best: bool) -> CheckpointCost:
     try:
         with closing(saver):
             while sum(isinstance(each, Saved) for each in events) < _SAVES:  # it raises at the third that fails
-                saver.save(_state(run, best, saver.now()))
+                trees = {**run.state_dict(), "best": best}
+                state = State(step=run.steps, epoch=run.epoch, reason="", best=False, trees=trees, since=saver.now())
+                saver.save(state)
                 saver.settle()
     finally:
         remove_folder(folder)
-    saved = [each for each in events if isinstance(each, Saved)]
-    last = saved[-1]
+    last = [each for each in events if isinstance(each, Saved)][-1]
     cost = last.seconds if run.device.type == "cpu" else last.stall_seconds
+    every = seconds_between(Saving(), cost)
     return CheckpointCost(
         bytes=last.bytes,
         stall_seconds=last.stall_seconds,
         seconds=last.seconds,
-        every_seconds=seconds_between(Saving(), cost),
-        share=cost / seconds_between(Saving(), cost),
+        every_seconds=every,
+        share=cost / every,
     )
-
-
-def _state(run: Run, best: dict[str, Tensor], since: float) -> State:
-    trees = {**run.state_dict(), "best": best}
-    return State(step=run.steps, epoch=run.epoch, reason="", best=False, trees=trees, since=since)
 
 
 def _check_room(run: Run, folder: Path, copies: int) -> None:

@@ -42,8 +42,7 @@ from hasten.measure.process_memory import Fault, fault_cost, held_bytes, residen
 from hasten.measure.processor_load import LoadClock
 from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
-from hasten.training.probes.brief_run import brief_run
-from hasten.training.probes.observed_run import observing
+from hasten.training.probes.brief_run import brief_run, observing
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
 

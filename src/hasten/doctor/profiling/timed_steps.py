@@ -19,7 +19,7 @@ from hasten.measure.process_memory import page_faults
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.run import Run
 from hasten.training.setup.process_options import process_options
-from hasten.training.step_parts.phases import Phase
+from hasten.training.step_parts.window import Phase
 
 _LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
 _PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}

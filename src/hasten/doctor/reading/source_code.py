@@ -65,35 +65,20 @@ class Code:
 
     @property
     def loaders(self) -> list[Loader]:
-        """In the order of the file."""
         return self.loading.all
 
     def all(self, kind: type[Node]) -> list[Node]:
         """In the order of the file."""
         return self.scopes.all(kind)
 
-    @cached_property
-    def _calls(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.all(ast.Call):
-            found.setdefault(self.names.qualified(call.func) or "", []).append(call)
-        return found
-
-    @cached_property
-    def _methods(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.all(ast.Call):
-            if isinstance(call.func, ast.Attribute):
-                found.setdefault(call.func.attr, []).append(call)
-        return found
-
-    def calls_to(self, *names: str) -> Iterator[ast.Call]:
+    def calls_to(self, *names: str) -> list[ast.Call]:
         """By their full names."""
-        return (call for name in names for call in self._calls.get(name, []))
+        return [call for call in self.all(ast.Call) if self.names.qualified(call.func) in names]
 
-    def methods(self, *names: str) -> Iterator[ast.Call]:
-        """Calls of methods of these names, of whatever object."""
-        return (call for name in names for call in self._methods.get(name, []))
+    def methods(self, *names: str) -> list[ast.Call]:
+        """Calls of methods of these names, on any object."""
+        calls = self.all(ast.Call)
+        return [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in names]
 
     def assignments_to(self, *names: str) -> Iterator[tuple[ast.Assign, ast.expr]]:
         """`torch.backends.cudnn.benchmark = …`: by the full name, with what is assigned."""

@@ -23,9 +23,11 @@ from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
-    through = _through_calls(code)
+    ran = [each for step in code.training.steps for each in step.ran]
     for call in code.training.backwards:
-        autocast = _nearest(code, [*_lexical(code, call)]) or through.get(call)
+        through = [[outer for outer, _ in reversed(each.around)] for each in ran if each.node is call]
+        found = [_nearest(code, around) for around in ([*_lexical(code, call)], *through)]
+        autocast = next(filter(None, found), None)
         if autocast is not None and is_on(code, autocast):
             yield Found(call, f"{ast.unparse(call)} runs under {ast.unparse(autocast.func)}")
 
@@ -41,14 +43,6 @@ def _lexical(code: Code, node: ast.AST) -> Iterator[ast.AST]:
         yield each
         if isinstance(each, Function):
             return
-
-
-def _through_calls(code: Code) -> dict[ast.AST, ast.Call]:
-    """The autocasts in which steps call the functions that go backward."""
-    backwards = {*code.training.backwards}
-    ran = (each for step in code.training.steps for each in step.ran if each.node in backwards)
-    found = {each.node: _nearest(code, [outer for outer, _ in reversed(each.around)]) for each in ran}
-    return {node: autocast for node, autocast in found.items() if autocast is not None}
 
 
 RULE = SourceRule(

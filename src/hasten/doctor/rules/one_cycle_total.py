@@ -17,9 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.amounts import Amount
 from hasten.doctor.reading.names.argument_values import Unknown
-from hasten.doctor.reading.steps.scheduler_steps import Schedule
+from hasten.doctor.reading.steps.scheduler_steps import Amount, Schedule
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _POSITIONS = {"total_steps": 2, "epochs": 3, "steps_per_epoch": 4}

@@ -10,7 +10,7 @@ from hasten.data.loading.batch_loader import EvaluationLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import Source
 from hasten.facts.ranks import Ranks
-from hasten.training.batches.placement import BatchPlacement
+from hasten.training.batches.training_data import BatchPlacement
 
 
 class EvaluationData:

@@ -1,4 +1,4 @@
-"""The training's microbatches on the device, epoch after epoch, from any step on."""
+"""The training's microbatches on the device, from any step on; and where in the data each step was."""
 
 from __future__ import annotations
 
@@ -9,13 +9,93 @@ from typing import Any
 import torch
 
 from hasten.data.loading.batch_loader import Microbatch, TrainLoader
-from hasten.data.loading.device_transfer import copied, copied_ahead
-from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.loading.device_transfer import copied, copied_ahead, place
+from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.sources.job_data import Source
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
-from hasten.training.batches.placement import BatchPlacement
-from hasten.training.state.data_position import DataPosition
+from hasten.training.step_parts.window import Observer, Phase, ignore
+
+
+class BatchPlacement:
+    """(batch, its source) -> the batch on the device, and prepared there where the plan says so."""
+
+    def __init__(self, device: torch.device, options: LoaderOptions, memory_format: torch.memory_format | None) -> None:
+        self.device, self._options, self._memory_format = device, options, memory_format
+        self.observer: Observer = ignore  # called at Phase.PLACING and PLACED
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether batches stay as the loader gives them."""
+        return self.device.type == "cpu" and self._memory_format is None
+
+    def __call__(self, batch: Any, source: Source) -> Any:
+        self.observer(Phase.PLACING)
+        non_blocking = self._options.pin_memory
+        if source.has_device_form:  # what is copied becomes a batch on the device
+            batch = source.finished(place(batch, self.device, non_blocking=non_blocking))
+        batch = place(batch, self.device, memory_format=self._memory_format, non_blocking=non_blocking)
+        self.observer(Phase.PLACED)
+        return batch
+
+    def for_loader(self) -> Placement:
+        """For data sets that can prepare their batches for it."""
+        return Placement(
+            accelerator=self.device.type != "cpu",
+            transforms=self._options.device_transform,
+            channels_last=self._memory_format is torch.channels_last,
+        )
+
+
+class DataPosition:
+    """epoch, window: of the next optimizer step; windows count from 0 in each epoch.
+
+    A step's number alone does not give its place in the data: epochs of a stream differ in length, and an epoch may be
+    left early. So steps are counted from the start of the last pass over an epoch.
+    """
+
+    def __init__(self, steps_per_epoch: int | None) -> None:
+        self.epoch, self.window = 0, 0
+        self._per_epoch = steps_per_epoch
+        self._start: tuple[int, int, int] | None = None  # step, epoch, window
+
+    def start_pass(self, next_step: int) -> None:
+        """Reading starts here, with this optimizer step."""
+        self._start = next_step, self.epoch, self.window
+
+    def skip_to_next_epoch(self) -> None:
+        self.epoch, self.window = self.epoch + 1, 0
+
+    def go_back_to(self, step: int) -> None:
+        """That step is the next one; nothing happens where its place is not known."""
+        self.epoch, self.window = self.of(step) or (self.epoch, self.window)
+
+    def of(self, step: int) -> tuple[int, int] | None:
+        """Epoch and window of a step; None where they are not known."""
+        if self._start is None:
+            return None
+        first, epoch, window = self._start
+        window += step - first
+        if window >= 0:
+            return epoch, window
+        whole = -1 if self._per_epoch is None else epoch * self._per_epoch + window
+        return None if whole < 0 else divmod(whole, self._per_epoch or 1)
+
+    @property
+    def whole_epochs(self) -> int:
+        """Epochs of which every step was taken."""
+        return self.epoch + (self.window == self._per_epoch)
+
+    @property
+    def is_between_epochs(self) -> bool:
+        """Whether an epoch has ended and the next has not begun."""
+        return self.window == 0 and self.epoch > 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "window": self.window}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.window = state["epoch"], state["window"]
 
 
 class TrainingData:

@@ -25,7 +25,8 @@ class Stopping:
         self._without_improvement = 0
 
     @property
-    def exhausted(self) -> bool:
+    def over(self) -> bool:
+        """Whether the run ends."""
         return self._without_improvement >= self._rule.patience
 
     def observe(self, results: Mapping[str, float], step: int) -> bool:
@@ -35,7 +36,7 @@ class Stopping:
             raise NonFinite(
                 f"{self._rule.metric!r} is NaN, so early stopping cannot judge it",
                 where=f"evaluation at step {step}",
-                fix="mend the metric or the model, or watch another result in EarlyStopping",
+                fix="correct the metric or the model, or watch another result in EarlyStopping",
             )
         if self._improves(value):
             self.best, self.best_step, self._without_improvement = value, step, 0
@@ -58,25 +59,24 @@ class Stopping:
 
 
 class Ending:
-    """Whether the target that a plan has set was reached; it never is without one."""
+    """The target that a plan has set. over: whether it was reached, which ends the run."""
 
-    def __init__(self, target: Target | None) -> None:
-        self._target, self.reached = target, False
+    def __init__(self, target: Target) -> None:
+        self._target, self.over = target, False
 
-    def observe(self, results: Mapping[str, float]) -> bool:
+    def observe(self, results: Mapping[str, float], step: int) -> bool:
         """Take in an evaluation; True for the first one that reaches the target. NaN reaches none."""
-        target = self._target
-        if target is None or self.reached:
+        if self.over:
             return False
-        value = results[target.metric]
-        self.reached = at_least_as_good(value, target.value, higher_is_better=target.higher_is_better)
-        return self.reached
+        value, target = results[self._target.metric], self._target
+        self.over = at_least_as_good(value, target.value, higher_is_better=target.higher_is_better)
+        return self.over
 
     def state_dict(self) -> dict[str, Any]:
-        return {"reached": self.reached}
+        return {"reached": self.over}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.reached = state["reached"]
+        self.over = state["reached"]
 
 
 def at_least_as_good(value: float, target: float, *, higher_is_better: bool) -> bool:
@@ -84,7 +84,7 @@ def at_least_as_good(value: float, target: float, *, higher_is_better: bool) -> 
 
 
 def higher_is_better(rule: EarlyStopping, metrics: Mapping[str, Metric]) -> bool:
-    """Which way the watched result improves. Raises JobError when nobody has said."""
+    """Which way the watched result improves. Raises JobError when nothing says so."""
     if rule.mode is not None:
         return rule.mode == "max"
     if rule.metric == "loss":

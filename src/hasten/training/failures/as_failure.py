@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-# One function for every room; `tune`, which may not import `data`, reaches it through this one.
+# One function for every room; `tune`, which may not import `data`, imports it from here.
 from hasten.data.loading.data_errors import is_out_of_memory as is_out_of_memory
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
 from hasten.parallel.launch.failure_store import Cause
@@ -13,7 +13,7 @@ from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_T
 
 
 def as_failure(error: BaseException) -> HastenError | None:
-    """The error to show and to end with; None for what neither the user's code nor the machine has to do with."""
+    """The error to show and to end with; None where the cause is neither the user's code nor the machine."""
     if isinstance(error, HastenError):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -33,7 +33,7 @@ def as_failure(error: BaseException) -> HastenError | None:
 
 
 def cause_of(error: BaseException) -> Cause:
-    """What the other ranks of a run are told of it."""
+    """What the other ranks of a run report of it."""
     if isinstance(error, KeyboardInterrupt):
         terminated = isinstance(error, Terminated)
         return Cause(code=TERMINATED if terminated else INTERRUPTED, what="was asked to end")
@@ -44,18 +44,18 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def _unloadable(error: BaseException) -> StorageFailed | None:
-    """Where what the compiler keeps is no code, as a run leaves it that was killed while it linked."""
+    """For a file in the folder of compiled code that is incomplete, because a run was killed while it linked."""
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     text = f"{type(error).__name__}: {error}"
     found = re.search(rf"ImportError: {re.escape(folder)}{os.sep}(.*)", text) if folder else None
     if found is None:
         return None
-    what = f"compiled code that is kept there cannot be loaded: {found[1]}"
-    return StorageFailed(what, where=folder or "", fix="remove the folder: what is needed of it is compiled again")
+    what = f"compiled code in this folder cannot be loaded: {found[1]}"
+    return StorageFailed(what, where=folder or "", fix="remove the folder: code is compiled again when it is needed")
 
 
 def _in_the_loss(error: BaseException) -> UserCodeFailed | None:
-    """What torch or `supervised` raised inside the job's loss: no line of it is the user's, but the cause is."""
+    """For what torch or `supervised` raised inside the job's loss: no line of it is the user's, but the cause is."""
     note = note_of(error, IN_THE_LOSS)
     if note is None:
         return None

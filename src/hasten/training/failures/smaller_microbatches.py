@@ -1,8 +1,8 @@
 """A window that did not fit into memory is taken again, in smaller microbatches.
 
 The global batch stays the same, so the same samples give the same update up to rounding, unless the loss compares
-samples with each other or the model draws at random. Batch norm in training mode would use other batches, and what else
-a forward pass changes, such as a teacher, would change more often: there the run ends instead.
+samples with each other or the model draws at random. Batch norm in training mode would use other batches, and state
+that a forward pass changes, such as a teacher, would change more often: there the run ends instead.
 """
 
 from __future__ import annotations
@@ -19,46 +19,40 @@ def halve_microbatches(run: Run, error: Exception) -> str:
 
     Raises OutOfMemory, with the reason, where that cannot help or would change what is learned.
     """
-    size = run.loader.microbatch_size or -(-run.built.batch_size // run.grid.data.size)
+    built = run.built
+    size = run.loader.microbatch_size or -(-built.batch_size // run.grid.data.size)
     what = " ".join(str(error).partition("\n")[0].split())
     where = f"optimizer step {run.steps + 1}"
     if size == 1:
         fix = "train on smaller samples, or hasten explain activation_checkpointing"
         raise OutOfMemory(f"one sample does not fit: {what}", where=where, fix=fix) from error
-    if any(map(normalizes_by_batch, [run.model, *run.built.declared.modules])):
-        raise OutOfMemory(
-            f"{what}. The batch is not split by itself: batch norm would see other batches",
-            where=where,
-            fix="accept that with a plan: hasten explain microbatch",
-        ) from error
-    changed = _changed_by_forward(run)
-    if changed is not None:
-        raise OutOfMemory(
-            f"{what}. The batch is not split by itself: a forward pass changes {changed}, and would "
-            "change it once for each part",
-            where=where,
-            fix="accept that with a plan: hasten explain microbatch",
-        ) from error
+    if (why := _why_not(run)) is not None:
+        fix = "accept that with a plan: hasten explain microbatch"
+        raise OutOfMemory(f"{what}. The batch is not split automatically: {why}", where=where, fix=fix) from error
     if run.ranks.many:
         technique = "pipeline" if run.grid.stages.many else "microbatch"
         fix = f"make microbatches smaller: hasten explain {technique}"
         raise OutOfMemory(what, where=where, fix=fix) from error
     smaller = (size + 1) // 2
-    run.built.batches.split_into(smaller)
-    run.built.step.window.reference = run.built.batches.items_per_microbatch
+    built.batches.split_into(smaller)
+    built.step.window.reference = built.batches.items_per_microbatch
     if run.device.type == "cuda":
         torch.cuda.empty_cache()
     return (
-        f"{where}: microbatches of {size} did not fit into memory ({what}); from here on every batch is taken in "
-        f"microbatches of {smaller}, with the same updates up to rounding where the loss adds up single samples and "
-        "nothing random is drawn"
+        f"{where}: microbatches of {size} did not fit into memory ({what}); from here on microbatches have {smaller} "
+        "samples, with the same updates up to rounding where the loss sums single samples and nothing random is drawn"
     )
 
 
-def _changed_by_forward(run: Run) -> str | None:
-    """Declared state, or a buffer that the failed window had changed; None where there is neither."""
-    if run.built.declared.has_more_than_generators:
-        return f"the declared state of {', '.join(run.built.declared.parts)}"
-    snapshot = run.built.rollback.snapshot
-    changed = None if snapshot is None else snapshot.changed_buffer
-    return None if changed is None else f"the buffer {changed!a}"
+def _why_not(run: Run) -> str | None:
+    """Why smaller microbatches would change what is learned; None where they would not."""
+    declared, snapshot = run.built.declared, run.built.rollback.snapshot
+    if any(map(normalizes_by_batch, [run.model, *declared.modules])):
+        return "batch norm would see other batches"
+    if declared.has_more_than_generators:
+        changed = f"the declared state of {', '.join(declared.parts)}"
+    elif snapshot is not None and snapshot.changed_buffer is not None:
+        changed = f"the buffer {snapshot.changed_buffer!a}"
+    else:
+        return None
+    return f"a forward pass changes {changed}, and would change it once for each part"

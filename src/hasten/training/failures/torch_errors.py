@@ -1,4 +1,4 @@
-"""Errors of torch that a person could not place, as errors that say what to do."""
+"""Errors of torch that do not name their cause, as errors that say what to do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TorchErrors:
             return JobError("model", what, fix)
         if is_updating and self.sharded and any(each in text for each in _NOT_FOR_DTENSOR):
             what = f"{_optimizer_in(error)} uses an operation that torch does not have for sharded parameters"
-            return Misconfigured(what, where="shard", fix="take another optimizer, or leave `shard` out of the plan")
+            return Misconfigured(what, where="shard", fix="take another optimizer, or remove `shard` from the plan")
         return None
 
 

@@ -1,4 +1,4 @@
-"""Whose fault an exception is: the place in the user's own code that it came through, if there is one."""
+"""The place in the user's own code that an exception came through, if there is one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from pathlib import Path
 
 from hasten.errors import UserCodeFailed
 
-IN_THE_LOSS = "in Job.loss, on a batch of "
-"""How the note begins that an exception of the job's loss carries."""
-AT_A_STEP = "at optimizer step "
-"""How the note begins that an exception in a step carries: its number, its samples and the seed."""
-
-IN_AN_EVALUATION = "in an evaluation"
-"""How the note begins that an exception in one carries: its samples."""
+# How the notes begin that an exception carries: of a loss, with its batch; of a step, with its number, its samples and
+# the seed; of an evaluation, with its samples.
+IN_THE_LOSS, AT_A_STEP, IN_AN_EVALUATION = "in Job.loss, on a batch of ", "at optimizer step ", "in an evaluation"
 
 
 def note_of(error: BaseException, *beginnings: str) -> str | None:
@@ -25,27 +21,29 @@ def note_of(error: BaseException, *beginnings: str) -> str | None:
 
 
 def other_notes(error: BaseException) -> list[str]:
-    """What went wrong beside it, or was left to be told with it."""
-    told = (AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS)
-    return [note for note in getattr(error, "__notes__", ()) if not note.startswith(told)]
+    """Notes about further failures, and notices that could not be logged."""
+    places = (AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS)
+    return [note for note in getattr(error, "__notes__", ()) if not note.startswith(places)]
 
 
 def user_code_failed(error: BaseException) -> UserCodeFailed | None:
-    """The error to end with when the user's code raised `error`, or called what raised it; None when it had no part.
+    """The error to end with when the user's code raised `error`, or called what raised it; else None.
 
     The user's code is every file that belongs neither to this package nor to Python or what is installed in it. The
-    innermost such place is named, because that is where a mistake can be mended.
+    innermost such place is named, because that is where a mistake can be corrected.
     """
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename):
         shown = f"{type(error).__name__}: {error.msg}"
-        return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="mend this line")
+        return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="correct this line")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     if not frames:
         return None
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
-    return UserCodeFailed(what, where=where, fix=f"mend this line: {place.line}" if place.line else "mend this line")
+    return UserCodeFailed(
+        what, where=where, fix=f"correct this line: {place.line}" if place.line else "correct this line"
+    )
 
 
 def users_traceback(error: BaseException) -> str:

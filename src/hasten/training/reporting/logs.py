@@ -1,7 +1,6 @@
 """Receivers that keep a run's events: in a file of JSON lines, in TensorBoard, or in a list.
 
-What was measured is what is kept. A loss that became NaN is the most important line of a log, so no number is filtered,
-clipped or replaced on its way here.
+A loss that became NaN is the most important line of a log, so no number is filtered, clipped or replaced.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from dataclasses import fields as fields_of
 from functools import partial
@@ -20,7 +19,6 @@ from hasten.checkpoint.files import GrowingFile
 from hasten.errors import StorageFailed, Unavailable
 from hasten.facts.events import Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
 
-MOST_REFUSALS = 100  # in a row
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
 _STRICT = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for every line
 
@@ -28,21 +26,19 @@ _STRICT = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for eve
 class JsonLines:
     """One line of JSON for each event: its kind under "event", then its fields.
 
-    JSON has no word for a number that is not finite. Such a number is written as the text "NaN", "Infinity" or
-    "-Infinity": any JSON reader takes the line, and float(...) in Python or Number(...) in JavaScript gives the number.
-    Text is written in ASCII with JSON's escapes, because some readers also end a line at characters such as U+2028.
+    A number that is not finite is written as the text "NaN", "Infinity" or "-Infinity": any JSON reader takes the line,
+    float(...) in Python and Number(...) in JavaScript give the number. Text is in ASCII with JSON's escapes,
+    because some readers also end a line at characters such as U+2028.
 
-    Lines are added to a file that exists. What a line tells is what was trained: where a run was interrupted, went on
-    and was saved leaves no line, so that the file of a run that was killed is that of one that was not.
+    Lines are added to a file that exists. Saves and resumes leave no line, so that a run that was killed has the same
+    file as one that was not. A line that the disk refuses waits, and is tried again with the next.
 
-    A line that the disk refuses waits, and is tried again with the next. Raises StorageFailed when the file cannot be
-    opened, when MOST_REFUSALS lines in a row were refused, and on close, when one is still waiting.
+    Raises StorageFailed when the file cannot be opened, and on close, when a line is still waiting.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._file = GrowingFile(Path(path))
         self._waiting: list[bytes] = []
-        self._refusals = 0
 
     def log(self, event: Event) -> None:
         if isinstance(event, _NOT_OF_THE_TRAINING):
@@ -55,12 +51,8 @@ class JsonLines:
         except (TypeError, ValueError):  # another kind of mapping, or a number that is not finite
             line = _STRICT.encode(_as_json(fields))
         self._waiting.append(line.encode("ascii"))
-        try:
+        with suppress(StorageFailed):  # it is written with a later line
             self._write()
-        except StorageFailed:
-            self._refusals += 1
-            if self._refusals == MOST_REFUSALS:
-                raise
 
     def bytes(self) -> int:
         """How long the file is. Raises StorageFailed when a line is still waiting."""
@@ -81,15 +73,13 @@ class JsonLines:
         while self._waiting:
             self._file.add_line(self._waiting[0])
             del self._waiting[0]
-            self._refusals = 0
 
 
 class TensorBoard:
     """The numbers of a run as TensorBoard scalars: train/… and evaluation/…, over optimizer steps.
 
-    The folder is made when the run has come to train: one that was killed before has left nothing behind. A run that
-    goes on hides what was written of later steps before. Raises Unavailable when the package `tensorboard` is not
-    installed.
+    The folder is made when training begins. A resumed run hides what was written of later steps before. Raises
+    Unavailable when the package `tensorboard` is not installed.
     """
 
     def __init__(self, folder: str | Path) -> None:

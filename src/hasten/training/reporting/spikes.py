@@ -1,13 +1,13 @@
-"""A loss that leaps: told, because one bad batch or a rate that is too high shows so, and smooth curves hide it.
+"""Loss spikes are reported: one bad batch or a rate that is too high causes them, and smooth curves hide them.
 
-A log line is a spike when its loss lies far above the usual one, which is the median of the ten lines before: by eight
-times the usual change from one line to the next, by three times the largest rise but one, and by a fifth of itself, so
-that a loss that has all but stopped moving raises no alarm. Changes, not distances from the usual: a loss that falls
-steeply has large distances and small changes. A spike is told where it begins; a loss that stays high soon is usual.
+A log line is a spike when its loss is far above the usual one, the median of the ten lines before: by eight times the
+usual change from one line to the next, by three times the second largest rise, and by a fifth of itself, so that a loss
+that has almost stopped changing raises no alarm. Changes are compared, not distances from the usual: a loss that falls
+steeply has large distances and small changes. A spike is reported where it begins.
 
 On noise of 5 to 20 % around a flat or a falling loss, these numbers gave no alarm in 90,000 lines where it was normal,
-and one in some 24,000 where it was log-normal; a loss that doubled, and rose by 1, was told. One that is not finite is
-told elsewhere, and counts for nothing here.
+and one in some 24,000 where it was log-normal; a loss that doubled, and rose by 1, was reported. A loss that is not
+finite is reported elsewhere, and not used here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 WINDOW, USUAL = 30, 10  # log lines
 LEAP = 8.0  # median changes
-RISES = 3.0  # of the largest but one: the largest may have been a spike
+RISES = 3.0  # of the second largest: the largest may have been a spike
 SHARE = 0.2  # of the usual loss
 
 
@@ -31,7 +31,7 @@ class Spikes:
         self._leapt = False
 
     def observe(self, loss: float, step: int) -> str | None:
-        """Take in a log line; what to tell of it."""
+        """Take in a log line; a notice where a spike begins."""
         if not math.isfinite(loss):
             return None
         before, leapt_before = [*self._before], self._leapt
@@ -54,4 +54,4 @@ def is_spike(loss: float, before: Sequence[float]) -> bool:
     usual = median(before[-USUAL:])
     changes = sorted(later - earlier for earlier, later in pairwise(before))
     enough = max(LEAP * median(map(abs, changes)), RISES * changes[-2], SHARE * abs(usual))
-    return loss - usual > enough > 0  # 0 where all were 0, and nothing can be told to be much
+    return loss - usual > enough > 0  # 0 where all losses were 0, so that there is no scale

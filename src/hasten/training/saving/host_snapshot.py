@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hasten.facts.machine import free_memory
-from hasten.training.state.tensor_forms import have_same_form
+from hasten.training.state.torch_tensors import have_same_form
 
 _SPARE = 1.25  # times the copy's size must be free: what else training will need is not known
 

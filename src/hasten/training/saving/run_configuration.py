@@ -13,7 +13,6 @@ from hasten.training.setup.configuration import FIELDS, plain
 from hasten.training.setup.settings import (
     module_settings,
     optimizer_settings,
-    own_attributes,
     schedule_length,
     schedule_settings,
 )
@@ -28,7 +27,7 @@ def configuration_of(run: Run) -> dict[str, Any]:
     found["samples"] = fingerprint.samples
     found["data"] = {name: f"{DATA} {digest}" for name, digest in run.built.data.items()}
     found["parameters"], found["shapes"] = fingerprint.parameters, f"shapes {fingerprint.shapes}"
-    found["model"], found["model.attributes"] = module_settings(run.model), own_attributes(run.model)
+    found["model"] = module_settings(run.model)
     found["code"] = f"code {code_digest(job)}"
     for number, optimizer in enumerate(run.optimizers):
         key = f"optimizer.{number}" if number else "optimizer"

@@ -1,14 +1,15 @@
-"""The numbers of parameter groups that schedules and people change: whether an optimizer can step with them.
+"""Whether an optimizer can step with the rates, momenta and weight decays of its parameter groups.
 
-torch checks them when an optimizer is built, and never again. A rate that is NaN reaches every weight, a negative one
-trains upward, and a complex one, such as a negative number to the power 0.9, fails somewhere in torch. So they are
-looked at before each step. Numbers on an accelerator are not: the host would have to wait for them.
+torch checks them only when an optimizer is built. A rate that is NaN reaches every weight, a negative one trains
+upward, and a complex one, such as a negative number to the power 0.9, fails somewhere in torch. So they are checked
+before each step. Numbers on an accelerator are not: the host would have to wait for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
@@ -25,12 +26,14 @@ Fault = Callable[[str, str], HastenError]
 """(what was wrong, what to write) -> the error to raise."""
 
 
+@dataclass(slots=True)
 class ValueCheck:
     """Called before each optimizer step, it takes less than a microsecond for a group."""
 
-    def __init__(self, optimizers: Iterable[Optimizer], fault: Fault) -> None:
-        self._optimizers, self._fault = list(optimizers), fault
-        self._usable: dict[int, Any] = {}  # by a group's identity: what it had beside its rate when that was looked at
+    optimizers: Sequence[Optimizer]
+    fault: Fault
+    _usable: dict[int, Any] = field(default_factory=dict[int, Any])
+    """By a group's identity: what it had beside its rate at the last check."""
 
     def __call__(self, step: int) -> None:
         """Raises the fault where a group has a value that is no real number from 0, or a rate within rounding of it, to
@@ -38,23 +41,23 @@ class ValueCheck:
 
         step: the optimizer step that would use them, from 1 on.
         """
-        for optimizer in self._optimizers:
+        for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 value = group.get
                 rate: Any = value("lr")
                 others = value("momentum"), value("weight_decay"), value("betas")
-                usable = rate.__class__ is float and 0.0 <= rate <= LARGEST  # as nearly always: no time for more
+                usable = rate.__class__ is float and 0.0 <= rate <= LARGEST  # as nearly always: the short way
                 if (usable or _is_usable(rate, -ROUNDING)) and self._usable.get(id(group)) == others:
                     continue
-                self._look(optimizer, group, step)
+                self._check(optimizer, group, step)
                 self._usable[id(group)] = None if _tensors_in(others) else others  # a tensor may change in place
 
-    def _look(self, optimizer: Optimizer, group: dict[str, Any], step: int) -> None:
+    def _check(self, optimizer: Optimizer, group: dict[str, Any], step: int) -> None:
         for key in _NAMES:
             value = group.get(key)
             for each in value if isinstance(value, tuple | list) else (value,):
                 if not _is_usable(each, -ROUNDING if key == "lr" else 0.0):
-                    raise _error(optimizer, group, key, each, step, self._fault)
+                    raise _error(optimizer, group, key, each, step, self.fault)
 
 
 def has_usable_rates(optimizer: Optimizer) -> bool:
@@ -62,7 +65,7 @@ def has_usable_rates(optimizer: Optimizer) -> bool:
 
 
 def as_float(value: Any) -> float:
-    """A group's value as it is logged and saved; NaN for what is no real number."""
+    """A group's value for logs and checkpoints; NaN for what is no real number."""
     return (
         math.nan if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) else float(value)
     )

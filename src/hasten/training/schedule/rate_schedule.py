@@ -1,8 +1,8 @@
-"""Learning-rate schedules: torch's own schedulers, moved at the right moments and at no others.
+"""Learning-rate schedules: torch's own schedulers, stepped at the right moments and at no others.
 
-A scheduler of torch counts how often it was called and trusts its caller with everything else: that a skipped update is
-no call, that its total is the run's, that its unit is the loop's. This file is that caller. The numbers remain torch's,
-to the last bit; with several optimizers each has a scheduler of its own, and all move together.
+A scheduler of torch counts its calls and leaves everything else to its caller: that a skipped update is no call, that
+its total is the run's, that its unit is the loop's. This file is that caller. The numbers remain torch's, to the last
+bit; with several optimizers each has a scheduler of its own, and all are stepped together.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from hasten.training.schedule.schedule_checks import (
     check_metric,
     check_planned_rate,
     momentum_of,
-    parts,
     unit_of,
     watches_metric,
 )
 from hasten.training.schedule.schedule_recipe import recipe_of_job, recipe_of_plan
-from hasten.training.schedule.schedule_state import restored, storable
+from hasten.training.schedule.torch_schedulers import expect_scheduler_first, parts, restored, storable
 
 _SCHEDULED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "betas", "base_momentum", "max_momentum")
 _OF_THE_JOB = partial(JobError, "schedule")
@@ -94,44 +93,37 @@ class RateSchedule:
         """schedulers: one for each optimizer, or none at all, for rates that stay. end: after how many steps, in the
         unit, a schedule that was made for a length has reached it; None for one without. fault: of a
         value that no step can use."""
-        self._optimizers, self._schedulers = list(optimizers), list(schedulers)
-        self.unit, self.metric, self._end = unit, metric, end
-        self._moved, self._check_values = 0, ValueCheck(optimizers, fault)
-        self._watches = any(watches_metric(scheduler) for scheduler in self._schedulers)
-        if self._schedulers:
-            for optimizer in self._optimizers:
-                # torch warns when its scheduler moves before the optimizer did. Here only an epoch or evaluation whose
-                # every update was skipped can look like that, and is right.
-                optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
+        self.optimizers, self.schedulers = list(optimizers), list(schedulers)
+        self.unit, self.metric, self.end = unit, metric, end
+        self._moved, self.before_update = 0, ValueCheck(self.optimizers, fault)  # called before each optimizer step
+        self._watches = any(watches_metric(scheduler) for scheduler in self.schedulers)
+        if self.schedulers:
+            for optimizer in self.optimizers:
+                expect_scheduler_first(optimizer)
 
     @property
     def depends_on_results(self) -> bool:
         """True when the rates cannot be known before the evaluations."""
         return self._watches
 
-    def before_update(self, step: int) -> None:
-        """Raises JobError, or PlanError for the plan's schedule, for a rate, momentum or weight decay that this step
-        cannot use; whoever has set it."""
-        self._check_values(step)
-
     def after_update(self) -> None:
         """An update was applied. Not to be called for one that was skipped."""
-        if self._schedulers and self.unit == "step":
-            if self._moved == self._end:
-                raise RuntimeError(f"the schedule ends after {self._end} updates, and one more was applied")
-            if self._moved + 1 == self._end:
+        if self.schedulers and self.unit == "step":
+            if self._moved == self.end:
+                raise RuntimeError(f"the schedule ends after {self.end} updates, and one more was applied")
+            if self._moved + 1 == self.end:
                 self._moved += 1  # no update uses a rate beyond the last; one-cycle would extrapolate its curve there
                 return
             self._move()
 
     def after_epoch(self) -> None:
         """An epoch ended. Skipped updates can make a run longer than its planned epochs; the last rate is kept then."""
-        if self._schedulers and self.unit == "epoch" and self._moved != self._end:
+        if self.schedulers and self.unit == "epoch" and self._moved != self.end:
             self._move()
 
     def after_evaluation(self, results: Mapping[str, float]) -> None:
         """An evaluation gave these results, equal on all ranks. Raises NonFinite when the watched one is no number."""
-        if not self._schedulers or self.unit != "evaluation":
+        if not self.schedulers or self.unit != "evaluation":
             return
         if not self._watches:
             self._move()
@@ -146,17 +138,17 @@ class RateSchedule:
         self._move(result)
 
     def _move(self, *result: float) -> None:
-        for scheduler in self._schedulers:
+        for scheduler in self.schedulers:
             scheduler.step(*result)
         self._moved += 1
 
     def rates(self) -> list[float]:
         """The next update's learning rate: of the first parameter group of each optimizer."""
-        return [as_float(optimizer.param_groups[0].get("lr", math.nan)) for optimizer in self._optimizers]
+        return [as_float(optimizer.param_groups[0].get("lr", math.nan)) for optimizer in self.optimizers]
 
     def momenta(self) -> list[float | None]:
         """The next update's momentum, or first beta, of the same groups; None for an optimizer without."""
-        return [momentum_of(optimizer.param_groups[0]) for optimizer in self._optimizers]
+        return [momentum_of(optimizer.param_groups[0]) for optimizer in self.optimizers]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next rates depend on, as numbers, strings, lists and None, so that JSON can hold it.
@@ -164,26 +156,30 @@ class RateSchedule:
         Raises JobError for a scheduler that cannot give its state.
         """
         return {
-            "kinds": self.kinds,
-            "unit": self.unit,
-            "end": self._end,
+            "form": self._form(),
             "moved": self._moved,
-            "schedulers": [storable(scheduler) for scheduler in self._schedulers],
-            "groups": [[_scheduled(group) for group in each.param_groups] for each in self._optimizers],
+            "schedulers": [storable(scheduler) for scheduler in self.schedulers],
+            "groups": [[_scheduled(group) for group in each.param_groups] for each in self.optimizers],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the saved schedule was. The optimizers' own state may be loaded before or after.
+        """Resume where the saved schedule was. The optimizers' own state may be loaded before or after.
 
         Raises JobError when it was saved by another kind of schedule, or by one of another length.
         """
-        self._check_same(state)
-        for scheduler, saved in zip(self._schedulers, state["schedulers"], strict=True):
+        for what, mine in self._form().items():
+            if mine != (saved := state["form"][what]):
+                raise JobError(
+                    "schedule",
+                    f"has {what} {mine}, and the run that is resumed had {saved}",
+                    "resume with the job and plan that the run was started with, or start a new run",
+                )
+        for scheduler, saved in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.load_state_dict(restored(saved, scheduler))
-        for optimizer, groups in zip(self._optimizers, state["groups"], strict=True):
+        for optimizer, groups in zip(self.optimizers, state["groups"], strict=True):
             for group, saved in zip(optimizer.param_groups, groups, strict=True):
                 _set_scheduled(group, saved)
-        for scheduler in self._schedulers:
+        for scheduler in self.schedulers:
             if isinstance(scheduler, LambdaLR) and not has_usable_rates(scheduler.optimizer):
                 scheduler.last_epoch -= 1
                 scheduler.step()  # again, by the function that the job has now, which may be a corrected one
@@ -191,23 +187,12 @@ class RateSchedule:
 
     @property
     def kinds(self) -> list[str]:
-        return [type(scheduler).__name__ for scheduler in self._schedulers]
+        return [type(scheduler).__name__ for scheduler in self.schedulers]
 
-    def _check_same(self, state: Mapping[str, Any]) -> None:
-        shapes = [[len(each.param_groups) for each in self._optimizers], [len(groups) for groups in state["groups"]]]
-        pairs = {
-            "schedulers": (self.kinds, state["kinds"]),
-            "unit": (self.unit, state["unit"]),
-            "length": (self._end, state["end"]),
-            "parameter groups": (shapes[0], shapes[1]),
-        }
-        for what, (mine, saved) in pairs.items():
-            if mine != saved:
-                raise JobError(
-                    "schedule",
-                    f"has {what} {mine}, and the run that is resumed had {saved}",
-                    "resume with the job and plan that the run was started with, or start a new run",
-                )
+    def _form(self) -> dict[str, Any]:
+        """What a saved schedule must have in common with this one."""
+        groups = [len(each.param_groups) for each in self.optimizers]
+        return {"schedulers": self.kinds, "unit": self.unit, "length": self.end, "parameter groups": groups}
 
 
 def _scheduled(group: Mapping[str, Any]) -> dict[str, Any]:

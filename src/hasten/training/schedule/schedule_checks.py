@@ -1,22 +1,22 @@
-"""What can be known to be wrong with a schedule before the first step, and would otherwise show after hours.
+"""Checks of a schedule before the first step, for faults that would show after hours.
 
-torch raises in the middle of a run when a one-cycle schedule is too short, says nothing when it is too long and never
-lands, and gives momentum to an optimizer that was made without.
+torch raises in the middle of a run when a one-cycle schedule is too short, does not warn when it is too long and never
+reaches its end, and gives momentum to an optimizer that was made without.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CyclicLR, OneCycleLR, SequentialLR
+from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
 
 from hasten.errors import HastenError, UserCodeFailed
 from hasten.facts.job import Job, Unit, describe
 from hasten.training.schedule.group_values import as_float
 from hasten.training.schedule.schedule_recipe import Recipe
+from hasten.training.schedule.torch_schedulers import parts
 
 
 def built(recipe: Recipe, optimizer: Optimizer) -> Any:
@@ -104,7 +104,7 @@ def check_planned_rate(recipe: Recipe, scheduler: Any) -> None:
         if isinstance(part, OneCycleLR | CyclicLR):
             raise recipe.fault(
                 f"{type(part).__name__} brings rates of its own, so the plan's learning_rate would do nothing",
-                "leave learning_rate out of the plan, and change max_lr",
+                "remove learning_rate from the plan, and change max_lr",
             )
 
 
@@ -119,20 +119,6 @@ def momentum_of(group: dict[str, Any]) -> float | None:
     """Momentum, or the first beta, of a parameter group; None where it has neither."""
     momentum = group["betas"][0] if "betas" in group else group.get("momentum")
     return None if momentum is None else as_float(momentum)
-
-
-def parts(scheduler: Any, length: int | None = None) -> Iterator[tuple[Any, int | None]]:
-    """The schedulers that a scheduler is made of, each with the steps it has when the whole has `length`."""
-    inner = getattr(scheduler, "_schedulers", None)
-    if not inner:
-        yield scheduler, length
-    elif isinstance(scheduler, SequentialLR):
-        starts, ends = [0, *scheduler._milestones], [*scheduler._milestones, length]
-        for each, start, end in zip(inner, starts, ends, strict=True):
-            yield from parts(each, None if end is None else end - start)
-    else:
-        for each in inner:
-            yield from parts(each, length)
 
 
 def _momentum_fault(recipe: Recipe, optimizer: Optimizer) -> HastenError:

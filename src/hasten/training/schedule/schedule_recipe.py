@@ -29,7 +29,7 @@ _REMEDIES = {
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """build: makes the scheduler of one optimizer; every total is already in it.
-    unit: what one of its steps is; None where only the built scheduler can tell.
+    unit: what one of its steps is; None where it depends on the built scheduler.
     metric: the evaluation result that a scheduler watches, if it watches one.
     uses_total: whether the planned length went into it.
     fault: (what was wrong, what to write) -> the error to raise, which names the job or the plan.
@@ -51,7 +51,7 @@ def recipe_of_job(schedule: Schedule | Callable[..., Any], total_steps: int | No
     wanted = [name for name in totals if name in parameters and name not in bound]
     for name in wanted:
         if totals[name] is None:
-            raise _job_fault(f"needs {name}, which is unknown: the data does not tell its length", _REMEDIES[name])
+            raise _job_fault(f"needs {name}, which is unknown, as the data has no length", _REMEDIES[name])
     _check_other_parameters(parameters, totals)
     return Recipe(
         build=partial(build, **{name: totals[name] for name in wanted}),

@@ -28,12 +28,11 @@ class Planned:
 def in_order(plan: Plan) -> list[Planned]:
     """The plan's choices with their techniques, by stage; PlanError for unknown names and illegal combinations."""
     planned = [_planned(item, number) for number, item in enumerate(plan.choices, start=1)]
-    found = conflicts([item.choice for item in planned])
-    if found:
+    if len(planned) > 1 and (found := conflicts([item.choice for item in planned])):
         involved = [choice for conflict in found for choice in conflict.choices]
         places = [item.place for item in planned if any(item.choice is choice for choice in involved)]
         reasons = "; ".join(conflict.reason for conflict in found)
-        raise PlanError(reasons, where=", ".join(places), fix="leave out all but one of those that exclude each other")
+        raise PlanError(reasons, where=", ".join(places), fix="remove all but one of those that exclude each other")
     return sorted(planned, key=lambda item: (item.technique.stage, ALL.index(item.technique)))
 
 
@@ -48,7 +47,7 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
             continue
         answer = item.technique.applies(setup)
         if isinstance(answer, No) and not (answer.unless_named and item.choice.options):
-            setup.notices.append(f"{item.choice}, as the plan asks, though it is of no use here: {answer.reason}")
+            setup.notices.append(f"{item.choice}, as the plan says, though it has no effect here: {answer.reason}")
         claims[item.technique.name] = _claim(setup, item, answer)
         try:
             item.technique.apply(setup, item.choice)
@@ -59,7 +58,7 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
 
 @contextmanager
 def with_places(plan: Plan) -> Iterator[None]:
-    """Where a PlanError names a technique, it names the place of that choice in the plan instead."""
+    """A PlanError that names a technique names the place of that choice in the plan instead."""
     try:
         yield
     except PlanError as error:
@@ -90,7 +89,7 @@ def _place(item: PlannedChoice, number: int) -> str:
 
 
 def _claim(setup: Setup, item: Planned, answer: Yes | No) -> Preserves:
-    """What the choice itself says; else what its technique says of it, where the technique would propose it here."""
+    """What the choice itself claims; else what its technique claims for it, where it would propose it here."""
     if item.choice.preserves is not None:
         return item.choice.preserves
     wanted = (item.choice.value, dict(item.choice.options))

@@ -1,9 +1,9 @@
 """What it means to resume a run with another configuration than the checkpoint's.
 
-A change is of one of four kinds. SAFE ones cannot change what is trained, such as how often to log. DRIFT is the
-environment, such as torch's version: the run resumes, with a notice that it may differ in the last bits. CODE is the
-text of the job's own file: a change is reported, because its effect is unknown. RISKY is all else: the run would train
-something else from here on, so the change must be allowed by name.
+SAFE changes cannot change what is trained, such as how often to log. DRIFT is the environment, such as torch's version:
+the run resumes, with a notice that it may differ in the last bits. CODE is the text of the job's own file: a change is
+reported, because its effect is unknown. RISKY is all else: the run would train something else from here on, so the
+change must be allowed by name.
 
 Some allowed changes have no effect: an optimizer's and a schedule's settings are restored with their state. Others are
 impossible: a state fits only its own shapes, kinds and lengths.
@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum, auto
 from typing import Any
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
-from hasten.facts.formatting import did_you_mean
-from hasten.facts.job import SEED_THE_DATA, Job, describe
+from hasten.facts.job import SEED_THE_DATA, describe
 from hasten.techniques import ALL, Stage
 from hasten.training.run_folder.config_differences import difference, differs
 
@@ -33,17 +32,19 @@ FIELDS = (
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
-_CODE = frozenset({"code", "model.attributes"})
-_OF_MODEL = frozenset({"shapes", "model"})
-_OF_DATA = frozenset({"data"})
-_OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})
+_NEWER = frozenset({"shapes", "model", "data", "schedule.length", "schedule.settings", "code"})  # older runs lack these
 _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a setting, and the optimizer that has it
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
 _RESTORED_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
 _CHANGING_MODULES = frozenset(f"plan.{technique.name}" for technique in ALL if technique.stage is Stage.MODEL)
-_DIVIDING = frozenset({"plan.tensor"})  # it changes a module's number of heads
-_ONE_STATE = ({"Adam", "AdamW"},)  # optimizers with one form of state
-_MANY = 4  # changes that look like another job
+_CAUSES = {
+    "shapes": {"parameters"},
+    "data": {"samples", "seed"},  # the command line seeds the job's data with it
+    "model": _CHANGING_MODULES,
+    "schedule.length": {"schedule"},
+    "schedule.settings": {"schedule", "schedule.length", "plan.schedule"},
+}
+_ONE_STATE = {"Adam", "AdamW"}  # optimizers with one form of state
 
 
 class Kind(Enum):
@@ -84,7 +85,7 @@ class Change:
             case "plan.precision":
                 return _value(self.now) != "fp16" or _value(self.before) == "fp16"
             case key if _OPTIMIZER.fullmatch(key):
-                return any({self.before, self.now} <= kinds for kinds in _ONE_STATE)
+                return {self.before, self.now} <= _ONE_STATE
             case key:
                 return re.fullmatch(r"optimizer(\.\d+)?\.groups", key) is None  # a state for each parameter
 
@@ -105,8 +106,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
 
 def check_allowed(found: Collection[Change], allowed: Collection[str]) -> list[str]:
     """A sentence for every accepted change. Raises Misconfigured for risky ones that are not allowed by name, with the
-    options to write; for changes that no state fits; and for unknown names."""
-    _check_known(allowed, [change.key for change in found])
+    options to write, and for changes that no state fits."""
     risky = [change for change in found if change.kind is Kind.RISKY]
     risky = [change for change in risky if change.key not in allowed or change.can_never_fit]
     if risky:
@@ -120,72 +120,39 @@ def _is_restored(key: str) -> bool:
 
 def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """A key that one of them lacks is no change: an older checkpoint has fewer, another torch other settings."""
-    newer = key in _OF_MODEL | _OF_DATA | _OF_SCHEDULE | _CODE or _OF_OPTIMIZER.fullmatch(key)
-    if newer and (key not in before or key not in now):
+    if (key in _NEWER or _OF_OPTIMIZER.fullmatch(key)) and (key not in before or key not in now):
         return False
     return differs(before.get(key), now.get(key))
 
 
 def _follows(key: str, different: Collection[str]) -> bool:
     """Whether this change follows from another one."""
-    setting = _OF_OPTIMIZER.fullmatch(key)
-    if setting:
+    causes = _CAUSES.get(key, set[str]())
+    if setting := _OF_OPTIMIZER.fullmatch(key):
         owner, name = setting.groups()
-        causes = {owner, "parameters", "shapes", *_CHANGING_MODULES} if name == "groups" else {owner, f"{owner}.groups"}
-        return any(each in causes or (name == "lr" and each == "plan.learning_rate") for each in different)
-    causes_of = {
-        "shapes": {"parameters"},
-        "data": {"samples", "seed"},  # the command line seeds the job's data with it
-        "model": _CHANGING_MODULES,
-        "model.attributes": _CHANGING_MODULES | _DIVIDING,
-        "schedule.length": {"schedule"},
-        "schedule.settings": {"schedule", "schedule.length", "plan.schedule"},
-    }
-    return any(each in causes_of.get(key, ()) for each in different)
-
-
-def _check_known(allowed: Collection[str], changed: Collection[str]) -> None:
-    """Names without a change are known too, because the same command may resume a run again."""
-    own = {*FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_DATA, *_OF_SCHEDULE, "samples", "parameters"}
-    known = own.union(changed, (each.name for each in fields(Job)), (f"plan.{each.name}" for each in ALL))
-    for key in allowed:
-        if key not in known and re.fullmatch(r"optimizer(\.\w+)+", key) is None:
-            raise Misconfigured(
-                f"{key!r} is no key of a run's configuration",
-                where="allow_change",
-                fix=did_you_mean(key, [*changed, *FIELDS]),
-            )
+        causes = {owner, f"{owner}.groups"} if name != "groups" else {owner, "parameters", "shapes", *_CHANGING_MODULES}
+        causes |= {"plan.learning_rate"} if name == "lr" else set()
+    return not causes.isdisjoint(different)
 
 
 def _refusal(risky: Sequence[Change]) -> Misconfigured:
-    listed = "; ".join(map(str, risky))
+    what = f"this run was started with another configuration: {'; '.join(map(str, risky))}"
+    again = "resume with its own configuration"
+    new_run = (
+        "start a new run from its weights: hasten export RUN -o weights.safetensors, then hasten train with --weights "
+        "weights.safetensors, or hasten.read_weights in Job.model where only some of them fit"
+    )
     unfit = [change.key for change in risky if not change.fits]
-    if len(risky) >= _MANY:
-        what = f"this looks like another job, or the folder of another run: {len(risky)} things differ: {listed}"
-        fix = "name the folder of this job's own run, or start a run in a new folder"
-        meant = "; or, if all of it is intended, name each of these with --allow-change"
-        return Misconfigured(what, fix=fix if unfit else fix + meant)
-    what = f"this run was started with another configuration: {listed}"
     if unfit:
-        fix = (
-            f"resume with its own configuration, because its state fits no other {_listed(unfit)}; or {_new_run(unfit)}"
-        )
-        return Misconfigured(what, fix=fix)
+        return Misconfigured(what, fix=f"{again}, because its state fits no other {_listed(unfit)}; or {new_run}")
     flags = " ".join(f"--allow-change {shlex.quote(change.key)}" for change in risky)
-    fix = f"resume with its own configuration, or allow the change: {flags}"
+    fix = f"{again}, or allow the change: {flags}"
     if [change.key for change in risky] == ["data"]:
         fix = f"{SEED_THE_DATA}; if the change is intended: {flags}"
-    held = [change.key for change in risky if change.is_restored]
-    if held:
-        fix += f". The saved {_listed(held)} is restored all the same; to train with another, {_new_run(held)}"
+    restored = [change.key for change in risky if change.is_restored]
+    if restored:
+        fix += f". The saved {_listed(restored)} is restored all the same; to train with another, {new_run}"
     return Misconfigured(what, fix=fix)
-
-
-def _new_run(keys: Collection[str]) -> str:
-    taken = "hasten export RUN -o weights.safetensors, then"
-    if {"parameters", "shapes"}.intersection(keys):
-        return f"start a new run from those of its weights that fit: {taken} hasten.read_weights in the job's model"
-    return f"start a new run from its weights: {taken} hasten train with --weights weights.safetensors"
 
 
 def _meaning(change: Change) -> str:
@@ -202,7 +169,7 @@ def _meaning(change: Change) -> str:
 def _kind(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Kind:
     if key in _DRIFT:
         return Kind.DRIFT
-    if key in _CODE:
+    if key == "code":
         return Kind.CODE
     if key in _SAFE or (key.startswith("plan.") and all(_preserves_bits(each.get(key)) for each in (before, now))):
         return Kind.SAFE

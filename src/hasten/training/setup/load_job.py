@@ -43,7 +43,7 @@ def load_returned(name: str, seed: int = 0) -> object:
     """Import the user's module and call the function: whatever it returns. seed and errors: as of load_job."""
     place, function_name = split_name(name)
     from hasten.data.order.randomness import seed_everything  # it loads torch: see split_name
-    from hasten.training.setup.first_calls import make_first_calls
+    from hasten.training.setup.process_options import make_first_calls
 
     make_first_calls()  # before the job's own file computes anything
     seed_everything(seed)
@@ -54,27 +54,18 @@ def load_returned(name: str, seed: int = 0) -> object:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """("digits.py", "job") of "digits.py:job". Raises Misconfigured, without loading anything, for what can be no name
-    of a job: no function in it, or a file that is not there."""
+    """("digits.py", "job") of "digits.py:job". Raises Misconfigured, without loading anything, for a name without a
+    function, or of a file that is not there."""
     place, colon, function = name.rpartition(":")
     if not colon or not place or not function.isidentifier():
-        raise Misconfigured("names no function that makes a job", where=name, fix=f"write {_whole_name(name)}")
+        fix = "write file and function, or module and function, such as digits.py:job or package.digits:job"
+        raise Misconfigured("names no function that makes a job", where=name, fix=fix)
     if _is_file(place) and not Path(place).is_file():
         folder = Path(place).parent
         scripts = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
         near = did_you_mean(Path(place).name, scripts) if scripts else "check the path"
         raise Misconfigured("there is no such file", where=place, fix=near)
     return place, function
-
-
-def _whole_name(name: str) -> str:
-    """What to write in place of a name that lacks its function, or has a dot where the colon belongs."""
-    place, colon, function = name.strip().rpartition(":")
-    place = place if colon else function
-    if _is_file(place) or not place:
-        return f"file and function: {place or 'digits.py'}:job"
-    module, dot, function = place.rpartition(".")
-    return f"module and function: {place}:job" if colon or not dot else f"module and function: {module}:{function}"
 
 
 def _is_file(place: str) -> bool:
@@ -84,7 +75,7 @@ def _is_file(place: str) -> bool:
 def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     _put_first_on_path(str(path.parent))
-    # A module of the same name that is loaded already must not be replaced under the feet of those who use it.
+    # A loaded module of the same name is in use, and must not be replaced.
     taken = sys.modules.get(path.stem)
     is_same = taken is not None and getattr(taken, "__file__", None) == str(path)
     module_name = path.stem if taken is None or is_same else f"{path.stem}_of_{path.parent.name}"
@@ -141,6 +132,8 @@ def _guarded(call: Callable[[], Any], name: str) -> Any:
     except HastenError:
         raise
     except (Exception, SystemExit) as error:
-        # Nothing but the user's code ran, so it is to blame even where no line of it is in the traceback.
-        blamed = user_code_failed(error)
-        raise blamed or UserCodeFailed(f"{type(error).__name__}: {error}", where=name, fix="mend the job") from error
+        # Nothing but the user's code ran, so it is the cause even where no line of it is in the traceback.
+        failure = user_code_failed(error)
+        raise failure or UserCodeFailed(
+            f"{type(error).__name__}: {error}", where=name, fix="correct the job"
+        ) from error

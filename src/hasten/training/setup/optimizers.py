@@ -1,17 +1,32 @@
-"""The job's optimizers, checked against its model, as the plan wants them.
+"""The job's optimizers, checked against its model, as the plan wants them; and weights of theirs that differ from the
+model's: float32 copies, and other weights in evaluation mode.
 
-A parameter that no optimizer holds stands still without a word, one that two hold moves twice, and one of another model
-moves for nothing. All three are seen here, before the first step.
+A parameter that no optimizer holds would not be trained, one that two hold would be updated twice, and one of another
+model would be updated for nothing. All three are found here, before the first step.
+
+A bf16 number has eight bits of precision: an update smaller than about 1/256 of the weight is rounded away, so a model
+trained at a small rate does not change, and a sum of many microbatch gradients drifts. So the optimizer updates a
+float32 copy, gradients of all microbatches are summed in float32, and the 16-bit weight is the rounded copy.
+Source: mixed-precision training, Micikevicius et al. 2017, arXiv:1710.03740, section 3.1.
+
+A schedule-free optimizer computes gradients at one point and must be evaluated at another. Its eval() writes the
+weights to evaluate and to keep into the parameters, its train() restores those of training. Any optimizer that has both
+methods is treated so. Both round, so one after the other does not give the same bits. The parameters are therefore
+restored from a copy: how often a run is evaluated or saved does not change what it learns.
+Source: The Road Less Scheduled, Defazio et al. 2024, arXiv:2405.15682; https://github.com/facebookresearch/schedule_free
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from hasten.errors import JobError, Misconfigured
@@ -21,8 +36,8 @@ from hasten.techniques.common.job_optimizers import make_optimizers, parameters_
 from hasten.techniques.fused_optimizer import Implementation, refusals, with_implementation
 from hasten.techniques.learning_rate import set_learning_rate
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.state.optimizer_modes import with_modes
 
+_SHORT = (torch.bfloat16, torch.float16)
 _WHOLE_MATRICES = frozenset({"Adafactor", "LBFGS", "Muon", "Shampoo", "SOAP"})
 
 
@@ -30,7 +45,7 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     """New optimizers over the parameters of a model that is already on its device.
 
     They hold every trainable parameter that they were given exactly once, and no other tensor. What Job.parameters
-    does not give them is left alone: `left_out` names it. Those that have modes are in training mode.
+    does not give them is not trained: see without_optimizer(). Those that have modes are in training mode.
 
     Raises JobError when that does not hold or a step needs a closure, UserCodeFailed when Job.optimizer raises, and
     PlanError when the optimizers cannot be as the plan wants them.
@@ -49,7 +64,7 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     return optimizers
 
 
-def left_out(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[str]:
+def without_optimizer(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[str]:
     """The names of the trainable parameters that no optimizer holds."""
     held = {id(parameter) for parameter in _held(optimizers)}
     return [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in held]
@@ -60,7 +75,7 @@ def check_optimizers(optimizers: Sequence[Optimizer], sharding: Sharding) -> Non
     for optimizer in optimizers if sharding.splits else ():
         if type(optimizer).__name__ in _WHOLE_MATRICES:
             what = f"{type(optimizer).__name__} computes with whole matrices, and each process has a share of them"
-            raise Misconfigured(what, where="tensor", fix="take another optimizer, or leave `tensor` out of the plan")
+            raise Misconfigured(what, where="tensor", fix="take another optimizer, or remove `tensor` from the plan")
 
 
 def _refuse_closures(optimizer: Optimizer) -> None:
@@ -68,7 +83,7 @@ def _refuse_closures(optimizer: Optimizer) -> None:
     if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters):
         raise JobError(
             "optimizer",
-            f"is {type(optimizer).__name__}, whose step computes the loss as often as it likes; a step here has one "
+            f"is {type(optimizer).__name__}, whose step computes the loss any number of times; a step here has one "
             "loss, clips its gradients and may be skipped",
             "take an optimizer whose step() needs no closure, such as torch.optim.AdamW",
         )
@@ -125,3 +140,95 @@ def _flat(given: Iterable[Any]) -> Iterator[Tensor]:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
+
+
+# ── weights that differ from the model's ────────────────────────────────────────────────────────────────────────────
+
+
+class MasterWeights:
+    """The float32 copies of every trainable 16-bit parameter of a model. Its gradients are moved to the copies as they
+    are computed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        short = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.dtype in _SHORT]
+        self._pairs = [(parameter, Parameter(parameter.detach().float())) for parameter in short]
+        self._master = {id(parameter): master for parameter, master in self._pairs}
+        for parameter, master in self._pairs:
+            parameter.register_post_accumulate_grad_hook(_mover_to(master))
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def replace(self, parameters: Iterable[Parameter]) -> list[Parameter]:
+        """The same parameters, each 16-bit one replaced by its float32 copy."""
+        return [self._master.get(id(parameter), parameter) for parameter in parameters]
+
+    def hand_to(self, optimizer: Optimizer) -> None:
+        """Let a new optimizer update the copies instead."""
+        for group in optimizer.param_groups:
+            group["params"] = self.replace(group["params"])
+
+    def write_back(self) -> None:
+        """Round the copies into the model, after an update."""
+        if not self._pairs:
+            return
+        with torch.no_grad():
+            for parameter, master in self._pairs:
+                parameter.copy_(master)
+
+    def tensors(self) -> list[Tensor]:
+        """The copies themselves, in the model's order, for saving and loading."""
+        return [master for _, master in self._pairs]
+
+
+def _mover_to(master: Parameter) -> Callable[[Tensor], None]:
+    def move(parameter: Tensor) -> None:
+        gradient = parameter.grad
+        assert gradient is not None
+        master.grad = gradient.float() if master.grad is None else master.grad.add_(gradient)
+        parameter.grad = None
+
+    return move
+
+
+def with_modes(optimizers: Iterable[Optimizer]) -> list[Any]:
+    """Those that have train() and eval()."""
+    return [each for each in optimizers if all(callable(getattr(each, name, None)) for name in ("train", "eval"))]
+
+
+class OptimizerModes:
+    """The modes of a run's optimizers. False where none of them has modes.
+
+    A run is in training mode from its start, and in evaluation mode only inside `evaluating`.
+    """
+
+    def __init__(self, model: nn.Module, masters: MasterWeights, optimizers: Iterable[Optimizer]) -> None:
+        self._model, self._masters, self._optimizers = model, masters, with_modes(optimizers)
+
+    def __bool__(self) -> bool:
+        return bool(self._optimizers)
+
+    @property
+    def names(self) -> str:
+        return ", ".join(type(each).__name__ for each in self._optimizers)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside the block the model holds the weights to evaluate and to keep; after it, those of training, to the
+        bit. Raises what the optimizers' eval() and train() raise."""
+        if not self._optimizers:
+            yield
+            return
+        tensors = [*self._model.parameters(), *self._masters.tensors()]
+        own = [each.detach().clone() for each in tensors]
+        try:
+            for each in self._optimizers:
+                each.eval()
+            self._masters.write_back()
+            yield
+        finally:
+            for each in self._optimizers:
+                each.train()
+            with torch.no_grad():
+                for tensor, content in zip(tensors, own, strict=True):
+                    tensor.copy_(content)

@@ -1,6 +1,6 @@
 """From a job and a plan to a Setup: model and data built, every choice applied in the order of its stage.
 
-Nothing here trains. Process-wide settings come first of all; the model stays on the host until every choice is applied.
+Process-wide settings come first; the model stays on the host until every choice is applied.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hasten.data.cache.cached_source import Watcher, stored
 from hasten.data.loading.batch_loader import TrainLoader
@@ -25,7 +26,6 @@ from hasten.data.sources.data_digest import data_digest
 from hasten.data.sources.job_data import Source, source_of
 from hasten.data.sources.model_in_data import way_to_model
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
-from hasten.facts.formatting import printable
 from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
@@ -36,7 +36,6 @@ from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
 from hasten.training.setup.apply_plan import Planned, apply_choices, in_order, with_claims
-from hasten.training.setup.made_model import check_made, check_made_of_loss
 from hasten.training.state.declared_state import DeclaredState, declared_by
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -83,7 +82,8 @@ def prepare_job(
     setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
-    check_same_job(facts_of_fields(job, ordered), setup.ranks, setup.device)
+    if setup.ranks.many:
+        check_same_job(facts_of_fields(job, ordered), setup.ranks, setup.device)
     claims = apply_choices(setup, ordered, (Stage.PROCESS,))
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
@@ -92,24 +92,23 @@ def prepare_job(
     setup.train = train
     data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
-    check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
+    if setup.ranks.many:
+        check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
     setup.draw_sample = partial(_first_batch, planned=ordered, train=train)
     setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
     fingerprint = _fingerprint(name, setup.model, batch_size, train)
     proven_on = _present(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
-    setup.sampled = None  # a later look reads it again
+    setup.sampled = None  # what needs a batch later reads it again
     watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
-    declared = declared_by(job)
-    check_made_of_loss(declared.modules)
     return PreparedJob(
         setup=setup,
         plan=with_claims(plan, claims),
-        train=stored(train, setup.loader, setup.device, machine, watcher),
-        valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
+        train=_stored(train, setup, watcher),
+        valid=None if valid is None else _stored_if_it_fits(valid, setup, watcher),
         batch_size=setup.batch_size,
-        declared=declared,
+        declared=declared_by(job),
         data=data,
         fingerprint=fingerprint,
         proven_on=proven_on,
@@ -123,15 +122,24 @@ def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
         seed_everything(0)
         train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
         valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
-    if valid is not None:
-        valid = replace(valid, reads_model=way_to_model(valid, model))
-    return replace(train, reads_model=way_to_model(train, model)), valid
+    return _with_model(train, model), None if valid is None else _with_model(valid, model)
 
 
-def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
-    """The evaluation's data as the plan wants the training's kept; as it is, with a notice, where that does not fit."""
+def _with_model(source: Source, model: nn.Module) -> Source:
+    return source if source.gathers else replace(source, reads_model=way_to_model(source, model))
+
+
+def _stored(source: Source, setup: Setup, watcher: Watcher) -> Source:
+    """In a cache or in memory, where the plan says so."""
+    if not (setup.loader.cache or setup.loader.in_memory):
+        return source
+    return stored(source, setup.loader, setup.device, setup.machine, watcher)
+
+
+def _stored_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
+    """The evaluation's data as the training's; where that does not fit, unchanged, with a notice."""
     try:
-        return stored(valid, setup.loader, setup.device, setup.machine, watcher)
+        return _stored(valid, setup, watcher)
     except OutOfMemory as error:
         setup.notices.append(f"valid is not held in memory: {error.what}")
         return valid
@@ -186,6 +194,19 @@ def _made_model(job: Job, planned: Sequence[Planned], device: torch.device) -> n
     return model
 
 
+def check_made(model: Any) -> nn.Module:
+    """The same module. Raises JobError for anything else, and for a lazy module without its sizes."""
+    if not isinstance(model, nn.Module):
+        raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
+    named = (*model.named_parameters(), *model.named_buffers())
+    lazy = next((name for name, each in named if is_lazy(each)), None)
+    if lazy is not None:
+        what = f"returned a model whose {lazy} is not initialized, as its size is known after a first forward only"
+        fix = "run one forward in Job.model before it returns the model, such as model(torch.zeros(1, 8))"
+        raise JobError("model", what, fix)
+    return model
+
+
 def _batch_size(train: Source) -> int:
     if train.batch_size is None:
         raise JobError("batch_size", "is not given", "say how many samples one optimizer step takes: batch_size=128")
@@ -194,7 +215,7 @@ def _batch_size(train: Source) -> int:
 
 def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any:
     job, batch_size = setup.job, setup.batch_size or _batch_size(train)
-    chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]
+    chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]  # it may be applied later
     workers = chosen[-1].value if chosen else setup.loader.workers
     kind = chosen[-1].options.get("kind", "processes") if chosen else setup.loader.worker_kind
     loader = TrainLoader(
@@ -217,7 +238,7 @@ def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) ->
         kind = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
         digest.update(f"{key} {kind}\n".encode())
     return Fingerprint(
-        source=printable(name),
+        source=name,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         shapes=digest.hexdigest()[:16],
         batch_size=batch_size,
@@ -232,6 +253,7 @@ def _present(machine: Machine) -> ProvenOn:
 
 
 def _say_drift(setup: Setup, plan: Plan, fingerprint: Fingerprint, here: ProvenOn) -> None:
-    found = drift(plan, fingerprint, here)
-    if found:
+    if plan.job is None and plan.machine is None:  # it was never proven
+        return
+    if found := drift(plan, fingerprint, here):
         setup.notices.append(f"the plan was proven elsewhere ({'; '.join(found)}); its gains may not hold here")

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
 from hasten.techniques.setup import ProcessOptions
+from hasten.training.setup.torch_allocator import allocator_setter, allocator_settings
 
 # From glibc's malloc.h, with the defaults that mallopt(3) documents.
 _M_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD = -1, 128 * 1024
@@ -28,6 +29,26 @@ _M_MMAP_MAX, _DEFAULT_MMAP_MAX = -4, 65536
 _NEVER_TRIM, _NEVER_MAP = -1, 0
 
 _ALLOCATOR_VARIABLES = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
+_VECTOR_FUNCTIONS = (
+    *("abs", "acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "expm1"),
+    *("lgamma", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+)
+
+
+def make_first_calls() -> None:
+    """Call every function of oneMKL's vector mathematics once, from one thread, before the user's code computes
+    anything in this process; calling it again is harmless.
+
+    On x86 processors torch computes sqrt, exp, tanh and similar functions by that library, which chooses a function's
+    kernel at its first call. When several compute threads make that first call at once, one of them may use a kernel of
+    low accuracy, thousands of units in the last place off, for that call only. So the same job, started twice, could
+    train differently. Seen with torch 2.13, and reported for 2.10 in https://github.com/pytorch/pytorch/issues/188792
+    """
+    with torch.inference_mode():
+        for dtype in (torch.float32, torch.float64):  # the others are computed without that library
+            one = torch.ones(1, dtype=dtype, device="cpu")
+            for name in _VECTOR_FUNCTIONS:
+                getattr(torch, name)(one)
 
 
 @contextmanager
@@ -39,7 +60,9 @@ def process_options(options: ProcessOptions) -> Iterator[list[str]]:
     notices: list[str] = []
     with ExitStack() as undo:
         notices += _set_environment(options.environment, undo)
-        _set_threads(options.threads, undo)
+        if options.threads is not None:
+            undo.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(options.threads)
         notices += _set_denormals(options.flush_denormals, undo)
         notices += _set_float32_matmul(options.float32_matmul, undo)
         notices += _set_cudnn("allow_tf32", options.cudnn_tf32, undo)
@@ -55,11 +78,11 @@ def _set_environment(environment: dict[str, str], undo: ExitStack) -> Iterator[s
             yield f"{name} was {before}; during this run it is {value}"
         if torch.cuda.is_initialized():
             yield (
-                f"{name} = {value} comes late, because CUDA is already in use: what was set up before keeps its form. "
+                f"{name} = {value} comes late, because CUDA is already in use: what was set up before is not changed. "
                 "Set the variable in the shell to have it from the start"
             )
         if name in _ALLOCATOR_VARIABLES:
-            yield from _tell_allocator(name, value, undo)
+            yield from _set_allocator(name, value, undo)
         undo.callback(_restore_variable, name, before)
         os.environ[name] = value
 
@@ -71,49 +94,30 @@ def _restore_variable(name: str, before: str | None) -> None:
         os.environ[name] = before
 
 
-def _tell_allocator(name: str, settings: str, undo: ExitStack) -> Iterator[str]:
-    """torch may have read the variable when it was imported, which was before now, so it is told directly as well."""
-    tell = _allocator_setter()
-    if tell is None:
-        yield f"{name} may have no effect: torch {torch.__version__} cannot be told it after it was imported"
+def _set_allocator(name: str, settings: str, undo: ExitStack) -> Iterator[str]:
+    """torch may have read the variable when it was imported, which was before now, so it is set in torch as well."""
+    set_allocator = allocator_setter()
+    if set_allocator is None:
+        yield f"{name} may have no effect: torch {torch.__version__} cannot take it after it was imported"
         return
-    ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)  # torch 2.9 to 2.11 can be told but not asked
-    undo.callback(tell, ask() if ask else os.environ.get(name, ""))
-    tell(settings)
-
-
-def _allocator_setter() -> Callable[[str], None] | None:
-    """Since torch 2.10 under the first name; before under the second, and only in builds with CUDA."""
-    names = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
-    return next((getattr(torch._C, name) for name in names if hasattr(torch._C, name)), None)
-
-
-def _set_threads(threads: int | None, undo: ExitStack) -> None:
-    if threads is not None:
-        undo.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(threads)
+    before = allocator_settings()
+    undo.callback(set_allocator, os.environ.get(name, "") if before is None else before)
+    set_allocator(settings)
 
 
 def _set_denormals(flush: bool | None, undo: ExitStack) -> Iterator[str]:
     if flush is None:
         return
-    undo.callback(torch.set_flush_denormal, _flushed(1) == 1)
+    undo.callback(torch.set_flush_denormal, _is_flushing())
     if not torch.set_flush_denormal(flush):
         yield f"flush_denormals = {flush} has no effect: this processor or this build of torch has no such mode"
         return
-    many = torch.get_num_threads() * 2**17  # numbers; torch splits from 2**15 a thread on
-    if _flushed(many) != (many if flush else 0):
-        yield (
-            f"flush_denormals = {flush} holds only in part: compute threads that had started before keep the former "
-            "mode. Apply the plan before the first large operation of the process"
-        )
 
 
-def _flushed(count: int) -> int:
-    """How many of `count` denormal numbers one operation over all compute threads turns into zero. Bits are compared,
-    because a flushing processor calls any denormal number equal to zero."""
-    smallest = torch.ones(count, dtype=torch.int32).view(torch.float32)
-    return count - int((smallest * 1.0).view(torch.int32).count_nonzero())
+def _is_flushing() -> bool:
+    """Bits are compared, because a flushing processor calls any denormal number equal to zero."""
+    smallest = torch.ones(1, dtype=torch.int32).view(torch.float32)
+    return not (smallest * 1.0).view(torch.int32).any()
 
 
 def _set_float32_matmul(precision: str | None, undo: ExitStack) -> Iterator[str]:

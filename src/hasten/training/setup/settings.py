@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.parallel.sharding import own_class
-from hasten.training.schedule.schedule_checks import parts
+from hasten.training.schedule.torch_schedulers import arguments_in, parts
 
 if TYPE_CHECKING:
     from hasten.training.schedule.rate_schedule import RateSchedule
@@ -24,7 +24,6 @@ _UNKNOWN = object()
 _LARGEST = 2**63  # no checkpoint can hold every whole number
 _COMPUTES = {"params", "param_names", "foreach", "fused"}
 _OF_CYCLE = "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"
-_CHANGING = {"last_epoch", "base_lrs"}  # the latter are the optimizer's
 
 
 def optimizer_settings(optimizer: Optimizer) -> dict[str, Any]:
@@ -44,10 +43,10 @@ def optimizer_settings(optimizer: Optimizer) -> dict[str, Any]:
 def schedule_settings(schedule: RateSchedule) -> dict[str, Any]:
     """By kind and name, before the first step: the arguments of torch's schedulers, without functions and lengths.
     Several of one kind are numbered."""
-    made = [part for each in schedule._schedulers for part in dict.fromkeys((each, *_parts(each)))]
-    held = [(type(each).__name__, _made_with(each)) for each in made if is_library(type(each))]
-    if schedule._schedulers:
-        groups = [group for optimizer in schedule._optimizers for group in optimizer.param_groups]
+    made = [part for each in schedule.schedulers for part in dict.fromkeys((each, *(part for part, _ in parts(each))))]
+    held = [(type(each).__name__, arguments_in(each)) for each in made if is_library(type(each))]
+    if schedule.schedulers:
+        groups = [group for optimizer in schedule.optimizers for group in optimizer.param_groups]
         held += [("rates", {name: group.get(name) for name in _OF_CYCLE}) for group in groups if "max_lr" in group]
     met = Counter[str]()
     found: dict[str, Any] = {}
@@ -60,7 +59,7 @@ def schedule_settings(schedule: RateSchedule) -> dict[str, Any]:
 
 def schedule_length(schedule: RateSchedule) -> str:
     """The length that its state fits, with the unit."""
-    return f"{schedule.unit}s without an end" if schedule._end is None else f"{schedule._end} {schedule.unit}s"
+    return f"{schedule.unit}s without an end" if schedule.end is None else f"{schedule.end} {schedule.unit}s"
 
 
 def module_settings(model: nn.Module) -> list[list[Any]]:
@@ -71,40 +70,15 @@ def module_settings(model: nn.Module) -> list[list[Any]]:
     ]
 
 
-def own_attributes(model: nn.Module) -> dict[str, Any]:
-    """The numbers in attributes of the user's own modules, by their place. They may mean anything."""
-    return {
-        f"{name}.{attribute}" if name else attribute: value
-        for name, module in model.named_modules()
-        if not is_library(own_class(module))
-        for attribute, value in plain_attributes(module).items()
-        if not isinstance(value, str)
-    }
-
-
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """A module's attributes that are numbers, strings or tuples of them."""
-    held = {name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"}
-    return {name: _plain(each) for name, each in held.items() if _plain(each) is not _UNKNOWN}
+    found = {name: _plain(each) for name, each in vars(module).items() if name[0] != "_" and name != "training"}
+    return {name: each for name, each in found.items() if each is not _UNKNOWN}
 
 
 def is_library(made: Any) -> bool:
     """Whether a class or a function is torch's or hasten's."""
     return str(getattr(made, "__module__", "")).partition(".")[0] in ("torch", "hasten")
-
-
-def _made_with(scheduler: Any) -> dict[str, Any]:
-    held = {name: each for name, each in vars(scheduler).items() if name[0] != "_" and name not in _CHANGING}
-    if hasattr(scheduler, "_milestones"):
-        held["milestones"] = scheduler._milestones
-    if hasattr(scheduler, "_schedule_phases"):  # of one-cycle
-        held["phases"] = [phase["end_step"] for phase in scheduler._schedule_phases]
-        held["anneal"] = scheduler._anneal_func_type
-    return held
-
-
-def _parts(scheduler: Any) -> list[Any]:
-    return [part for part, _ in parts(scheduler)]
 
 
 def _value_of(name: str, group: Mapping[str, Any]) -> Any:

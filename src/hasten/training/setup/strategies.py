@@ -1,4 +1,4 @@
-"""The strategy that a plan asks for, by the ranks that there are."""
+"""The strategy of a run over several ranks, by the plan and the ranks that there are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from hasten.errors import JobError, Misconfigured, PlanError
 from hasten.facts.job import Loss
 from hasten.parallel.grid import Grid
 from hasten.parallel.options import ReplicaOptions
-from hasten.parallel.strategy import LossFunction, Single, Strategy, Workload
+from hasten.parallel.replicate.replica_check import check_same_declared
+from hasten.parallel.strategy import FollowedBuffers, LossFunction, Single, Strategy, Workload
 from hasten.techniques.common.batch_split import normalizes_by_batch
 from hasten.techniques.common.restored_state import same_state
 from hasten.techniques.setup import Setup
 from hasten.training.setup.prepared_job import PreparedJob
 from hasten.training.step_parts.losses import Count, calling, checked, mean_and_count
-from hasten.training.step_parts.window_sums import weighed
+from hasten.training.step_parts.window import weighed
 
 Enter = Callable[[AbstractContextManager[Any]], Any]
 
@@ -31,8 +32,6 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
     Raises JobError, PlanError or Misconfigured for what the job or the plan's other choices rule out.
     """
     setup, device = prepared.setup, prepared.setup.device
-    if not grid.all.many:
-        return Single(device, grid)
     _check_shard(setup, grid)
     setup.notices += _without_effect(setup, grid)
     workload = _workload(prepared, grid, first_batch)
@@ -51,6 +50,15 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
 
     streams = Streams(device, prepared.declared)
     return Pipelined(device, grid, setup.pipeline, workload, streams, layers=layers, shard=setup.shard)
+
+
+def followed_loss(prepared: PreparedJob, grid: Grid) -> LossFunction:
+    """The job's loss; over data ranks, with the buffers of declared modules as the first rank has them."""
+    declared, loss = prepared.declared, prepared.setup.job.loss
+    check_same_declared(declared.named_parameters(), grid, prepared.setup.device)
+    if not declared.modules or not grid.data.many or grid.stages.many:  # stages hold no declared modules
+        return loss
+    return FollowedBuffers(loss, declared.modules, grid)
 
 
 def _over_data(setup: Setup, grid: Grid) -> Strategy:
@@ -83,11 +91,11 @@ def _check_shard(setup: Setup, grid: Grid) -> None:
         what = (
             "meta leaves initialisation to the first process, and `tensor` and `pipeline` need the whole model on each"
         )
-        raise PlanError(what, where="shard", fix="leave meta out")
+        raise PlanError(what, where="shard", fix="remove meta")
 
 
 def _check_pipeline_job(prepared: PreparedJob) -> None:
-    fix = "leave `pipeline` out of the plan"
+    fix = "remove `pipeline` from the plan"
     if prepared.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches must be of equal size", fix)
     if prepared.declared.has_more_than_generators:
@@ -105,7 +113,7 @@ def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any])
     def weighed_without_auxiliary(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             what = "has an auxiliary term, which is divided by another number than the total"
-            raise JobError("loss", what, "leave `pipeline` out of the plan, or add the term to the total")
+            raise JobError("loss", what, "remove `pipeline` from the plan, or add the term to the total")
         return weighed(returned, samples)
 
     @contextmanager
@@ -124,8 +132,8 @@ def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any])
 
 
 def batch_norm_notices(prepared: PreparedJob, grid: Grid, microbatch: int | None, leaves_single: bool) -> list[str]:
-    """What a person should know of a batch that several ranks or stages compute in parts. leaves_single: an epoch's
-    last batch gives some rank one sample."""
+    """Notices about a batch that several ranks or stages compute in parts. leaves_single: an epoch's last batch gives
+    some rank one sample."""
     ranks, stages = grid.data, grid.stages.many
     model, batch, setup = prepared.setup.model, prepared.batch_size, prepared.setup
     if not (ranks.many or stages) or not normalizes_by_batch(model, on_each_rank=ranks.many and not stages):

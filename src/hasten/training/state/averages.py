@@ -24,10 +24,12 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
+from hasten.parallel.collectives import local_of
 from hasten.parallel.sharding import Sharding
+from hasten.training.setup.optimizers import MasterWeights
 from hasten.training.state.sharded_state import own_part
-from hasten.training.state.tensor_forms import have_same_form, is_expanded, place_in_memory
-from hasten.training.step_parts.master_weights import MasterWeights
+from hasten.training.state.torch_tensors import buffers_of, have_same_form, is_expanded
+from hasten.training.step_parts.torch_ops import copy_all
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -50,10 +52,10 @@ class WeightAverage:
         self._parameters = dict(model.named_parameters())
         self._trained = dict(zip(self._parameters, masters.replace(self._parameters.values()), strict=True))
         self._statistics = {
-            f"{path}.{name}".lstrip("."): (module._buffers, name)
+            f"{path}.{name}".lstrip("."): (buffers_of(module), name)
             for path, module in model.named_modules()
             for name in STATISTICS
-            if name in module._buffers
+            if name in buffers_of(module)
         }
         self._means = dict[str, Tensor]()
         self._update_averaged()
@@ -74,7 +76,7 @@ class WeightAverage:
             return
         if self._updates <= self._starts_after or self._moved == 0:
             # Until averaging begins the average follows the weights, so that it can be evaluated at any time.
-            torch._foreach_copy_(means, sources)  # pyright: ignore[reportPrivateImportUsage]
+            copy_all(means, sources)
             self._moved = int(self._updates > self._starts_after)
             return
         self._move(means, sources, torch.tensor(self._moved))
@@ -88,26 +90,12 @@ class WeightAverage:
         live = self._live()
         with torch.no_grad():
             own = [each.detach().clone() for each in live.values()]
-            _write([*self._means.values()], [*live.values()])
+            _write(self._means.values(), live.values())
         try:
             yield
         finally:
             with torch.no_grad():
-                _write(own, [*live.values()])
-
-    def named(self, model: nn.Module) -> dict[str, Tensor]:
-        """The model's state_dict() with the means in the place of what is averaged; the rest refers to the model."""
-        self._update_averaged()
-        means = {
-            where: self._means[name].to(live.dtype)
-            for name, live in self._live().items()
-            if live.numel() and (where := place_in_memory(live)) is not None
-        }
-        present: dict[str, Tensor] = model.state_dict()
-        return {
-            key: means.get(place_in_memory(each) or (), each) if isinstance(each, Tensor) else each
-            for key, each in present.items()
-        }
+                _write(own, live.values())
 
     @property
     def statistics(self) -> list[Tensor]:
@@ -159,12 +147,10 @@ class WeightAverage:
 
 
 def _write(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
-    """Through `.data`: it is put back, so it must not count as a write for who asks torch."""
-    places, values = _local(each.data for each in target), _local(source)
-    if places:
-        torch._foreach_copy_(places, values)  # pyright: ignore[reportPrivateImportUsage]
+    """Through `.data`: the block restores it, so autograd must not count it as a change."""
+    copy_all(_local(each.data for each in target), _local(source))
 
 
 def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
     """What this rank holds of each: torch takes no list of parts and of whole ones."""
-    return [getattr(each, "_local_tensor", each) for each in tensors]
+    return [local_of(each) for each in tensors]

@@ -6,31 +6,37 @@ step. Ranks take and load it together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.checkpoint.sharded.rank_files import Pieced, assembled
+from hasten.data.order.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
+from hasten.parallel.collectives import gather_over_ranks
+from hasten.parallel.grid import Grid
 from hasten.parallel.replicate.replica_check import check_same_weights
 from hasten.parallel.sharding import Sharding
+from hasten.training.batches.training_data import DataPosition
 from hasten.training.schedule.group_values import as_stored
 from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.state.averages import WeightAverage
-from hasten.training.state.data_position import DataPosition
 from hasten.training.state.declared_state import DeclaredState
-from hasten.training.state.made_buffers import make_buffers
-from hasten.training.state.random_states import Stateful
 from hasten.training.state.sharded_state import own_part
-from hasten.training.state.tensor_forms import have_same_form
-from hasten.training.state.window_snapshot import SMALL_BYTES
+from hasten.training.state.torch_tensors import make_buffers
 
-_ADDED_BY_PLAN = frozenset({"low_rank"})  # starts empty where the run began without it
-_IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: the plan's to say, not the checkpoint's
+_ADDED_BY_PLAN = frozenset({"low_rank", "ending"})  # these start empty where the run began without them
+_IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: it follows from the plan, not from the checkpoint
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,7 +81,6 @@ class TrainState:
         self.settle()
         return {
             "model": self.sharding.marked(self.model.state_dict()),
-            "unsaved_buffers": self._unsaved_buffers(),
             "declared": self.declared.state_dict(),
             "optimizers": [self._optimizer_state(optimizer) for optimizer in self.optimizers],
             "schedule": self.schedule.state_dict(),
@@ -88,7 +93,6 @@ class TrainState:
         """Raises Misconfigured for the state of another model or optimizer, JobError for that of another schedule."""
         try:
             self._load_model(state["model"])
-            self._load_unsaved_buffers(state["unsaved_buffers"])
             self.declared.load_state_dict(state["declared"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 self._load_optimizer(optimizer, saved)
@@ -112,23 +116,6 @@ class TrainState:
                 for key, each in saved.items()
             }
         )
-
-    def _unsaved_buffers(self) -> dict[str, Tensor]:
-        """Small buffers with persistent=False, which a step may change, as counters. Large ones are tables that the
-        model computes."""
-        saved = self.model.state_dict(keep_vars=True)
-        return {
-            name: each
-            for name, each in self.model.named_buffers()
-            if name not in saved and each.layout is torch.strided and each.nbytes <= SMALL_BYTES
-        }
-
-    def _load_unsaved_buffers(self, saved: Mapping[str, Tensor]) -> None:
-        present = dict(self.model.named_buffers())
-        with torch.no_grad():
-            for name, each in saved.items():
-                if name in present and have_same_form(present[name], each):
-                    present[name].copy_(each)
 
     # ── optimizers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,7 +144,7 @@ class TrainState:
             return value
         if value.shape != parameter.shape:
             what = f"{type(optimizer).__name__} has a state of {name} of another shape than the parameter"
-            fix = "take an optimizer that updates each element by itself, or leave `tensor` out of the plan"
+            fix = "take an optimizer that updates each element by itself, or remove `tensor` from the plan"
             raise Misconfigured(f"{what}, which is divided", where="tensor", fix=fix)
         return Sharding(grid=self.sharding.grid, splits=self.sharding.splits).mark(name, value)
 
@@ -199,3 +186,47 @@ def _numbered(optimizer: Optimizer, saved: dict[str, Any]) -> list[tuple[Tensor,
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     return [*zip(parameters, numbers, strict=True)]
+
+
+# ── states of each rank ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStates:
+    """torch's, NumPy's and Python's global generators. torch's are seeded again for each step."""
+
+    device: torch.device
+
+    def state_dict(self) -> dict[str, Any]:
+        return random_state(self.device)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_random_state(state, self.device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PerRank:
+    """The state of a part on every rank, saved together as a list and loaded by rank. lost: what to report where the
+    ranks were others; the part then keeps its state. notify: receives it."""
+
+    part: Stateful
+    grid: Grid
+    device: torch.device
+    lost: str
+    notify: Callable[[str], None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All ranks call it together."""
+        states = gather_over_ranks([self.part.state_dict()], self.grid.all, self.device)
+        return {"together": self.grid.together, "ranks": states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        before, now = len(state["ranks"]), self.grid.all.size
+        if (state["together"], before) != (self.grid.together, now):
+            ranks = f"by {before} ranks and resumed with {now}" if before != now else "by ranks of another layout"
+            self.notify(f"the run was saved {ranks}: {self.lost}")
+            return
+        try:
+            self.part.load_state_dict(state["ranks"][self.grid.all.rank])
+        except ValueError as error:
+            self.notify(f"{self.lost}: {error}")

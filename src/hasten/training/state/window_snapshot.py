@@ -1,4 +1,4 @@
-"""Buffers and declared state at the start of a window, so that it can be retried or undone after an exception.
+"""Buffers and declared state at the start of a window, so that it can be retried or undone.
 
 A forward pass changes buffers, such as batch norm's statistics, and declared state, such as a teacher. Both are copied
 at the start of every window. Random numbers need no copy: each window is seeded by its step. Parameters change only in
@@ -14,12 +14,45 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hasten.training.batches.training_data import TrainingData
 from hasten.training.state.declared_state import DeclaredState, copied
+from hasten.training.state.torch_tensors import buffers_of, version_of
+from hasten.training.step_parts.torch_ops import copy_all
 
 SMALL_BYTES = 64 << 10  # buffers up to this size are always copied; larger ones, such as masks, once they were written
 
 Place = tuple[dict[str, Tensor | None], str]
-"""A module's `_buffers`, and the name of one in it."""
+"""The buffers of a module, and the name of one of them."""
+
+
+@dataclass(slots=True)
+class StepRollback:
+    """Restores what a step has changed before its update was found not to apply. step: its number, from 1 on.
+
+    snapshot: None until take_snapshots(); a step that is refused then leaves buffers and declared state changed.
+    """
+
+    batches: TrainingData
+    snapshot: WindowSnapshot | None = None
+
+    def take_snapshots(self, model: nn.Module, declared: DeclaredState, *, deferred: bool) -> None:
+        """From now on store how each window began. deferred: whether an update is judged during the next window."""
+        if self.snapshot is None:
+            self.snapshot = WindowSnapshot(model, declared, windows=2 if deferred else 1)
+
+    def skipped(self, step: int) -> None:
+        """Training continues. What overflowed in a forward pass must not stay in batch norm's statistics."""
+        if self.snapshot is not None:
+            self.snapshot.heal(step)
+
+    def refused(self, step: int) -> str:
+        """Training ends. Returns the samples of the step in words."""
+        samples = self.batches.describe(step)
+        if self.snapshot is not None:
+            self.snapshot.back(step)
+        self.batches.position.go_back_to(step)
+        self.batches.present = self.batches.present._replace(last=True)
+        return samples
 
 
 @dataclass(slots=True)
@@ -34,17 +67,18 @@ class _Mark:
 
 
 class WindowSnapshot:
-    """windows: how many are remembered: 2 where the device decides whether a step applied, as the host learns it during
-    the next one."""
+    """windows: how many are stored: 2 where the device decides whether a step applied, as the host learns it during the
+    next one."""
 
     def __init__(self, model: nn.Module, declared: DeclaredState, windows: int) -> None:
         self._declared, self._marks = declared, deque[_Mark](maxlen=windows)
-        places = [(module._buffers, name) for module in model.modules() for name in module._buffers]
-        dense = [place for place in places if (each := _at(place)) is not None and each.layout is torch.strided]
-        self._copied = [place for place in dense if _size(place) <= SMALL_BYTES]
-        self._large = [place for place in dense if _size(place) > SMALL_BYTES]
+        self._copied, self._large = list[Place](), list[Place]()
+        for holder in map(buffers_of, model.modules()):
+            for name, each in holder.items():
+                if each is not None and each.layout is torch.strided:
+                    (self._copied if each.nbytes <= SMALL_BYTES else self._large).append((holder, name))
         self._versions = _versions(self._large)
-        self.changed_buffer: str | None = None  # the name of one that a window changed, once one was seen
+        self.changed_buffer: str | None = None  # the name of one that a window changed, once one was found
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
@@ -58,7 +92,7 @@ class WindowSnapshot:
         self._marks.append(mark)
 
     def back(self, step: int) -> bool:
-        """Restore buffers and declared state as that step's window found them. False where that is not remembered, or a
+        """Restore buffers and declared state as that step's window found them. False where that is not stored, or a
         large buffer was written for the first time."""
         mark = self._of(step)
         if mark is None:
@@ -88,15 +122,13 @@ class WindowSnapshot:
         self._versions = _versions(self._large)
 
     def _copy(self, mark: _Mark) -> None:
-        present = [_at(place) for place in self._copied]
-        places = [place for place, each in zip(self._copied, present, strict=True) if each is not None]
-        tensors = [each for each in present if each is not None]
+        mark.places = [place for place in self._copied if _at(place) is not None]
+        tensors = [each for each in map(_at, mark.places) if each is not None]
         with torch.no_grad():
             if [*map(_form, mark.copies)] != [*map(_form, tensors)]:
                 mark.copies = [each.detach().clone() for each in tensors]
             else:
-                torch._foreach_copy_(mark.copies, tensors)  # pyright: ignore[reportPrivateImportUsage]
-        mark.places = places
+                copy_all(mark.copies, tensors)
 
     def _restore(self, mark: _Mark) -> None:
         for place, then in zip(mark.places, mark.copies, strict=True):
@@ -123,14 +155,9 @@ def _became_non_finite(now: Tensor | None, then: Tensor) -> bool:
     return bool((then.isfinite() & ~now.isfinite()).any())
 
 
-def _size(place: Place) -> int:
-    tensor = _at(place)
-    return 0 if tensor is None else tensor.nbytes
-
-
 def _form(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype, tensor.device
 
 
 def _versions(places: list[Place]) -> list[int]:
-    return [-1 if (each := _at(place)) is None else each._version for place in places]
+    return [-1 if (each := _at(place)) is None else version_of(each) for place in places]

@@ -1,21 +1,24 @@
-"""What a loss function returned, made uniform: a mean with its weight.
+"""What a loss function returned, made uniform: a mean with its weight; and the losses of all windows, on the device.
 
-One microbatch alone is differentiated through its mean, exactly as a plain loop does. A window of several is
-differentiated through totals over one fixed reference count, and divided once at the boundary by the true global count.
+A window of one microbatch is differentiated through its mean, exactly as a plain loop does. A window of several is
+differentiated through totals over one fixed reference count, and divided once at the end by the true global count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, cast
+from operator import add
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from hasten.errors import RAISED, JobError
 from hasten.facts.job import Loss, describe
+from hasten.facts.ranks import Ranks
+from hasten.parallel.collectives import sum_over_ranks
 from hasten.training.failures.user_code import IN_THE_LOSS
 
 Count = Tensor | float
@@ -50,8 +53,7 @@ def described(batch: Any) -> str:
 
 
 def mean_and_count(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
-    """The differentiable mean with its weight; 0 for a microbatch that counts nothing, where 0/0 would poison every
-    weight."""
+    """The differentiable mean with its weight; 0 for a microbatch that counts nothing, where 0/0 would be NaN."""
     if isinstance(returned, Tensor):
         return returned, samples
     mean = returned.total / never_zero(returned.count)
@@ -79,9 +81,19 @@ def never_zero(count: Count) -> Count:
     return count + (count == 0) if isinstance(count, Tensor) else count or 1
 
 
+# ── checks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_COUNTED = "return hasten.Loss(total, count) with how many items the total sums over: 0 or more"
+_SCALAR = {
+    "the mean": "reduce it to a scalar: .mean(), or return hasten.Loss(losses.sum(), len(losses))",
+    "the total": "sum it to a scalar, and give the number of its items: hasten.Loss(losses.sum(), len(losses))",
+    "the auxiliary term": "reduce it to a scalar, the mean over the samples: .mean()",
+}
+
+
 def checked(returned: Any) -> Loss | Tensor:
-    """The first thing a loss function returned, refused in one line when it is no loss. Later ones are not looked at:
-    a check of every step would cost what it protects."""
+    """The first value that a loss function returned. Raises JobError for one that is no loss. Later values are not
+    checked: a check in every step would cost more than it saves."""
     if isinstance(returned, Tensor):
         _check_scalar("the mean", returned)
         return returned
@@ -97,32 +109,20 @@ def checked(returned: Any) -> Loss | Tensor:
 
 
 def check_count(count: Any, step: int | None = None) -> None:
-    """Raises JobError for a count that is no number from 0 on. One that lies on an accelerator is not read, as the host
-    would wait for it. step: the optimizer step that would use it; None in an evaluation."""
-    value = count
+    """Raises JobError for a count that is no number from 0 on. A count on an accelerator is not read, as the host would
+    wait for it. step: the optimizer step that would use it; None in an evaluation."""
+    at, value = "" if step is None else f" at optimizer step {step}", count
     if isinstance(count, Tensor):
         if count.dim() != 0:
             shape = f"shape {tuple(count.shape)}"
-            raise JobError("loss", f"returned a count of {shape}{_at(step)}", "sum it: a number or a scalar tensor")
-        if type(count) is not Tensor or not count.is_cpu:  # another type may have no number, as in a look at shapes
+            raise JobError("loss", f"returned a count of {shape}{at}", "sum it: a number or a scalar tensor")
+        if type(count) is not Tensor or not count.is_cpu:  # a subclass, such as a fake tensor, may have no value
             return
         value = count.item()
     if not isinstance(value, Real):
-        raise JobError("loss", f"returned a count that is {describe(value)}{_at(step)}", _COUNTED)
+        raise JobError("loss", f"returned a count that is {describe(value)}{at}", _COUNTED)
     if not 0 <= cast("float", value) < math.inf:
-        raise JobError("loss", f"returned the count {value}{_at(step)}", _COUNTED)
-
-
-def _at(step: int | None) -> str:
-    return "" if step is None else f" at optimizer step {step}"
-
-
-_COUNTED = "return hasten.Loss(total, count) with how many items the total sums over: 0 or more"
-_SCALAR = {
-    "the mean": "reduce it to a scalar: .mean(), or return hasten.Loss(losses.sum(), len(losses))",
-    "the total": "sum it to a scalar, and give the number of its items: hasten.Loss(losses.sum(), len(losses))",
-    "the auxiliary term": "reduce it to a scalar, the mean over the samples: .mean()",
-}
+        raise JobError("loss", f"returned the count {value}{at}", _COUNTED)
 
 
 def _check_scalar(what: str, tensor: Tensor) -> None:
@@ -134,3 +134,81 @@ def _check_scalar(what: str, tensor: Tensor) -> None:
             f"returned {what} without a gradient",
             "compute it from the model's output, without .detach(), .item() or torch.no_grad()",
         )
+
+
+# ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class WindowLoss(NamedTuple):
+    """The mean loss of one optimizer step's window and the number of items it is the mean of, over all ranks."""
+
+    mean: float
+    items: float
+
+
+class LossRecord:
+    """The loss of every window. Reading one number from an accelerator makes the host wait for all work before it, so
+    windows append references to tensors, and one read fetches any number of them together."""
+
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+        self._device, self._ranks = device, ranks
+        self._queues = device.type != "cpu"  # on a CPU a result is there when the operation returns
+        self._rows: list[tuple[Count, Count, Count, Count]] = []
+
+    def append(self, mean: Tensor, count: Count, auxiliary: Count = 0.0, samples: Count = 1) -> None:
+        """One window on this rank: the mean over `count` items, and the auxiliary mean over `samples` samples."""
+        self._rows.append((mean if self._queues else mean.item(), count, auxiliary, samples))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def drain(self, windows: int | None = None) -> list[WindowLoss]:
+        """The oldest windows, all of them by default, with one wait for the device. NaN stays NaN."""
+        rows = self._rows[:windows]
+        if not rows:
+            return []
+        means, counts, auxiliary, _ = map(self._numbers, self._columns(rows))
+        self._rows = self._rows[len(rows) :]  # only now: where the device fails or the wait is interrupted, all stay
+        return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The windows that were not drained yet, over all ranks, as numbers; waits for the device and the ranks."""
+        return {"rows": [[*row] for row in zip(*map(self._numbers, self._columns(self._rows)), strict=True)]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The leader has what all ranks had; on the others it weighs nothing."""
+        weight = 1.0 if self._ranks.leads else 0.0
+        self._rows = [
+            (mean, count * weight, auxiliary, samples * weight) for mean, count, auxiliary, samples in state["rows"]
+        ]
+
+    def _columns(self, rows: Sequence[tuple[Count, Count, Count, Count]]) -> Sequence[Sequence[Count] | Tensor]:
+        """Means, counts, auxiliary means and samples, over all ranks."""
+        if not rows or not self._ranks.many:
+            return list(zip(*rows, strict=True))
+        means, counts, auxiliary, samples = map(self._tensor, zip(*rows, strict=True))
+        return *self._over_ranks(means, counts), *self._over_ranks(auxiliary, samples)
+
+    def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:
+        if isinstance(column, Tensor):
+            return column.tolist()
+        return self._tensor(column).tolist() if Tensor in set(map(type, column)) else list(map(float, column))
+
+    def _tensor(self, column: Sequence[Count]) -> Tensor:
+        kinds = {value.dtype if isinstance(value, Tensor) else None for value in column}
+        if len(kinds) > 1 or None in kinds:
+            column = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
+        return torch.stack(column).double()  # pyright: ignore[reportArgumentType]
+
+    def _over_ranks(self, means: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        totals, weights = sum_over_ranks(means * weights, self._ranks), sum_over_ranks(weights, self._ranks)
+        return totals / (weights + (weights == 0)), weights
+
+
+def mean_loss(windows: Sequence[WindowLoss]) -> float:
+    """The mean over all items of several windows; NaN when no window holds an item, or one of them is NaN."""
+    items = math.fsum(window.items for window in windows)
+    if not items:
+        return math.nan
+    # A window without items has the mean 0 and no weight, so only true NaNs come through.
+    return sum(window.mean * window.items for window in windows) / items

@@ -1,5 +1,8 @@
 """Which updates were applied, and which were skipped because a gradient was not finite.
 
+A non-finite value is found on the device, in one pass over all gradients without a host sync. The largest magnitude of
+each gradient is stored, so that the parameter can still be named after the device has overwritten its gradient.
+
 Schedule, averages and counters change on applied updates only. Where the device decides, its answer is copied to the
 host behind the computation and read before the next update: one step late, without a wait, and in time for everything
 that depends on it.
@@ -10,52 +13,39 @@ left it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from hasten.errors import NonFinite
+from hasten.training.state.window_snapshot import StepRollback
+from hasten.training.step_parts.torch_ops import find_non_finite, norms
 
 TOO_MANY_IN_A_ROW = 40  # loss scaling halves each time: from 65,536 this is far below any useful scale
 
+Named = Iterable[tuple[str, Tensor]]
 _FIX = "look at this step's batch and loss; a lower learning rate or clip_norm=1.0 is the usual remedy"
-
-
-class Rollback(Protocol):
-    """Restores what a step has changed before its update was found not to apply. step: its number, from 1 on."""
-
-    def skipped(self, step: int) -> None:
-        """Training continues."""
-
-    def refused(self, step: int) -> str:
-        """It does not. Returns the samples of the step in words; empty where they are not known."""
-        ...
-
-
-class NoRollback:
-    """For steps without anything to restore."""
-
-    def skipped(self, step: int) -> None:
-        pass
-
-    def refused(self, step: int) -> str:
-        return ""
 
 
 class Skips:
     """applied and skipped count updates since the run began."""
 
     def __init__(
-        self, device: torch.device, deferred: bool, after_update: Callable[[], None], rollback: Rollback | None = None
+        self,
+        device: torch.device,
+        deferred: bool,
+        after_update: Callable[[], None],
+        rollback: StepRollback | None = None,
     ) -> None:
-        """deferred: whether the device decides. after_update: called once for each applied update."""
+        """deferred: whether the device decides. after_update: called once for each applied update. rollback: restores
+        what a step has changed before its update was found not to apply."""
         self.deferred = deferred
         self.applied = 0
         self.skipped = 0
         self.in_a_row = 0
-        self._after_update, self._rollback = after_update, rollback or NoRollback()
+        self._after_update, self._rollback = after_update, rollback
         self._answer: Tensor | None = None
         self._why: Callable[[], str] = str  # the reason, if the answer is 1
         self._scaling = False
@@ -83,16 +73,16 @@ class Skips:
         if scaling and self.in_a_row + 1 < TOO_MANY_IN_A_ROW:
             self.skipped += 1
             self.in_a_row += 1
-            self._rollback.skipped(step)
+            if self._rollback is not None:
+                self._rollback.skipped(step)
             return
         what, where = why(), f"optimizer step {step}"
         if self.in_a_row:
-            what, where = (
-                f"{what}; so it was {self.in_a_row + 1} times in a row",
-                f"{where}, after {self.in_a_row} skipped",
-            )
-        samples = self._rollback.refused(step)
-        raise NonFinite(what, where=f"{where} ({samples})" if samples else where, fix=_FIX)
+            what = f"{what}; so it was {self.in_a_row + 1} times in a row"
+            where = f"{where}, after {self.in_a_row} skipped"
+        if self._rollback is not None:
+            where = f"{where} ({self._rollback.refused(step)})"
+        raise NonFinite(what, where=where, fix=_FIX)
 
     def defer(self, non_finite: Tensor, why: Callable[[], str], *, scaling: bool) -> None:
         """Take the device's answer, 0.0 or 1.0, to be read at the next settle(); and the reason for a 1.0."""
@@ -115,3 +105,78 @@ class Skips:
             self.skip(why, scaling=self._scaling)
         else:
             self.apply()
+
+
+# ── what is not finite ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FiniteCheck:
+    """Whether any gradient holds a NaN or an infinity: a tensor of 0.0 or 1.0 on the device.
+
+    It is the pass of torch.amp.GradScaler with a scale of one: fused over all gradients, on every device, and finite
+    values keep their bits. Fused optimizers read its output.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
+        self._alike = len({parameter.dtype for parameter in parameters}) == 1  # and, so far, none was sparse
+        self._one, self._found = torch.ones((), device=device), torch.zeros((), device=device)
+
+    def __call__(self, gradients: list[Tensor]) -> Tensor:
+        """The answer to these gradients of the parameters; it is valid until the next call or clear()."""
+        if self._alike and gradients:
+            try:
+                find_non_finite(gradients, self._found, self._one)
+                return self._found
+            except RuntimeError:  # it refuses sparse gradients; looking for them first would cost a fifth of it
+                self._alike = False
+        groups: dict[torch.dtype, list[Tensor]] = {}
+        for gradient in gradients:
+            groups.setdefault(gradient.dtype, []).append(dense(gradient))
+        for alike in groups.values():
+            find_non_finite(alike, self._found, self._one)
+        return self._found
+
+    def clear(self) -> None:
+        """Reset an answer that was 1, or may have been: a pass never sets it to 0."""
+        self._found.zero_()
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """The gradient itself, or the values of a sparse one."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def everywhere(scalar: Tensor) -> Tensor:
+    """The value over all parts, where ranks hold parts: all ranks call it together. Else the scalar itself."""
+    whole: Callable[[], Tensor] | None = getattr(scalar, "full_tensor", None)
+    return scalar if whole is None else whole()
+
+
+def gradient_sizes(parameters: Named) -> list[tuple[str, Tensor]]:
+    """The largest magnitude in every parameter's gradient, by name; not finite where one element is not. It stays on
+    the device, nothing waits, and the gradients themselves can be released."""
+    present = [(name, dense(parameter.grad)) for name, parameter in parameters if parameter.grad is not None]
+    whole = [(name, gradient) for name, gradient in present if gradient.numel()]  # an empty one has no largest element
+    if not whole:
+        return []
+    names, gradients = zip(*whole, strict=True)
+    return list(zip(names, norms(gradients, math.inf), strict=True))
+
+
+def non_finite_sizes(sizes: Sequence[tuple[str, Tensor]]) -> list[str]:
+    """The names of those that are not finite, in their order. Waits for the device."""
+    if not sizes:
+        return []
+    finite = everywhere(torch.stack([size.isfinite() for _, size in sizes])).tolist()
+    return [name for (name, _), is_finite in zip(sizes, finite, strict=True) if not is_finite]
+
+
+def non_finite_weights(weights: Named) -> list[str]:
+    """The names of those that hold a NaN or an infinity, in their order. Waits for the device.
+
+    A sum is the fastest check of a tensor, and is finite only where every element is. A tensor whose sum overflowed is
+    checked element by element.
+    """
+    tensors = dict(weights)
+    suspects = non_finite_sizes([(name, tensor.detach().sum()) for name, tensor in tensors.items()])
+    return [name for name in suspects if not tensors[name].isfinite().all()]

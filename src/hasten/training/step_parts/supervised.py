@@ -1,13 +1,17 @@
 """A job's loss function from a torch loss, for batches of (input, target).
 
-The count is what makes accumulation exact, so it is taken from the loss itself: cross-entropy counts the targets that
-are not ignored (by their class weights, where it has such), element-wise losses count elements, and any other function
-is taken as a mean over the batch's first dimension.
+The count makes accumulation exact, so it is taken from the loss itself: cross-entropy counts the targets that are not
+ignored (by their class weights, where it has such), element-wise losses count elements, and any other function is taken
+as a mean over the batch's first dimension.
+
+A job's loss is made before the device is known, and may be used on several: by a search, or by a plan for another
+machine. So its own tensors, such as class weights, are not moved; each device on which they are not gets a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,33 +21,24 @@ from torch.nn import functional
 
 from hasten.errors import JobError
 from hasten.facts.job import Loss, describe
-from hasten.training.step_parts.following import following, held_tensors
 from hasten.training.step_parts.losses import at_least_float32
 
-_CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
 _CLASS_MODULES = {nn.CrossEntropyLoss: functional.cross_entropy, nn.NLLLoss: functional.nll_loss}
-_ELEMENT_LOSSES = (
-    functional.mse_loss,
-    functional.l1_loss,
-    functional.smooth_l1_loss,
-    functional.huber_loss,
-    functional.binary_cross_entropy,
-    functional.binary_cross_entropy_with_logits,
-    functional.soft_margin_loss,
-    functional.poisson_nll_loss,
-)
-_ELEMENT_MODULES = (
-    nn.MSELoss,
-    nn.L1Loss,
-    nn.SmoothL1Loss,
-    nn.HuberLoss,
-    nn.BCELoss,
-    nn.BCEWithLogitsLoss,
-    nn.SoftMarginLoss,
-    nn.PoissonNLLLoss,
-)
+_ELEMENT_MODULES = {
+    nn.MSELoss: functional.mse_loss,
+    nn.L1Loss: functional.l1_loss,
+    nn.SmoothL1Loss: functional.smooth_l1_loss,
+    nn.HuberLoss: functional.huber_loss,
+    nn.BCELoss: functional.binary_cross_entropy,
+    nn.BCEWithLogitsLoss: functional.binary_cross_entropy_with_logits,
+    nn.SoftMarginLoss: functional.soft_margin_loss,
+    nn.PoissonNLLLoss: functional.poisson_nll_loss,
+}
+_CLASS_LOSSES, _ELEMENT_LOSSES = (*_CLASS_MODULES.values(),), (*_ELEMENT_MODULES.values(),)
 Measure = Callable[[Any, Any, Any], tuple[Tensor, "Tensor | float"]]
 """(prediction, target, input) -> total and count."""
+OnDevice = Callable[[torch.device], Callable[..., Tensor]]
+"""(device) -> the loss with its tensors there."""
 
 
 def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, Any], Loss]:
@@ -56,7 +51,7 @@ def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, 
     Raises JobError for a reduction other than a mean, and for a loss with parameters to train: they belong into the
     model.
     """
-    loss_on = following(loss)
+    loss_on = _on_each_device(loss)
     measure = _measurer(loss, loss_on)
 
     def supervised_loss(model: nn.Module, batch: Any) -> Loss:
@@ -65,35 +60,33 @@ def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, 
         total, count = measure(prediction, target, features)
         return Loss(total, count, prediction=prediction, target=target)
 
-    supervised_loss.loss_on = loss_on  # pyright: ignore[reportFunctionMemberAccess]: read by undeclared_state.py
+    supervised_loss.loss_on = loss_on  # pyright: ignore[reportFunctionMemberAccess]: read by declared_state.py
     return supervised_loss
 
 
-def _measurer(
-    loss: Callable[..., Tensor] | nn.Module, loss_on: Callable[[torch.device], Callable[..., Tensor]]
-) -> Measure:
+def _measurer(loss: Callable[..., Tensor] | nn.Module, loss_on: OnDevice) -> Measure:
     if not callable(loss) or isinstance(loss, type):
         raise JobError("loss", f"supervised was given {describe(loss)}", "write supervised(F.cross_entropy)")
     _refuse_parameters(loss)
-    function, arguments = _taken_apart(loss)
+    function, arguments = _unwrapped(loss)
     _refuse_other_reductions(function, arguments)
     if function in _CLASS_LOSSES:
         return _class_measure(function, arguments)
-    mean = partial(_call_on_its_device, loss_on) if held_tensors(loss) else loss
+    mean = partial(_call_on_its_device, loss_on) if _held_tensors(loss) else loss
     if function in _ELEMENT_LOSSES or _computes_as(_ELEMENT_MODULES, function):
         return partial(_mean_of_elements, mean)
     return partial(_mean_of_samples, mean)
 
 
 def _refuse_parameters(loss: Any) -> None:
-    if isinstance(loss, nn.Module):
-        trained = [name for name, parameter in loss.named_parameters() if parameter.requires_grad]
-        if trained:
-            raise JobError(
-                "loss",
-                f"supervised was given a loss whose {trained[0]} is to be trained, and no optimizer would move it",
-                "make it a part of the model and write your own loss(model, batch); or requires_grad_(False)",
-            )
+    named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    trained = [name for name, parameter in named if parameter.requires_grad]
+    if trained:
+        raise JobError(
+            "loss",
+            f"supervised was given a loss whose {trained[0]} is to be trained, and no optimizer would move it",
+            "make it a part of the model and write your own loss(model, batch); or requires_grad_(False)",
+        )
 
 
 def _refuse_other_reductions(function: Any, arguments: dict[str, Any]) -> None:
@@ -102,28 +95,27 @@ def _refuse_other_reductions(function: Any, arguments: dict[str, Any]) -> None:
     # batchmean, of the Kullback-Leibler divergence, is the mean over the first dimension
     if arguments.get("reduction", "mean") not in ("mean", "batchmean"):
         others["reduction"] = arguments["reduction"]
-    if others:
-        name, value = others.popitem()
+    for name, value in others.items():
         raise JobError(
             "loss",
             f"supervised was given a loss with {name}={value!r}",
-            f"leave {name} out; for an own reduction write a function that returns hasten.Loss(total, count)",
+            f"remove {name}; for another reduction write a function that returns hasten.Loss(total, count)",
         )
 
 
-def _taken_apart(loss: Any) -> tuple[Callable[..., Tensor], dict[str, Any]]:
+def _unwrapped(loss: Any) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     """The function under partials and torch's class-loss modules, with the keyword arguments it is called with."""
     if isinstance(loss, partial) and not loss.args:
-        function, arguments = _taken_apart(loss.func)
+        function, arguments = _unwrapped(loss.func)
         return function, arguments | loss.keywords
-    kind = _computes_as(tuple(_CLASS_MODULES), loss)
+    kind = _computes_as(_CLASS_MODULES, loss)
     if kind is not None:
         names = ("weight", "ignore_index", "reduction", "label_smoothing")
         return _CLASS_MODULES[kind], {name: getattr(loss, name) for name in names if hasattr(loss, name)}
     return loss, {"reduction": loss.reduction} if isinstance(loss, nn.Module) and hasattr(loss, "reduction") else {}
 
 
-def _computes_as(kinds: tuple[type[nn.Module], ...], loss: Any) -> type[nn.Module] | None:
+def _computes_as(kinds: Iterable[type[nn.Module]], loss: Any) -> type[nn.Module] | None:
     """The kind that a module is; None for one with a forward of its own, which may be anything."""
     return next((kind for kind in kinds if isinstance(loss, kind) and type(loss).forward is kind.forward), None)
 
@@ -132,13 +124,14 @@ def _class_measure(function: Callable[..., Tensor], arguments: dict[str, Any]) -
     ignored: int = arguments.get("ignore_index", -100)
     weight: Tensor | None = arguments.get("weight")
     changes = {"reduction": "sum"} if weight is None else {"reduction": "sum", "weight": at_least_float32(weight)}
-    summed_on = following(partial(function, **(arguments | changes)))
+    summed_on = _on_each_device(partial(function, **(arguments | changes)))
 
     def measure(prediction: Tensor, target: Tensor, features: Any) -> tuple[Tensor, Tensor | float]:
         summed: Any = summed_on(prediction.device)
-        if target.is_floating_point():
+        if target.is_floating_point():  # class probabilities, the class dimension second: torch divides by the rows
             prediction = at_least_float32(prediction)
-            return summed(prediction, target.to(prediction.dtype)), _probability_rows(target)
+            rows = target.numel() // target.shape[1] if target.dim() > 1 else 1
+            return summed(prediction, target.to(prediction.dtype)), rows
         target = target.long()  # torch takes bytes for classes too; as an index they would be a mask
         total = summed(at_least_float32(prediction), target)
         counted = target != ignored
@@ -149,14 +142,7 @@ def _class_measure(function: Callable[..., Tensor], arguments: dict[str, Any]) -
     return measure
 
 
-def _probability_rows(target: Tensor) -> int:
-    """Targets that are class probabilities, the class dimension second: torch's mean divides by the rows."""
-    return target.numel() // target.shape[1] if target.dim() > 1 else 1
-
-
-def _call_on_its_device(
-    loss_on: Callable[[torch.device], Callable[..., Tensor]], prediction: Any, target: Any
-) -> Tensor:
+def _call_on_its_device(loss_on: OnDevice, prediction: Any, target: Any) -> Tensor:
     return loss_on(prediction.device)(prediction, target)
 
 
@@ -174,7 +160,7 @@ def _mean_of_samples(loss: Callable[..., Tensor], prediction: Any, target: Any, 
 
 
 def _samples_in(features: Any, target: Any) -> int:
-    """The batch's first dimension. A tensor tells it; a list of other things has one for each sample."""
+    """The batch's first dimension, of a tensor where there is one; a list of other things has one for each sample."""
     for value in (target, features):
         if isinstance(value, Tensor):
             return len(value)
@@ -192,3 +178,40 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         f"supervised needs batches of (input, target), and got a {type(batch).__name__}{length}",
         "write your own: def loss(model, batch): ...; return hasten.Loss(total, count)",
     )
+
+
+# ── a loss on each device ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _on_each_device(loss: Callable[..., Tensor]) -> OnDevice:
+    """loss: a module, or a partial that holds modules or tensors. The loss itself where nothing must be copied."""
+    there: dict[torch.device, Callable[..., Tensor]] = {}
+
+    def on(device: torch.device) -> Callable[..., Tensor]:
+        found = there.get(device)
+        if found is None:
+            # The first use may be in inference mode, whose tensors cannot be trained with.
+            with torch.inference_mode(False):
+                found = there[device] = _moved(loss, device)
+        return found
+
+    return on
+
+
+def _held_tensors(value: Any) -> list[Tensor]:
+    """The parameters, buffers and arguments that come with a loss."""
+    if isinstance(value, partial):
+        parts = (value.func, *value.args, *value.keywords.values())
+        return [tensor for part in parts for tensor in _held_tensors(part)]
+    if isinstance(value, nn.Module):
+        return [*value.parameters(), *value.buffers()]
+    return [value] if isinstance(value, Tensor) else []
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if all(tensor.device == device for tensor in _held_tensors(value)):
+        return value
+    if isinstance(value, partial):
+        keywords = {name: _moved(each, device) for name, each in value.keywords.items()}
+        return partial(_moved(value.func, device), *(_moved(each, device) for each in value.args), **keywords)
+    return copy.deepcopy(value).to(device) if isinstance(value, nn.Module) else value.to(device)

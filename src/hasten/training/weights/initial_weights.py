@@ -27,7 +27,7 @@ from hasten.facts.job import Job
 from hasten.facts.record_reading import read_record
 from hasten.training.failures.user_code import user_code_failed
 from hasten.training.run_folder.folder_names import BEGAN_WITH
-from hasten.training.setup.made_model import check_made
+from hasten.training.setup.prepared_job import check_made
 from hasten.training.weights.weights_file import check_file, weights_in, without_prefixes
 
 _LARGEST_BYTES = 1 << 16

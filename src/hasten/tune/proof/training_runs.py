@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from hasten.errors import NonFinite
 from hasten.facts.job import EarlyStopping, Job
-from hasten.training.evaluation.stopping import Ending, higher_is_better
+from hasten.training.evaluation.stopping import higher_is_better
 from hasten.tune.trials.trial import Trial
 
 NO_VALID = "without valid data there is no result whose time can be measured"
@@ -42,11 +42,8 @@ def target_metric(trial: Trial) -> dict[str, Any]:
 
 
 def train(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin a run with asked["seed"], and train its first piece, as train_on() does.
-
-    steps: optimizer steps to take, None for the whole planned run; metric: what the last evaluation must give, None for
-    no evaluation at the end.
-    """
+    """Begin a run with asked["seed"], and train its first piece, as train_on() does. steps, metric: see
+    paired_runs.RunLength."""
     _running.pop(trial, None)  # it holds the model of the seed before
     _running[trial] = _Training(trial, asked["seed"], asked["steps"], asked["metric"])
     return train_on(trial, asked)
@@ -72,7 +69,7 @@ class _Training:
         finally:
             trial.job = job  # what is asked of the trial next begins with its own seed
         if most_steps is not None:
-            trial.run.built.ending = Ending(None)
+            trial.run.built.ending = None
         self._trial, self._run, self._metric = trial, trial.run, metric
         self._most = math.inf if most_steps is None else most_steps
         self._reported, self._seconds = 0, 0.0

@@ -23,7 +23,7 @@ from hasten.facts.plan import Plan
 from hasten.training.evaluate import Part
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
-from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
+from hasten.training.step_parts.losses import WindowLoss, mean_loss
 
 WARM_UP_STEPS = 2  # of a restarted run: the first makes the optimizer's state
 EVALUATION_SECONDS = 0.2  # of an evaluation, from which its whole length is extrapolated

@@ -16,8 +16,7 @@ from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Binding, Function
 
 _DEEPEST = 20  # assignments to follow
 RETURN_THEMSELVES = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory",
-     "requires_grad_"}
+    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory", "requires_grad_"}
 )  # fmt: skip
 _MOVED = (
     (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
@@ -184,15 +183,9 @@ class Names:
         for each in reversed([each for each in bindings if each.since <= here]):
             reaching.append(each)
             replaces = each.kind is not Kind.AUGMENTED and self._is_in(each, scope)
-            if replaces and not self._may_have_failed(each, name) and self.branches(each.node) <= around:
+            if replaces and self.branches(each.node) <= around:
                 return reaching
         return reaching or bindings
-
-    def _may_have_failed(self, binding: Binding, name: ast.Name) -> bool:
-        """Whether the name is in the `except` of the binding's `try`."""
-        handlers = [each for each in self.around(name) if isinstance(each, ast.ExceptHandler)]
-        around = {*self.around(binding.node)} if handlers else set[ast.AST]()
-        return any(self.parents[each] in around and each not in around for each in handlers)
 
     def _is_in(self, binding: Binding, scope: Scope) -> bool:
         """Not in another function, which declares the name as `global`."""

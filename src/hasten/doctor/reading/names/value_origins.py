@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hasten.doctor.reading.names.name_resolution import Names, argument_for, method
+from hasten.doctor.reading.names.name_resolution import Names, method
 from hasten.doctor.reading.names.scopes import Binding, Function, Kind, iterated
 
 _ANY = object()  # any entry
@@ -93,19 +93,11 @@ class Origins:
                 return []
         return found
 
-    def _in_call(self, node: ast.expr, function: Function, call: ast.Call) -> ast.expr:
-        """What this call gives, where a function returns a parameter unchanged."""
-        bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
-        if len(bindings) != 1 or not isinstance(bindings[0].node, ast.arg):
-            return node
-        own = self._names.enclosing(bindings[0].node, Function) is function
-        return (argument_for(bindings[0].node, function, call) if own else None) or node
-
     def _called(self, call: ast.Call, here: Origin) -> list[Origin]:
         function = self._names.function(call)
         if function is not None:
             inner = returns(function) or _passed_on(function)
-            return [Origin(self._in_call(each, function, call), here.entries) for each in inner]
+            return [Origin(each, here.entries) for each in inner]
         if iterated(call) is not call:
             return [Origin(iterated(call), here.entries)]
         if isinstance(call.func, ast.Attribute) and call.func.attr in _PREPARE and call.args:

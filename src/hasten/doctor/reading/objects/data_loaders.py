@@ -27,23 +27,15 @@ _TRAINERS = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
 _MOST = 200  # expressions on the way from one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Read:
-    """node: a loop, or a call of next(). step: that computes gradients of what is read; None where none does."""
-
-    node: ast.AST
-    step: Step | None
-
-
 @dataclass(slots=True, eq=False)
 class Loader:
-    """call: that makes it. reads: all that take batches of it. is_fitted: a framework's loop trains on it. given_to:
-    names of functions of other modules that return one that replaces it. moves: `.to(device)` and the like of
-    its batches, to an accelerator. sources: what it may load. epochs: loops in which it is gone through again."""
+    """call: that makes it. steps: that compute gradients of its batches. is_fitted: a framework's loop trains on it.
+    given_to: names of functions of other modules that return one that replaces it. moves: `.to(device)` and the like
+    of its batches, to an accelerator. sources: what it may load. epochs: loops in which it is gone through again."""
 
     call: ast.Call
     values: Values
-    reads: list[Read] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     is_fitted: bool = False
     given_to: set[str] = field(default_factory=set)
     moves: list[ast.Call] = field(default_factory=list)
@@ -56,10 +48,6 @@ class Loader:
     def constant(self, name: str) -> Any:
         """The value given, ABSENT or HIDDEN."""
         return self.values.constant_argument(self.call, name, _POSITIONS.get(name))
-
-    @property
-    def steps(self) -> list[Step]:
-        return [each.step for each in self.reads if each.step is not None]
 
     @property
     def is_trained_on(self) -> bool:
@@ -100,12 +88,11 @@ class Loaders:
         turns = {each for step in self._training.steps for each in step.epochs}
         for loader in self.all:
             nodes = [node for node, loaders in self._reads.items() if loader in loaders]
-            found = [(node, self._step_of(node, steps)) for node in nodes]
-            loader.reads = [Read(each, None if self._only_may_train(loader, each, step) else step)
-                            for each, step in found]  # fmt: skip
+            taken = [(node, step) for node in nodes if (step := self._step_of(node, steps)) is not None]
+            loader.steps = [step for node, step in taken if not self._only_may_train(loader, node, step)]
             given = loader.argument("dataset")
             loader.sources = [] if isinstance(given, Unknown) else datasets.of(given)
-            loader.epochs = self._epochs_of(loader, turns)
+            loader.epochs = self._epochs_of(loader, nodes, turns)
         self._find_frameworks()
         for call in self._calls:
             if self._devices.is_move(call) and isinstance(call.func, ast.Attribute):
@@ -139,9 +126,9 @@ class Loaders:
         nearest = [*(each for each in around if each is not None), *self._training.loops_around(node)]
         return next((steps[each] for each in nearest if each in steps), None)
 
-    def _only_may_train(self, loader: Loader, node: ast.AST, step: Step | None) -> bool:
+    def _only_may_train(self, loader: Loader, node: ast.AST, step: Step) -> bool:
         """Whether the loop trains on one loader and evaluates on another, and this is the one in order."""
-        if step is None or len(self._reads[node]) == 1:
+        if len(self._reads[node]) == 1:
             return False
         backwards = step.methods("backward", "manual_backward")
         if not backwards or not all(each.is_conditional for each in backwards):
@@ -149,10 +136,10 @@ class Loaders:
         drawn = any(loader.argument(each) is not ABSENT for each in ("sampler", "batch_sampler"))
         return not drawn and loader.constant("shuffle") in {ABSENT, False}
 
-    def _epochs_of(self, loader: Loader, turns: set[Loop]) -> list[Loop]:
+    def _epochs_of(self, loader: Loader, reads: list[ast.AST], turns: set[Loop]) -> list[Loop]:
         """The loops around training in which it is gone through more than once."""
         made_in = {*self._training.loops_around(loader.call)}
-        nodes = [each.node for each in loader.reads if not isinstance(each.node, ast.Call)]
+        nodes = [each for each in reads if not isinstance(each, ast.Call)]
         around = [each for node in nodes for each in self._training.loops_around(node) if not _chooses(each, node)]
         return [each for each in dict.fromkeys(around) if each in turns - made_in and _runs_twice(each, loader)]
 

@@ -88,8 +88,6 @@ class Optimizers:
         said, also = ast.unparse(one), ast.unparse(other)
         if said.replace("._", ".") == also.replace("._", ".") or any(self._is_item(each) for each in (one, other)):
             return False  # `self.optimizer` may be a property that hands out `self._optimizer`
-        if _mentions(first, also) or _mentions(second, said) or _is_part(said, also) or _is_part(also, said):
-            return False
         if isinstance(first, ast.Call) and isinstance(second, ast.Call):
             return True
         return self._origin(one)[0] is self._origin(other)[0] and self._origin(one)[0] is not None
@@ -166,14 +164,3 @@ def _role_of_maker(made: str) -> Role | None:
     if made.startswith("torch.optim.") and "swa_utils" not in made:
         return Role.OPTIMIZER
     return Role.SCALER if made.endswith("GradScaler") else None
-
-
-def _mentions(node: ast.AST | None, said: str) -> bool:
-    parts = ast.walk(node) if isinstance(node, ast.Call | ast.Tuple | ast.List) else []
-    return any(
-        isinstance(each, ast.Name | ast.Attribute | ast.Subscript) and ast.unparse(each) == said for each in parts
-    )
-
-
-def _is_part(whole: str, part: str) -> bool:
-    return part.startswith((f"{whole}.", f"{whole}["))

@@ -11,14 +11,13 @@ _DEEPEST = 14
 _SEVERAL = frozenset(
     {"split", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort", "max", "min",
      "median", "mode", "unique", "unique_consecutive", "svd", "qr", "eigh", "grad", "is_tensor", "numel",
-     "is_floating_point",
-     "load", "where", "nonzero", "device", "Size", "Generator", "manual_seed", "finfo", "iinfo", "save", "compile",
-     "no_grad", "autocast", "get_rng_state", "is_grad_enabled", "set_grad_enabled", "inference_mode", "tolist", "item",
-     "cummax", "cummin", "kthvalue", "aminmax", "std_mean", "var_mean", "histogram", "lu", "slogdet",
-     "triangular_solve",
-     "enable_grad", "typename", "promote_types", "result_type", "can_cast", "multi_head_attention_forward",
-     "set_default_dtype", "get_default_dtype", "has_torch_function", "handle_torch_function", "jit", "export", "func",
-     "vmap", "dtype", "layout", "memory_format", "Tag", "Event", "Stream", "initial_seed", "seed", "is_complex"}
+     "is_floating_point", "load", "where", "nonzero", "device", "Size", "Generator", "manual_seed", "finfo", "iinfo",
+     "save", "compile", "no_grad", "autocast", "get_rng_state", "is_grad_enabled", "set_grad_enabled",
+     "inference_mode", "tolist", "item", "cummax", "cummin", "kthvalue", "aminmax", "std_mean", "var_mean",
+     "histogram", "lu", "slogdet", "triangular_solve", "enable_grad", "typename", "promote_types", "result_type",
+     "can_cast", "multi_head_attention_forward", "set_default_dtype", "get_default_dtype", "has_torch_function",
+     "handle_torch_function", "jit", "export", "func", "vmap", "dtype", "layout", "memory_format", "Tag", "Event",
+     "Stream", "initial_seed", "seed", "is_complex"}
 )  # fmt: skip
 """Functions that return several tensors, or none."""
 _REDUCE = frozenset({"max", "min", "median", "mode"})  # to one tensor, where no dimension is given
@@ -36,8 +35,7 @@ _OF_A_TENSOR = frozenset(
      "tril", "floor", "ceil", "logical_and", "logical_not", "amax", "amin", "non_blocking", "pin_memory"}
 )  # fmt: skip
 _PLAIN_LAYERS = ("Linear", "Conv", "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Pool", "Embedding", "ReLU",
-                 "GELU",
-                 "Sigmoid", "Tanh", "Softmax", "Upsample", "Flatten", "Sequential", "Loss", "ELU", "SiLU")  # fmt: skip
+                 "ELU", "Sigmoid", "Tanh", "Softmax", "Upsample", "Flatten", "Sequential", "Loss", "SiLU")  # fmt: skip
 
 _ASK = frozenset({"builtins.isinstance", "builtins.type", "torch.is_tensor"})
 

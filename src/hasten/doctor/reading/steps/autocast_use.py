@@ -58,7 +58,7 @@ def is_bfloat16(code: Code, autocast: ast.Call) -> bool:
 
 def scalers(code: Code) -> list[ast.Call]:
     """The calls that make one, in the order of the file."""
-    return [call for call in code.all(ast.Call) if code.names.qualified(call.func) in _SCALERS]
+    return code.calls_to(*_SCALERS)
 
 
 def steps_of(code: Code, scaler: ast.Call) -> list[Step]:

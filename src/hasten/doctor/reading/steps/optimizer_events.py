@@ -23,11 +23,6 @@ _LEAVE_GRADIENTS = frozenset(
     {"clip", "lr", "rate", "learning", "save", "load", "checkpoint", "print", "log", "isinstance", "len", "id", "type",
      "unscale", "append", "hasattr", "getattr", "state", "ema", "scheduler", "dict", "prepare", "get", "enumerate"}
 )  # fmt: skip
-_MAY_TOUCH = frozenset(
-    {"zero", "clear", "reset", "grad", "grads", "gradient", "gradients", "optimize", "optim", "optimizer", "optimizers",
-     "update", "step", "train", "training", "run", "call", "callback", "callbacks", "hook", "hooks", "on", "before",
-     "after", "prepare", "start", "begin", "end", "notify", "trigger", "event", "fit", "learn", "apply"}
-)  # fmt: skip
 _NAMED = (ast.Name, ast.Attribute, ast.Subscript)
 _SETTING_GRADIENTS = frozenset({"zero_", "fill_", "copy_", "mul_", "div_", "add_", "sub_", "set_", "detach_", "data"})
 
@@ -158,23 +153,8 @@ class Updates:
             return Action.CLEAR, None
         if "backward" in words and "sync" not in words:
             return Action.TOUCH, None
-        if gives is not None and not words & _LEAVE_GRADIENTS:
-            return Action.TOUCH, gives
-        return (Action.TOUCH, None) if words & _MAY_TOUCH and self._is_inherited(call) else (None, None)
-
-    def _is_inherited(self, call: ast.Call) -> bool:
-        """`self.method()` or `super().method()` of a class that another file, not torch, has the rest of."""
-        match call.func:
-            case ast.Attribute(ast.Name("self")):
-                outside = not self._names.bindings_of(call.func)
-            case ast.Attribute(ast.Call(ast.Name("super"))):
-                outside = True
-            case _:
-                outside = False
-        owner = self._names.enclosing(call, ast.ClassDef) if outside else None
-        known = ("torch.", "builtins.", "lightning.", "pytorch_lightning.", "abc.")
-        bases = owner.bases if owner is not None else []
-        return any(not (self._names.qualified(each) or "").startswith(known) for each in bases)
+        touches = gives is not None and not words & _LEAVE_GRADIENTS
+        return (Action.TOUCH, gives) if touches else (None, None)
 
 
 def _is_gradient(node: ast.AST) -> bool:

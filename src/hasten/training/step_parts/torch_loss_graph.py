@@ -1,13 +1,12 @@
 """Whether a loss that is taken for a mean is a sum over the batch, as its autograd graph shows.
 
-A plain scalar is a mean by contract, and so is what a function gives to hasten.supervised. A sum in its place trains
-with gradients that are as many times too large as the batch has items, and nothing fails. The first loss of a run is
-looked at, which costs no computation. Only what is plain is seen: `.sum()` or torch's reduction="sum" as the last
-operation, or as a term of the last additions. What is divided or weighted before or after it may be a mean, and is
-believed.
+A plain scalar is a mean by contract, and so is what a function returns to hasten.supervised. A sum in its place trains
+with gradients that are as many times too large as the batch has items, and nothing fails. So the graph of a run's first
+loss is read, which costs no computation. Only plain forms are recognised: `.sum()` or torch's reduction="sum" as the
+last operation, or as a term of the last additions. What is divided or weighted before or after it is taken for a mean.
 
-The attributes of graph nodes that begin with `_saved_` are torch's door to what a node saved; their names were checked
-on torch 2.13. Where one is missing, nothing is said.
+Attributes of graph nodes whose names begin with `_saved_` are torch's way to read what a node saved; the names were
+checked on torch 2.13. Where one is missing, there is no warning.
 Source: https://docs.pytorch.org/docs/stable/notes/autograd.html, "Saved tensors".
 """
 
@@ -29,7 +28,6 @@ _REDUCED_BY_SUM = 2  # torch's number of reduction="sum"
 _PASSED = {"NegBackward0", "ToCopyBackward0", "SqueezeBackward0", "ViewBackward0", "CloneBackward0", "_DDPSinkBackward"}
 # In Python, products are MulBackward0. Label smoothing is a sum of products by numbers that torch makes itself.
 _ADDED = {"AddBackward0", "MulBackward1"}
-
 _MAY_BE_SHARES = ("Mul", "Div", "Mean", "Stack")  # how the names of operations begin that make parts of a mean
 
 
@@ -41,12 +39,12 @@ def is_summed(returned: Loss | Tensor, batch: Any) -> bool:
     samples -= {0, 1}
     try:
         return bool(samples) and any(_is_sum(node, alone, samples) for node, alone in _terms(_of_mean(returned)))
-    except RuntimeError:  # a node of another library, or one whose saved tensors are gone
+    except RuntimeError:  # a node of another library, or one whose saved tensors were freed
         return False
 
 
 def _of_mean(returned: Loss | Tensor) -> Any:
-    """The operation that made what is taken for a mean; None where nothing is."""
+    """The operation that made what is taken for a mean; None where there is none."""
     if isinstance(returned, Tensor):
         return returned.grad_fn
     product: Any = returned.total.grad_fn
@@ -57,7 +55,7 @@ def _of_mean(returned: Loss | Tensor) -> Any:
 
 
 def _terms(root: Any) -> Iterator[tuple[Any, bool]]:
-    """The operations whose results are added to the loss, each with whether nothing else is."""
+    """The operations whose results are added to the loss, each with whether it is the only one."""
     waiting, seen = [(root, True)], {None}
     while waiting:
         node, alone = waiting.pop()
