@@ -60,9 +60,7 @@ def pre_norm(layer, x):
 
 REWRITTEN = {
     "gelu": (lambda layer, x: functional.gelu(x, approximate="tanh"), {"gelu": 1}),
-    "GELU after an addition": (lambda layer, x: functional.gelu(layer.front(x) + x), {"gelu": 1}),
     "softmax, a function": (lambda layer, x: functional.softmax(x, dim=1), {"softmax": 1}),
-    "softmax, of torch": (lambda layer, x: torch.softmax(x, -1), {"softmax": 1}),
     "softmax, a method": (lambda layer, x: layer.front(x).softmax(dim=-1), {"softmax": 1}),
     "layer_norm": (lambda layer, x: functional.layer_norm(x, (24,), eps=1e-3), {"layer_norm": 1}),
     "layer_norm, of torch": (lambda layer, x: torch.layer_norm(x, [24], layer.norm.weight), {"layer_norm": 1}),
@@ -71,13 +69,8 @@ REWRITTEN = {
         {"cross_entropy": 1},
     ),
     "cross_entropy, a module": (lambda layer, x: nn.CrossEntropyLoss()(x.flatten(0, 1), CLASSES), {"cross_entropy": 1}),
-    "cross_entropy of each row": (
-        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), target=CLASSES, reduction="none"),
-        {"cross_entropy": 1},
-    ),
     "a sum and its norm": (residual, {"add_layer_norm": 1}),
     "a sum that is used again": (pre_norm, {"add_layer_norm": 1}),
-    "a sum by a method": (lambda layer, x: layer.norm(x.add(layer.front(x))), {"add_layer_norm": 1}),
     "a product and GELU": (lambda layer, x: layer.back(functional.gelu(layer.front(x))), {"bias_gelu": 1}),
     "a product, GELU and dropout": (
         lambda layer, x: functional.dropout(functional.gelu(layer.front(x)), 0.25, layer.training),
@@ -126,12 +119,6 @@ def test_attention_that_is_no_faster_stays_torchs(left):
     assert "attention" not in found
 
 
-def add_in_place(layer, x):
-    total = x * 1
-    total += layer.front(x)
-    return layer.norm(total)
-
-
 def written_between(layer, x):
     total = x + layer.front(x)
     seen = total.mul_(2)
@@ -155,12 +142,10 @@ UNCHANGED = {
     "a sum of two shapes": (lambda layer, x: layer.norm(x + layer.front(x).mean(0, keepdim=True)), {"layer_norm": 1}),
     "a sum with a number": (lambda layer, x: layer.norm(layer.front(x) + 1), {"layer_norm": 1}),
     "a sum of shares": (lambda layer, x: layer.norm(torch.add(x, layer.front(x), alpha=0.5)), {"layer_norm": 1}),
-    "a sum in place": (add_in_place, {"layer_norm": 1}),
     "a sum that is written to": (written_between, {"layer_norm": 1}),
     "a sum that a function writes to": (written_by_a_function, {"layer_norm": 1}),
     "a product that is seen": (seen_between, {"gelu": 1}),
     "cross_entropy of probabilities": (lambda layer, x: functional.cross_entropy(x, x.softmax(1).detach()), SOFTMAX),
-    "cross_entropy of three dimensions": (lambda layer, x: functional.cross_entropy(x.mT, CLASSES.view(3, 5)), {}),
     "cross_entropy, smoothed": (
         lambda layer, x: functional.cross_entropy(x.flatten(0, 1), CLASSES, label_smoothing=0.1),
         {},
@@ -226,7 +211,7 @@ def test_a_model_in_evaluation_is_traced_again_and_drops_nothing():
     assert found == Counter(bias_gelu_dropout=2)
 
 
-@pytest.mark.parametrize("name", ["a sum that is used again", "a product and GELU", "gelu"])
+@pytest.mark.parametrize("name", ["a sum that is used again", "gelu"])
 def test_rewritten_functions_give_the_same_under_autocast(name):
     torch.manual_seed(0)
     model = Layer(REWRITTEN[name][0])

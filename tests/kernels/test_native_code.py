@@ -113,16 +113,10 @@ def test_code_that_other_users_can_write_is_not_loaded(caches, source):
         ("no-such-compiler -O3", "there is no C compiler here: no-such-compiler is not found"),
         ("cc -include no-such-header.h", "cc failed: .*no-such-header"),
         ("gcc '", "No closing quotation"),
-        ("/", "/ is not found"),
-        ("false", "false failed: it printed nothing"),
         ("true", "true failed: it printed nothing"),
-        ("./text", "Exec format error"),
     ],
 )
-def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, tmp_path, monkeypatch, command, reason):
-    (tmp_path / "text").write_text("no program")
-    (tmp_path / "text").chmod(0o755)
-    monkeypatch.chdir(tmp_path)
+def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, monkeypatch, command, reason):
     monkeypatch.setenv("CC", command)
     with pytest.raises(CannotCompile, match=reason):
         compiled(source)

@@ -17,9 +17,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.parallel.repeated_blocks import repeated_blocks
-from hasten.techniques.activation_checkpointing import TECHNIQUE, recompute_in_backward, summary
+from hasten.techniques.activation_checkpointing import TECHNIQUE, recompute_in_backward
 from hasten.techniques.common.block_costs import measure_segments
-from hasten.techniques.common.model_blocks import BlockCost, blocks_of, segments
+from hasten.techniques.common.model_blocks import blocks_of, segments
 from hasten.techniques.contract import No, Yes
 from support import setup_of
 
@@ -96,14 +96,6 @@ def test_losses_gradients_and_buffers_keep_their_bits(value: Value, options: dic
     plain = Tower()
     other = checkpointed(plain, value, **options)
     assert_same_bits(tensors_after_training(other, autocast=autocast), tensors_after_training(plain, autocast=autocast))
-
-
-@pytest.mark.trap(30)
-@pytest.mark.parametrize("options", [{}, {"keep": "products"}], ids=str)
-def test_batch_norm_counts_every_microbatch_once(options: dict[str, Value]):
-    model = checkpointed(Tower(), "blocks", **options)
-    tensors_after_training(model)
-    assert {int(count) for name, count in model.state_dict().items() if name.endswith("tracked")} == {4}
 
 
 @pytest.mark.trap(30)
@@ -321,14 +313,6 @@ def test_measured_blocks_free_the_requested_share_and_a_notice_lists_them(option
     assert freed - min(saved[name] for name in chosen) < share * kept, "one block less would do"
     (notice,) = setup.notices
     assert f"{len(chosen)} of 5 blocks: {', '.join(chosen)}. They save {freed:,} of {kept:,} bytes" in notice
-
-
-def test_the_summary_has_bytes_and_seconds():
-    blocks = [BlockCost(name=name, saved_bytes=1000 * n, seconds=0.25 * n) for n, name in enumerate("abc", start=1)]
-    assert summary(blocks, ["a", "c"]) == (
-        "activation_checkpointing recomputes 2 of 3 blocks: a, c. "
-        "They save 4,000 of 6,000 bytes, and their forward took 1,000.00 of 1,500.00 ms on the host"
-    )
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, True, "half", float("nan")], ids=str)

@@ -76,13 +76,7 @@ def test_replaced_layers_compute_by_the_operator_and_give_the_same():
         (lambda: nn.Softmax(dim=1), "softmax"),
         (lambda: nn.GELU("tanh"), "gelu"),
     ],
-    ids=[
-        "LayerNorm",
-        "LayerNorm without weights",
-        "LayerNorm without bias",
-        "Softmax",
-        "GELU",
-    ],
+    ids=["LayerNorm", "without weights", "without bias", "Softmax", "GELU"],
 )
 @pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bf16 autocast"])
 def test_every_kind_of_layer_gives_the_same(make, name, autocast):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
-from hasten.errors import DataFailed, JobError
+from hasten.errors import DataFailed
 from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.grid import Grid
@@ -107,12 +107,6 @@ def test_an_auxiliary_term_is_a_mean_over_all_samples_at_any_batch_size(batch_si
     assert found == pytest.approx(wanted.item(), rel=1e-6)
 
 
-def test_the_jobs_own_metric_objects_stay_empty():
-    metric = MulticlassAccuracy(4)
-    evaluator(network(), metrics={"accuracy": metric})()
-    assert metric.update_count == 0
-
-
 class RemembersPositions(nn.Module):
     """Caches a table of positions on first use, as rotary embeddings do."""
 
@@ -182,15 +176,6 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_result_is_the_same():
     assert found.results == pytest.approx(whole.results, rel=1e-6)
 
 
-def test_a_real_refusal_of_the_host_allocator_is_recognised():
-    def greedy(model, batch):
-        if len(batch[1]) > 8:
-            torch.empty(1 << 60, dtype=torch.uint8)
-        return supervised(functional.cross_entropy)(model, batch)
-
-    assert evaluator(network(), greedy, batch_size=16)().batch_size == 8
-
-
 @pytest.mark.trap(51)
 def test_a_nan_loss_stays_nan():
     loss = lambda model, batch: Loss(model(batch[0]).sum() * float("nan"), len(batch[1]))  # noqa: E731
@@ -200,13 +185,6 @@ def test_a_nan_loss_stays_nan():
 def test_an_evaluation_that_counts_nothing_is_an_error():
     with pytest.raises(DataFailed, match="no item was counted"):
         evaluator(network(), batches=batches_of(target=torch.full((23,), -100)))()
-
-
-def test_metrics_without_predictions_are_refused_with_the_remedy():
-    loss = lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1])  # noqa: E731
-    with pytest.raises(JobError, match="prediction") as refusal:
-        evaluator(network(), loss, metrics={"accuracy": MulticlassAccuracy(4)})()
-    assert "prediction=" in refusal.value.fix
 
 
 class Greedy(MulticlassAccuracy):

@@ -11,10 +11,9 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.entry import prepare, train
 from hasten.errors import NonFinite
-from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
+from hasten.facts.events import Evaluated, Finished, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
-from hasten.facts.ranks import Ranks
 from hasten.training.loop import train_run
 from hasten.training.reporting.logs import Collected
 from hasten.training.step_parts.supervised import supervised
@@ -58,16 +57,6 @@ def test_a_log_line_is_the_mean_over_all_items_since_the_last():
     for line, windows in zip(lines, (losses[:3], losses[3:]), strict=True):
         wanted = sum(mean * items for mean, items in windows) / sum(items for _, items in windows)
         assert line.loss == pytest.approx(wanted, rel=1e-6)
-
-
-def test_reading_the_device_less_often_changes_no_line():
-    job = small_job(epochs=3, log_every=1)
-    often = of_kind(events_of(job)[1], Trained)
-    seldom = of_kind(events_of(job, make_plan(device_metrics=50))[1], Trained)
-    assert [(line.step, line.epoch, line.loss, line.learning_rate) for line in often] == [
-        (line.step, line.epoch, line.loss, line.learning_rate) for line in seldom
-    ]
-    assert len(often) == 15
 
 
 def test_evaluations_come_at_the_end_of_every_epoch():
@@ -150,19 +139,6 @@ def test_a_receiver_that_cannot_take_them_does_not_hide_why_the_run_failed():
     assert failure.value.__notes__ == ["log lines and notices that waited are lost: OSError: the disk is full"]
 
 
-def test_a_rank_that_fails_does_not_wait_for_the_losses_of_the_others():
-    steps, collected = count(1), Collected()
-
-    def loss(model, batch):
-        return functional.cross_entropy(model(batch[0]), batch[1]) * (math.nan if next(steps) == 8 else 1.0)
-
-    with prepare(small_job(loss=loss, log_every=2), make_plan(device_metrics=50)) as run:
-        run.ranks = Ranks(rank=0, size=2)  # the second of which is not there to be asked
-        with pytest.raises(NonFinite, match="step 8"):
-            train_run(run, collected)
-    assert of_kind(collected.events, Trained) == []
-
-
 def test_updates_that_were_skipped_are_made_up_for_and_no_more():
     calls = count(1)
 
@@ -174,14 +150,6 @@ def test_updates_that_were_skipped_are_made_up_for_and_no_more():
         run.built.step.window.scaler = torch.amp.GradScaler("cpu")
         result = train_run(run, collected)
     assert (result.steps, result.skipped_updates) == (6, 2)
-
-
-def test_nothing_is_logged_or_evaluated_in_the_middle_of_a_window():
-    job = judged_job(log_every=1, evaluate_every=1)
-    _, events = events_of(job, make_plan(microbatch=2))
-    assert [(type(event), event.step) for event in events[1:-1]] == [
-        (kind, step) for step in range(1, 11) for kind in (Trained, Evaluated)
-    ]
 
 
 @pytest.mark.trap(10)
@@ -210,20 +178,6 @@ def test_a_run_ends_and_evaluates_where_it_should_however_seldom_it_logs(log_eve
     assert result.steps == 13
     assert [event.step for event in of_kind(events, Evaluated)] == [4, 8, 12, 13]
     assert of_kind(events, Trained)[-1].step == 13
-
-
-def test_an_evaluation_batch_that_had_to_shrink_is_told():
-    plain = supervised(functional.cross_entropy)
-
-    def loss(model, batch):
-        if not model.training and len(batch[1]) > 5:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return plain(model, batch)
-
-    _, events = events_of(judged_job(loss=loss, epochs=1))
-    assert [event.text for event in of_kind(events, Noticed)] == [
-        "evaluation batches of 8 did not fit into memory; 4 do"
-    ]
 
 
 def test_how_often_one_evaluates_does_not_change_what_is_learned():

@@ -109,12 +109,6 @@ def closed(run):
         yield batch
 
 
-def test_max_steps_ends_a_run_inside_an_epoch():
-    with prepare(small_job(epochs=3, max_steps=7)) as run:
-        assert run.total_steps == 7
-        assert sum(1 for _ in closed(run)) == 7
-
-
 @pytest.mark.trap(16)
 def test_a_one_cycle_lands_exactly_on_the_last_applied_update():
     with prepare(rich_job(max_steps=11, average=None)) as run:
@@ -145,16 +139,6 @@ def test_batch_norm_under_accumulation_is_not_the_large_batch_and_that_is_said()
         batch = next(iter(run.batches()))
         run.step(batch)
         assert run.model[1].num_batches_tracked == 1
-
-
-def test_the_weights_of_a_run_do_not_follow_it():
-    with prepare(small_job()) as run:
-        batches = closed(run)
-        next(batches)
-        kept = run.weights()
-        before = {key: value.clone() for key, value in kept.items()}
-        next(batches)
-    assert all(torch.equal(before[key], value) for key, value in kept.items())
 
 
 @pytest.mark.parametrize("device", ["banana", "cuda:99", 3.5])
@@ -189,13 +173,6 @@ def test_one_of_several_processes_that_did_not_join_is_refused(monkeypatch):
 def test_a_choice_that_is_of_no_use_is_said_with_the_reason():
     with prepare(small_job(), make_plan(channels_last=True)) as run:
         assert any("channels_last" in notice and "no two-dimensional convolution" in notice for notice in run.notices)
-
-
-def test_what_is_not_taken_over_from_a_loader_of_valid_data_is_said():
-    rows = torch.utils.data.TensorDataset(*small_job().train)
-    valid = torch.utils.data.DataLoader(rows, batch_size=7, drop_last=True)
-    with prepare(small_job(valid=valid)) as run:
-        assert any("drop_last" in notice for notice in run.notices)
 
 
 def test_evaluating_without_data_is_refused():

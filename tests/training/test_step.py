@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from hasten.errors import JobError, NonFinite
 from hasten.facts.job import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
-from hasten.training.step_parts import skips
 from support.training.steps import (
     Recording,
     classifier,
@@ -145,14 +143,6 @@ def test_an_infinite_gradient_under_clipping_leaves_the_weights_alone():
     assert all(torch.equal(before[key], value) for key, value in step.model.state_dict().items())
 
 
-def test_endless_skips_are_an_error():
-    step, _, batch = scaled_step()
-    with pytest.raises(NonFinite, match="times in a row"):
-        for _ in range(skips.TOO_MANY_IN_A_ROW):
-            step.accumulate(with_mark(batch), 4)
-            step.update()
-
-
 @pytest.mark.trap(12)
 @pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW])
 def test_a_fused_optimizer_with_clipping_moves_as_the_plain_one_does(optimizer_class):
@@ -193,31 +183,6 @@ def test_an_answer_that_comes_one_step_late_gives_the_same_run(poisoned_steps, m
         runs.append(([parameter.detach() for parameter in model.parameters()], optimizer.param_groups[0]["lr"]))
     assert all(torch.equal(a, b) for a, b in zip(runs[0][0], runs[1][0], strict=True))
     assert runs[0][1] == runs[1][1] == 0.5 * 0.5**applied
-
-
-def test_an_update_that_raises_leaves_no_answer_behind_for_the_next_one(monkeypatch):
-    class Interrupted(torch.optim.SGD):
-        def step(self, closure=None):
-            if interrupt:
-                raise KeyboardInterrupt
-            return super().step(closure)
-
-    monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers: True)
-    model = classifier(torch.float32)
-    step = Step(
-        model,
-        poisoned(math.inf),
-        [Interrupted(model.parameters(), lr=0.5, fused=True)],
-        StepOptions(scale_gradients=True),
-    )
-    batch = rows(4)[0].float(), rows(4)[1]
-    for position in range(3):
-        interrupt = position == 1
-        step.accumulate(with_mark(batch) if interrupt else batch, 4)
-        with pytest.raises(KeyboardInterrupt) if interrupt else nullcontext():
-            step.update()
-    step.skips.settle()
-    assert (step.skips.applied, step.skips.skipped) == (2, 0)
 
 
 def test_what_raises_in_the_middle_of_a_window_leaves_nothing_of_it():

@@ -282,11 +282,8 @@ def _saving(
         given["every_seconds"] = int(number) * unit if unit else EVERY_SECONDS
     if keep_every is not None:
         given["keep_every"] = keep_every or None
-    if grace is not None:
-        given["grace_seconds"] = grace
-    if keep_last is not None:
-        given["keep_last"] = keep_last
-    return given
+    others = {"grace_seconds": grace, "keep_last": keep_last}
+    return given | {name: value for name, value in others.items() if value is not None}
 
 
 def _new_folder(wanted: Path | None, function: str) -> Path:

@@ -67,9 +67,9 @@ def reference_gradients(
 
 
 def nearby_gradients(model: nn.Module, loss: LossFunction, batch: Any, *, terms: int, seed: int) -> dict[str, Tensor]:
-    """Parameter name -> gradient of the mean loss in the model's own dtype, from weights moved at random by twice the
-    rounding of sums of so many terms: random errors average out further on, that of a channel's mean does not. With 0
-    terms, from the weights themselves.
+    """Parameter name -> gradient of the mean loss in the model's own dtype, from weights changed at random by
+    twice the rounding of sums of so many terms: random errors average out further on, that of a channel's mean does
+    not. With 0 terms, from the weights themselves.
 
     seed: of all random numbers inside. The model and every random state stay unchanged.
     """

@@ -34,7 +34,6 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim import Optimizer
 from torch.utils.module_tracker import ModuleTracker
 
-from hasten.errors import InvalidMeasurement
 from hasten.measure.torch_operations import TorchDispatchMode, tensors_in
 
 
@@ -61,13 +60,10 @@ def profile_memory(step: Callable[[], object], model: nn.Module, optimizers: Seq
     """Profile one whole optimizer step, with all its microbatches, on the device of the model's first parameter.
 
     `step` runs twice: first unobserved, because an optimizer has no state before its first step. It changes weights,
-    state and random numbers as any step does. All hooks are removed, whatever `step` raises. Raises InvalidMeasurement
-    for a model without parameters.
+    state and random numbers as any step does. All hooks are removed, whatever `step` raises.
     """
     step()
     parameters = list(model.parameters())
-    if not parameters:
-        raise InvalidMeasurement("the model has no parameter, so no step of it can be profiled")
     observer = _Observer(parameters[0].device, {id(module): name for name, module in model.named_modules()})
     for parameter in parameters:
         observer.enter(parameter, Kind.PARAMETERS)

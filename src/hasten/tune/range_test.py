@@ -1,7 +1,5 @@
-"""Find a good learning rate by training briefly with a rising one.
-
-The rate grows from step to step by a constant factor until the loss diverges. The suggested rate is where the loss
-falls fastest: about a factor of ten below the limit of stability, and a usual peak for a schedule.
+"""Find a good learning rate by training briefly with one that grows from step to step until the loss diverges: where
+the loss falls fastest, about a factor of ten below the limit of stability.
 
 Source: Smith 2015, arXiv:1506.01186, section 3.3. A straight line fitted to the losses around each rate gives its
 smoothed loss and its slope, and unlike a running average does not lag behind the rising rate."""
@@ -112,13 +110,9 @@ def divergence(losses: Sequence[float]) -> int | None:
 
 def _local_lines(x: np.ndarray, y: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray]:
     """Value and slope, at each point, of the least-squares line through it and `reach` neighbours on each side."""
-    lines = []
-    for middle in range(len(x)):
-        near = slice(max(0, middle - reach), middle + reach + 1)
-        slope, value = np.polyfit(x[near] - x[middle], y[near], 1)
-        lines.append((value, slope))
-    values, slopes = zip(*lines, strict=True)
-    return np.asarray(values), np.asarray(slopes)
+    near = [slice(max(0, middle - reach), middle + reach + 1) for middle in range(len(x))]
+    lines = np.array([np.polyfit(x[each] - middle, y[each], 1) for each, middle in zip(near, x, strict=True)])
+    return lines[:, 1], lines[:, 0]
 
 
 def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
@@ -142,18 +136,8 @@ def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
 
 def _trial_of(job: Job, steps: int) -> Job:
     """The job with only what a test needs. The model is copied: a job may return one that it uses elsewhere."""
-    return replace(
-        job,
-        model=lambda: copy.deepcopy(job.model()),
-        schedule=None,
-        average=None,
-        stop=None,
-        valid=None,
-        metrics={},
-        evaluate_every=None,
-        epochs=None,
-        max_steps=steps,
-    )
+    unjudged = replace(job, average=None, stop=None, valid=None, metrics={}, evaluate_every=None)
+    return replace(unjudged, model=lambda: copy.deepcopy(job.model()), schedule=None, epochs=None, max_steps=steps)
 
 
 def _without_rates(plan: Plan) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.errors import Unavailable
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
 from hasten.training.reporting.logs import JsonLines, Several, TensorBoard
 
@@ -134,15 +132,6 @@ def test_tensorboard_gets_every_number_of_training_and_evaluation(tmp_path: Path
     assert loss.step == 1
     assert math.isnan(loss.value)
     assert [item.value for item in scalars.Scalars("evaluation/accuracy")] == [0.75]
-
-
-def test_tensorboard_that_is_not_installed_is_asked_for_by_its_install_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(Unavailable) as caught:
-        TensorBoard(tmp_path)
-    assert caught.value.fix == 'pip install "hasten[tensorboard]"'
 
 
 def test_all_receivers_are_closed_even_when_one_fails():

@@ -18,7 +18,6 @@ from support.training.schedules import (
     each_optimizer,
     each_scheduler,
     make_optimizer,
-    present,
     scheduled,
     torch_loop,
     update,
@@ -89,22 +88,6 @@ def test_moving_before_any_update_was_applied_warns_of_nothing(unit, build):
     for _ in range(2):
         schedule.after_epoch()
         schedule.after_evaluation({"loss": 1.0})
-
-
-def test_several_optimizers_move_together():
-    optimizers = [make_optimizer(), make_optimizer(OPTIMIZERS["AdamW"])]
-    build = SCHEDULERS["OneCycleLR"]
-    schedule = scheduled(optimizers, Schedule(build, unit="step"))
-    used = []
-    for _ in range(TOTAL):
-        used.append([present(optimizer) for optimizer in optimizers])
-        assert schedule.rates() == [each[0][0] for each in used[-1]]
-        assert schedule.momenta() == [each[0][1] for each in used[-1]]
-        for optimizer in optimizers:
-            optimizer.step()
-        schedule.after_update()
-    alone = [torch_loop(OPTIMIZERS[name], build) for name in ("SGD", "AdamW")]
-    assert used == [list(pair) for pair in zip(*alone, strict=True)]
 
 
 # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────────

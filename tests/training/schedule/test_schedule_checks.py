@@ -65,13 +65,6 @@ def test_a_one_cycle_schedule_never_overruns():
 
 
 @pytest.mark.trap(16)
-def test_a_one_cycle_schedule_cannot_count_evaluations():
-    valid = (torch.zeros(2, 6), torch.zeros(2))
-    with pytest.raises(JobError, match="how many evaluations the run has is unknown"):
-        scheduled(make_optimizer(), Schedule(SCHEDULERS["OneCycleLR"], unit="evaluation"), valid=valid)
-
-
-@pytest.mark.trap(16)
 @pytest.mark.parametrize("name", ["OneCycleLR", "CyclicLR"])
 @pytest.mark.parametrize(
     "make",

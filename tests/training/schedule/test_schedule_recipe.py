@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from torch.optim import lr_scheduler as torch_schedulers
 
-from hasten.errors import JobError, PlanError
+from hasten.errors import JobError
 from hasten.facts.job import Schedule
 from hasten.techniques.setup import ScheduleOptions
 from support.training.schedules import (
@@ -69,11 +69,6 @@ def test_an_unknown_total_is_refused_with_advice(name):
         scheduled(make_optimizer(), builds[name], total_steps=None, total_epochs=None)
 
 
-def test_a_function_with_a_parameter_of_another_name_is_refused():
-    with pytest.raises(JobError, match="needs 'steps'"):
-        scheduled(make_optimizer(), lambda optimizer, steps: torch_schedulers.StepLR(optimizer, steps))
-
-
 @pytest.mark.parametrize(
     ("build", "what"),
     [
@@ -121,18 +116,6 @@ def test_totals_that_a_plan_leaves_out_are_derived_in_its_unit(name, given, tota
             schedule.after_epoch()
     build = partial(getattr(torch_schedulers, name), **given, **{total: length})
     assert used[:: 20 // length] == torch_loop(OPTIMIZERS["SGD"], build, length)
-
-
-def test_a_total_that_cannot_be_derived_is_refused():
-    with pytest.raises(PlanError, match="CosineAnnealingLR needs T_max, and how many steps"):
-        scheduled(make_optimizer(), None, total_steps=None, override=planned("CosineAnnealingLR"))
-
-
-def test_a_plans_senseless_schedule_is_the_plans_error():
-    with pytest.raises(PlanError, match="cannot be built"):
-        scheduled(make_optimizer(), None, override=planned("OneCycleLR", max_lr=[0.1]))
-    with pytest.raises(PlanError, match="planned run has 24 steps"):
-        scheduled(make_optimizer(), None, override=planned("OneCycleLR", max_lr=0.1, total_steps=10))
 
 
 def test_a_planned_rate_that_the_schedule_would_ignore_is_refused():

@@ -6,13 +6,10 @@ import random
 from functools import partial
 
 import numpy as np
-import pytest
 import torch
 from torch.optim import lr_scheduler as torch_schedulers
 
-from hasten.errors import JobError
 from hasten.facts.job import Schedule
-from hasten.techniques.setup import OptimizerOptions, ScheduleOptions
 from hasten.training.schedule.schedule_trace import trace_schedule
 from support import small_job
 
@@ -50,22 +47,6 @@ def test_what_depends_on_results_is_drawn_constant_and_says_so():
     (trace,) = trace_schedule(job, total_steps=4, steps_per_epoch=1)
     assert set(trace.rates) == {0.1}
     assert "depends on the evaluations" in trace.note
-
-
-def test_the_plans_rate_and_schedule_are_followed():
-    (trace,) = trace_schedule(
-        small_job(),
-        total_steps=4,
-        optimizer=OptimizerOptions(learning_rate=0.8),
-        schedule=ScheduleOptions(name="StepLR", arguments={"step_size": 2}, unit="step"),
-    )
-    assert trace.rates == (0.8, 0.8, pytest.approx(0.08), pytest.approx(0.08))
-
-
-def test_a_trace_refuses_what_the_run_would_refuse():
-    job = small_job(schedule=partial(torch_schedulers.OneCycleLR, max_lr=0.1, total_steps=7, cycle_momentum=False))
-    with pytest.raises(JobError, match="7 steps long, and the planned run has 10"):
-        trace_schedule(job, total_steps=10)
 
 
 def test_a_trace_leaves_every_random_state_as_it_was():

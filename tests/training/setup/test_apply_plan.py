@@ -56,17 +56,6 @@ def test_a_choice_that_makes_no_sense_is_refused_with_its_file_and_line(techniqu
     assert caught.value.fix
 
 
-def test_what_turns_out_wrong_only_after_every_choice_is_applied_is_refused_with_its_line_too():
-    class Endless(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield torch.zeros(6), torch.tensor(0)
-
-    plan = plan_from_toml(WRONG % ("schedule", '"CosineAnnealingLR"') + 'options = { unit = "epoch" }\n', "mine.toml")
-    with pytest.raises(PlanError, match="needs T_max") as caught:
-        prepare(small_job(train=Endless(), epochs=None, max_steps=5), plan)
-    assert caught.value.where == "mine.toml:6: schedule"
-
-
 def test_choices_that_exclude_each_other_are_refused_with_both_lines():
     text = "".join(
         f'[[choice]]\ntechnique = "{name}"\nvalue = 2\n' for name in ("accumulation", "threads", "microbatch")
@@ -92,10 +81,6 @@ def test_an_unknown_technique_is_refused_with_its_line():
 )
 def test_a_choice_that_claims_nothing_takes_the_claim_of_its_technique(model: object, value: Value, claim: Preserves):
     assert claims(make_plan(microbatch=value), model=model) == [claim]
-
-
-def test_a_choice_where_its_technique_does_not_apply_counts_as_changing_training():
-    assert claims(make_plan(channels_last=True)) == [Preserves.TRAINING]
 
 
 class Opening(Dataset):

@@ -84,13 +84,6 @@ def test_the_log_counts_a_last_small_batch_keeps_names_and_stops():
     assert list(model.state_dict()) == names
 
 
-def test_a_reset_of_the_compiler_ends_the_log_without_harm():
-    log = compile_model(nn.Linear(2, 2), DEFAULT)
-    torch.compiler.reset()
-    log.stop()
-    assert log.graphs == 0
-
-
 @pytest.mark.parametrize("inherited", [None, default_cache_dir()], ids=["unset", "torch's default"])
 def test_compiled_code_goes_to_a_directory_of_the_user_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inherited: str | None

@@ -18,7 +18,7 @@ from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
 from hasten.training.run_folder.config_differences import code_digest
-from hasten.training.setup.configuration import changes, in_force
+from hasten.training.setup.configuration import in_force
 from support import small_job
 from support.training.saved_runs import every, job, resumed
 
@@ -202,18 +202,6 @@ def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_
 # ---- a checkpoint of an older hasten, or of another torch
 
 
-def test_a_setting_that_another_torch_does_not_know_is_no_change():
-    before = {"schedule.settings": {"StepLR.gamma": 0.1}, "model": [["", "Dropout", {"p": 0.1}]], "optimizer.lr": 0.1}
-    now = {
-        "schedule.settings": {"StepLR.gamma": 0.1, "StepLR.new": 1},
-        "model": [["", "Dropout", {"p": 0.1, "new": 1}]],
-        "optimizer.lr": 0.1,
-        "optimizer.new": 1,
-    }
-    assert changes(before, now) == []
-    assert changes(now, before) == []
-
-
 # ---- what cannot go on
 
 
@@ -261,16 +249,6 @@ def test_an_optimizer_that_goes_on_from_anothers_state_is_offered(tmp_path):
 
 
 # ---- what is asked for, and how it is told
-
-
-def test_values_are_told_in_words(tmp_path):
-    half_trained(tmp_path / "run", **WITH_VALID, optimizer=sgd(), schedule=one_cycle(0.1))
-    fields = {**WITH_VALID, "stop": hasten.EarlyStopping(patience=3), "drop_last": True, "optimizer": sgd()}
-    told = refusal(tmp_path / "run", **fields).what
-    assert "stop: none → EarlyStopping(metric=loss, patience=3, mode=none, min_delta=0.0)" in told
-    assert "drop_last: no → yes" in told
-    assert "schedule: OneCycleLR → none" in told
-    assert not set("{}[]'\"") & set(told)
 
 
 def test_a_change_names_no_other_that_follows_from_it(tmp_path):

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.setup import process_options as process
 from hasten.training.setup.process_options import process_options
 
 CAN_FLUSH = torch.set_flush_denormal(False)
@@ -101,20 +100,6 @@ def test_blocks_inside_each_other_come_back_one_by_one(monkeypatch):
             assert notices == ["HASTEN_TEST was outer; during this run it is inner"]
         assert (torch.get_num_threads(), os.environ["HASTEN_TEST"]) == (2, "outer")
     assert (torch.get_num_threads(), os.environ["HASTEN_TEST"]) == (1, "shell")
-
-
-def test_an_allocator_that_cannot_be_told_is_said(monkeypatch):
-    monkeypatch.setattr(process, "allocator_setter", lambda: None)
-    options = ProcessOptions(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
-    with process_options(options) as notices:
-        assert len(notices) == 1
-        assert "may have no effect" in notices[0]
-
-
-def test_a_system_without_mallopt_is_said(monkeypatch):
-    monkeypatch.setattr(process.ctypes, "CDLL", lambda name: object())
-    with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
-        assert notices == ["keep_freed_memory has no effect: this system's C library is not glibc and has no mallopt"]
 
 
 @pytest.mark.proof

@@ -50,17 +50,6 @@ def test_a_large_buffer_is_restored_from_the_window_behind_its_first_change_on()
     assert model.held[0] == 1
 
 
-def test_the_window_before_the_present_one_can_be_restored_too():
-    model = Holder(torch.zeros(1))
-    start = start_of(model, windows=2)
-    for step in (1, 2, 3):
-        start.mark(step)
-        model.held += 1
-    assert not start.back(1)
-    assert start.back(2)
-    assert model.held.item() == 1
-
-
 @pytest.mark.parametrize(("value", "healed"), [(torch.inf, [0, 0]), (1.0, [1, 2])])
 def test_buffers_are_healed_where_one_became_infinite(value, healed):
     model = nn.ModuleList([Holder(torch.zeros(1)), Holder(torch.zeros(1)), Holder(torch.eye(2).to_sparse())])

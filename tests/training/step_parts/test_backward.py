@@ -61,14 +61,6 @@ def test_a_gradient_changed_in_place_does_not_reach_the_next_backward_pass():
         weight.grad.mul_(5)
 
 
-def test_a_torch_without_the_short_way_goes_its_own(monkeypatch):
-    monkeypatch.setattr("hasten.training.step_parts.torch_ops._run_backward", None)
-    weight = torch.ones(3, requires_grad=True)
-    backward(weight.sum())
-    assert weight.grad is not None
-    assert weight.grad.tolist() == [1.0, 1.0, 1.0]
-
-
 def test_a_tensor_of_another_kind_is_asked_how_it_wants_to_be_differentiated():
     Marked.seen.clear()
     weight = torch.ones(3, requires_grad=True)

@@ -6,7 +6,7 @@ import torch
 from hasten.entry import prepare
 from hasten.errors import UserCodeFailed
 from hasten.training.failures.as_failure import as_failure
-from hasten.training.step_parts.losses import described, total_of
+from hasten.training.step_parts.losses import total_of
 from hasten.training.step_parts.supervised import supervised
 from support import small_job
 
@@ -19,11 +19,6 @@ def test_an_error_of_torch_inside_the_loss_is_the_users_and_names_the_batch():
     failure = as_failure(raised.value)
     assert isinstance(failure, UserCodeFailed)
     assert "float32 [8, 5], int64 [8]" in str(failure) or "float32 [8, 5]" in "".join(raised.value.__notes__)
-
-
-def test_a_batch_is_described_by_its_shapes():
-    batch = {"text": torch.zeros(2, 3, dtype=torch.int64), "parts": [torch.ones(1), "name"]}
-    assert described(batch) == "{text: int64 [2, 3], parts: (float32 [1], str)}"
 
 
 @pytest.mark.trap(7)

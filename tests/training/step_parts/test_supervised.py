@@ -72,12 +72,6 @@ def test_totals_and_counts_of_two_halves_add_up_to_the_whole(case):
     assert sum(float(part.count) for part in parts) == pytest.approx(float(whole.count), rel=1e-6)
 
 
-def test_predictions_and_targets_are_handed_on_for_metrics():
-    loss = supervised(functional.cross_entropy)(Bias(), (SCORES, LABELS))
-    assert torch.equal(loss.prediction, SCORES)
-    assert loss.target is LABELS
-
-
 IMAGE_SCORES = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(2))
 IMAGE_LABELS = torch.randint(0, 3, (4, 5, 5), generator=torch.Generator().manual_seed(3))
 
@@ -93,16 +87,6 @@ def test_a_class_of_unsigned_bytes_is_not_taken_for_the_ignored_one():
     scores, target = torch.randn(2, 200), torch.tensor([3, 156], dtype=torch.uint8)  # 156 is -100 in eight bits
     loss = supervised(functional.cross_entropy)(Bias(), (scores, target))
     assert float(loss.count) == 2
-
-
-def test_a_list_with_one_target_for_each_sample_is_counted():
-    class Detector(Bias):
-        def forward(self, features):
-            return torch.stack([super(Detector, self).forward(image).mean() for image in features])
-
-    images = [torch.zeros(3, 4, 4), torch.zeros(3, 5, 5)]
-    found = supervised(lambda prediction, target: prediction.mean())(Detector(), (images, [{"box": 1}, {"box": 2}]))
-    assert found.count == 2
 
 
 # ── what a loss holds ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,17 +129,6 @@ def test_what_was_moved_in_an_evaluation_can_be_trained_with(make):
     with torch.inference_mode():
         function(Bias().to("meta"), batch_for(loss, "meta"))
     differentiated(function, loss, "meta")
-
-
-def test_a_loss_is_moved_once_for_each_device(monkeypatch):
-    moves = []
-    to = nn.Module.to
-    monkeypatch.setattr(nn.BCEWithLogitsLoss, "to", lambda self, device: moves.append(device) or to(self, device))
-    loss = HOLDERS[0]()
-    function = supervised(loss)
-    for device in ("meta", "cpu", "meta", "cpu", "meta"):
-        differentiated(function, loss, device)
-    assert moves == [torch.device("meta")]
 
 
 @pytest.mark.gpu

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
 import hasten
 from hasten.tune.trials import trial
@@ -173,34 +171,6 @@ def evaluating_by_batches() -> hasten.Job:
         return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
     return job(evaluating, valid=(torch.zeros(40, 6), torch.zeros(40, dtype=torch.long)))
-
-
-class ReadOnce(Dataset[Any]):
-    """Rows that can be read once, as soon as the loss was given a part of a batch: the first epoch goes well, and the
-    wait for the second one does not."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows, self.read, self.is_split = rows, set[int](), False
-
-    def __len__(self) -> int:
-        return len(self.rows[0])
-
-    def __getitem__(self, index: int) -> Any:
-        if self.is_split and index in self.read:
-            raise ZeroDivisionError("only at the turn of an epoch")
-        self.read.add(index)
-        return tuple(column[index] for column in self.rows)
-
-
-def failing_in_the_turn_of_microbatches() -> hasten.Job:
-    plain = job()
-    rows = ReadOnce(tuple(column[:80] for column in plain.train))  # so few that nearly all are read before the turn
-
-    def noting(model: nn.Module, batch: Any) -> torch.Tensor:
-        rows.is_split |= len(batch[0]) < 8
-        return loss(model, batch)
-
-    return replace(plain, loss=noting, train=rows)
 
 
 def harmed_by_half_of_a_batch() -> hasten.Job:

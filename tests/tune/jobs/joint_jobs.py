@@ -84,18 +84,3 @@ def drawing() -> hasten.Job:
         return replace(given, auxiliary=1e-3 * torch.rand(()) * model(batch[0]).square().mean())
 
     return job(noisy)
-
-
-def drawing_without_seeds() -> hasten.Job:
-    """It draws as well, and the same whatever its seed is: its losses are those of one run."""
-    own = torch.Generator()
-
-    def model() -> nn.Module:
-        own.manual_seed(3)
-        return loss_jobs.deaf_to_seeds().model()
-
-    def noisy(model: nn.Module, batch: Any) -> hasten.Loss:
-        given, drawn = loss(model, batch), torch.rand((), generator=own)
-        return replace(given, auxiliary=1e-3 * drawn * model(batch[0]).square().mean())
-
-    return replace(job(noisy), model=model, shuffle=False)

@@ -86,7 +86,7 @@ def prints_much() -> None:
 # What would stay behind.
 
 
-def forks_what_forks(depth: int = 3) -> None:
+def forks_what_forks(depth: int = 2) -> None:
     if len(CALLS) > 1:
         return
     for _ in range(3):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.errors import Misconfigured
@@ -80,6 +79,7 @@ def cost(mesh: Mesh, needs: ModelNeeds = NEEDS, microbatch_size: int = 2) -> Mes
     return cost_of(mesh, needs, cluster, microbatch_size)
 
 
+@settings(max_examples=15)
 @given(st.integers(1, 200))
 def test_the_product_of_a_meshs_dimensions_is_the_number_of_devices(devices):
     found = [*meshes(devices)]
@@ -91,6 +91,7 @@ def test_the_product_of_a_meshs_dimensions_is_the_number_of_devices(devices):
     )
 
 
+@settings(max_examples=15)
 @given(any_needs, sizes, st.sampled_from([*Sharding][1:]), st.integers(1, 8))
 def test_more_parts_never_need_more_memory(needs, data, shard, samples):
     fewer, more = (
@@ -99,6 +100,7 @@ def test_more_parts_never_need_more_memory(needs, data, shard, samples):
     assert more.total <= fewer.total
 
 
+@settings(max_examples=15)
 @given(any_needs, st.integers(1, 8))
 def test_a_mesh_of_one_is_the_single_process(needs, samples):
     every = (needs.around, *needs.blocks)
@@ -232,12 +234,3 @@ def test_devices_that_fill_no_machine_are_refused_with_the_arithmetic():
     with pytest.raises(Misconfigured, match="12 devices are no whole number of machines: 12 = 1 × 8 \\+ 4"):
         planned_meshes(NEEDS, cluster(GB, devices=12))
     assert planned_meshes(NEEDS, cluster(GB, devices=4)).legal
-
-
-@given(any_needs, st.integers(1, 16))
-def test_times_are_finite_and_every_mesh_is_legal_or_has_a_reason(needs, devices):
-    assume(devices <= 8 or devices % 8 == 0)
-    found = planned_meshes(needs, cluster(GB, devices))
-    assert all(math.isfinite(each.step_seconds) for each in found.legal)
-    assert all(each.reason for each in found.illegal)
-    assert {each.mesh for each in (*found.legal, *found.illegal)} == {*meshes(devices)}

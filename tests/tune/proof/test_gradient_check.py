@@ -93,13 +93,6 @@ def test_a_wrong_scale_that_clipping_hides_is_seen_in_the_norm(kept, monkeypatch
     assert NORM in judged(jobs.text(), folder_and_answer, Plan())["reason"]
 
 
-def test_a_plan_that_forgets_to_clip_is_caught(kept):
-    def forget(trial: Trial) -> None:
-        trial.run.setup.step.clip_norm = None
-
-    assert not judged(jobs.tokens(), kept("tokens"), Plan(), forget)["passes"]
-
-
 def test_clipping_by_value_is_followed(tmp_path):
     answer = references(jobs.cut(), tmp_path)
     assert judged(jobs.cut(), (str(tmp_path), answer), make_plan(microbatch=5))["passes"]

@@ -37,6 +37,7 @@ def test_plans_are_proven_beside_one_set_of_references(tmp_path):
     assert records_of([line_of(record) + "\n"]) == [record]
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_a_harm_that_only_the_plans_arm_has_is_caught_twice(tmp_path, monkeypatch):
     prove = prover("tokens", tmp_path)
@@ -75,14 +76,6 @@ def test_a_job_that_cannot_be_judged_says_so_of_every_plan(tmp_path):
     assert found.unjudged is not None
     assert found.reason == f"no gradient can be judged: {found.unjudged}"
     assert found.unjudged.startswith("its loss draws random numbers")
-
-
-@pytest.mark.proof
-def test_a_baseline_that_fails_says_so_of_every_plan(tmp_path, monkeypatch):
-    monkeypatch.setenv("HASTEN_TEST_HARM", "killed")
-    prove = prover("tokens", tmp_path)
-    found = [prove.prove(plan) for plan in (Plan(), make_plan(microbatch=5))]
-    assert {each.unjudged for each in found} == {"the baseline crashed: it was killed by SIGKILL"}
 
 
 @pytest.mark.proof

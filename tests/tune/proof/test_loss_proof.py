@@ -112,6 +112,7 @@ def test_a_metric_that_cannot_be_judged_is_refused(metrics, asked, says):
 # ── training ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_the_same_plan_in_both_arms_gives_the_same_bits_and_is_equivalent():
     proof = prove_loss(arms(), Plan(), pairs=3)

@@ -119,19 +119,6 @@ def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
     assert len(found.asked) == 3
 
 
-@pytest.mark.proof
-def test_what_passes_because_no_harm_was_seen_says_that_nothing_was_shown(plant):
-    plant()
-    found, curves = by_losses(*claiming(Preserves.STATISTICS, SPLIT))  # dropout draws for each half
-    assert curves is not None
-    assert curves.verdict == "inconclusive"
-    assert [(each.passes, each.inconclusive) for each in found.proofs] == [(True, True)]
-    again, curves = by_losses(BF16)
-    assert curves is not None
-    assert curves.verdict == "equivalent"
-    assert [each.inconclusive for each in again.proofs] == [False]
-
-
 def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(plant):
     plant(failing="nothing")
     found, curves = by_losses(*LOOSE)
@@ -158,15 +145,6 @@ def proven(base: Choices, log: SearchLog, function: str = "job") -> Choices:
 def faster(choice: Choice, times: float, *on: Choice, verdict: str = "faster") -> Tried:
     speedup = ratio(times - 0.1, times, times + 0.1)
     return Tried(choice=choice, on=on, verdict=verdict, reason="", speedup=speedup)
-
-
-@pytest.mark.proof
-@pytest.mark.trap(50)
-def test_where_losses_cannot_be_judged_either_nothing_is_taken_for_proven():
-    log, kept, _ = log_of()
-    assert proven((FLUSH, THREADS), log, "drawing_without_seeds") == ()
-    reasons = {record.reason for record in kept if isinstance(record, Proven)}
-    assert all("gave the same losses to the last bit" in reason for reason in reasons)
 
 
 @pytest.mark.proof

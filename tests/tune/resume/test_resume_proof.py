@@ -103,13 +103,6 @@ def test_workers_that_stay_do_not_keep_the_runs_from_ending(here: Path):
     assert proven("with_workers", plan="plan.toml", kills=1, steps=10).verdict == "bit-exact"
 
 
-@pytest.mark.proof
-def test_workers_that_load_die_with_the_run_that_is_killed(here: Path):
-    (here / "plan.toml").write_text('[[choice]]\ntechnique = "loader_workers"\nvalue = 2\n')
-    found = proven("with_workers", plan="plan.toml", steps=16)
-    assert (found.verdict, len(found.kills)) == ("bit-exact", 2)
-
-
 def test_what_no_checkpoint_keeps_is_found_by_step_and_value():
     told = Told()
     found = proven("counting", told, steps=30, kills=6)

@@ -18,7 +18,6 @@ from hasten.tune.search.candidates import (
     allowed,
     first_values,
     joined,
-    tried_again,
     without,
     worth_trying,
 )
@@ -93,9 +92,3 @@ def test_whatever_wins_the_joined_plan_is_legal_and_holds_no_technique_twice(fir
     found = joined(joined((), first), then)
     assert not conflicts(found)
     assert len({each.technique for each in found}) == len(found)
-
-
-def test_a_technique_is_tried_again_only_after_one_that_can_turn_its_result_round():
-    assert tried_again("channels_last", [choice("precision", "bf16")])
-    assert not tried_again("channels_last", [choice("fused_optimizer", "fused")])
-    assert not tried_again("clipping", [choice("precision", "bf16")])

@@ -77,21 +77,7 @@ def test_a_control_stays_to_the_end_whatever_it_looks_like():
     assert speedup(outcome.base, outcome.measured["control"], LENGTH).ratio == pytest.approx(2 / 3, rel=0.05)
 
 
-def test_a_comparison_is_over_when_only_a_control_is_left():
-    outcome = compare(ONE_THREAD, Entry(name="control", plan=Plan(), stays=True))
-    assert len(outcome.base.windows) == len(outcome.early["control"]) == 3
-
-
 @pytest.mark.proof
-def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
-    a_little = Entry(name="a little", plan=make_plan(microbatch=2))
-    broken, whole = compare(ONE_THREAD, a_little), compare(a_little, settings=ComparisonSettings(steps=2, checks=()))
-    assert "a little" not in broken.early  # so the base went on after somebody had left
-    losses = broken.losses["plain"]
-    assert len(losses) >= 8
-    assert losses == whole.losses["plain"][: len(losses)]
-
-
 def test_where_arms_do_not_fit_beside_each_other_each_is_alone_in_its_turn_and_measured_as_it_is():
     alive = list[int]()
     outcome = compare(BF16, settings=ComparisonSettings(steps=2, checks=(3,), resident=False), started=alive.append)
@@ -100,6 +86,7 @@ def test_where_arms_do_not_fit_beside_each_other_each_is_alone_in_its_turn_and_m
     assert len(alive) == 2 * 3 + 2  # a process for every window, and for every wait for a new epoch
 
 
+@pytest.mark.proof
 def test_what_has_the_steps_of_the_base_is_compared_by_its_evaluations_alone():
     quick = Entry(name="quick", plan=make_plan(evaluation_batch=400), same_steps=True)
     length = RunLength(steps=100, epochs=1, evaluations=100)
@@ -148,16 +135,6 @@ def test_an_arm_that_fails_in_the_middle_leaves_the_comparison_alone():
     outcome = compare(BF16, control, function="failing_in_bf16", settings=ComparisonSettings(steps=4, checks=()))
     assert outcome.failed["bf16"].outcome is Outcome.CRASHED
     assert len(outcome.measured["control"].windows) == 12
-
-
-@pytest.mark.proof
-def test_an_arm_that_fails_in_its_own_turn_leaves_the_comparison_alone():
-    halves = Entry(name="halves", plan=make_plan(microbatch=4))
-    outcome = compare(halves, ONE_THREAD, function="failing_in_the_turn_of_microbatches")
-    assert "only at the turn of an epoch" in outcome.failed["halves"].what
-    assert outcome.failed["halves"].outcome is Outcome.CRASHED
-    assert "halves" not in outcome.early
-    assert len(outcome.base.turns) == len(outcome.measured["one thread"].turns) == 1
 
 
 def test_when_the_base_fails_the_comparison_fails():

@@ -49,13 +49,12 @@ def arms_of_room(room: int) -> Arms:
     return arms
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("doubtful", "kept"),
     [
         (("microbatch", "threads"), ("microbatch",)),  # one is surely worth it, the other does nothing
-        pytest.param(  # both do nothing: they go in one comparison
-            ("threads", "flush_denormals"), ("microbatch",), marks=pytest.mark.proof
-        ),
+        (("threads", "flush_denormals"), ("microbatch",)),  # both do nothing: they go in one comparison
     ],
 )
 def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(

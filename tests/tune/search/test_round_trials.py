@@ -71,6 +71,7 @@ def test_the_most_promising_choice_of_the_first_comparison_is_asked_to_its_end_w
     assert told[str(ALLOCATOR)].cut_short
 
 
+@pytest.mark.proof
 def test_the_plain_job_is_kept_with_its_spread_and_its_noise_and_so_is_no_plan_that_others_are_tried_on(
     profile: PlanProfile,
 ):

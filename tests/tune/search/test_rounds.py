@@ -16,7 +16,7 @@ from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.round_trials import RoundTrials
 from hasten.tune.search.rounds import Joined, SearchRounds
 from hasten.tune.search.search_log import Options, SearchLog
-from hasten.tune.search.time_needed import arm_seconds, end_seconds
+from hasten.tune.search.time_needed import end_seconds
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 
@@ -210,11 +210,6 @@ def test_the_end_takes_longer_with_every_choice_and_least_where_evaluations_alon
     assert seconds(choice("evaluation_batch", 64)) < seconds(CHANNELS)
     assert seconds(ALLOCATOR) < seconds(ALLOCATOR, workers) < seconds(ALLOCATOR, doubtful=[workers])
     assert seconds(ALLOCATOR) < seconds(replace(BF16, preserves=Preserves.STATISTICS))
-
-
-def test_trying_an_evaluation_takes_none_of_the_steps_windows():
-    evaluating, stepping = arm_seconds(profile(), choice("evaluation_batch", 64)), arm_seconds(profile(), BF16)
-    assert stepping - evaluating == pytest.approx(5 * profile().window_seconds)
 
 
 def trials_of(found: SearchLog) -> RoundTrials:

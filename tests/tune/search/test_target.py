@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.trials import Doing, Rates, Reached, Record, Tried
 from hasten.tune.proof.time_to_target import target_metric
 from hasten.tune.search.found_plan import plan_found
-from hasten.tune.search.plan_search import Found, Search
+from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options, SearchLog
 from hasten.tune.search.target import PAIRS, TargetGain, TargetTrials
 from hasten.tune.trials.arms import Arms
@@ -127,42 +126,16 @@ def test_the_next_best_is_tried_on_top_of_the_winner():
     assert judged.won[-1].choices[-1] == judged.won[0].choices[-1]
 
 
-class Searched:
-    def __init__(
-        self,
-        function: str,
-        *,
-        ceiling: Preserves = Preserves.TRAINING,
-        tell: Callable[[Doing], None] = lambda doing: None,
-    ) -> None:
-        name, self.records = f"{JOBS}:{function}", list[Record]()
-        options = Options(seconds=1000, ceiling=ceiling, only=("learning_rate",))
-        search = Search(Arms(name), name, options, keep=self.records.append, report=tell, earlier=lambda surveyed: [])
-        self.found: Found = search()
-
-    def reasons(self) -> set[tuple[str, str]]:
-        return {(record.verdict, record.reason) for record in self.records if isinstance(record, Tried)}
-
-    def plan(self) -> Plan:
-        found = self.found
-        return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
-
-
 @pytest.mark.proof
 def test_a_search_that_may_change_training_writes_a_plan_that_ends_at_the_target():
-    search = Searched("job")
-    plan = search.plan()
+    name, records = f"{JOBS}:job", list[Record]()
+    options = Options(seconds=1000, ceiling=Preserves.TRAINING, only=("learning_rate",))
+    found = Search(Arms(name), name, options, keep=records.append, report=lambda _: None, earlier=lambda _: [])()
+    plan = plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
     assert [item.choice.technique for item in plan.choices] == ["learning_rate", "stop_at"]
     assert plan.choices[0].speedup is not None
-    rates = [record for record in search.records if isinstance(record, Rates)]
+    rates = [record for record in records if isinstance(record, Rates)]
     assert set(rates[-1].rates) == {0.1}
     trained = hasten.train(job(), plan)
     assert (trained.steps, trained.reason) == (12, "the target is reached")
     assert [each.value for each in plan.rejected if each.technique == "learning_rate"] == [0.025]
-
-
-@pytest.mark.proof
-def test_without_leave_to_change_training_it_is_left_out_as_ever():
-    search = Searched("job", ceiling=Preserves.STATISTICS)
-    assert search.reasons() == {("skipped", "changes training, which --allow statistics excludes")}
-    assert search.found.gained is None

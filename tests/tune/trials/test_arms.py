@@ -44,12 +44,6 @@ def test_two_arms_run_interleaved_windows_and_one_that_fails_leaves_the_other_as
     assert all(window.seconds > 0 for window in windows)
 
 
-def test_a_window_for_which_the_planned_run_is_too_short_restarts_it_or_has_the_steps_of_it():
-    with arms().start("plain", Plan()) as arm:
-        assert [arm.window(4).steps for _ in range(3)] == [4] * 3  # of ten steps in all
-        assert arm.window(100).steps == 10
-
-
 def test_an_error_of_the_jobs_own_code_has_its_line_as_training_reports_it():
     error = failure("job_raising").as_error()
     assert isinstance(error, UserCodeFailed)
@@ -69,12 +63,9 @@ def test_an_error_of_hastens_keeps_its_class_and_its_fix():
     ("function", "outcome", "what"),
     [
         ("job_killed", Outcome.CRASHED, "killed by SIGKILL"),
-        ("job_leaving", Outcome.CRASHED, "ended with exit code 3"),
-        ("job_never_finite", Outcome.NON_FINITE, "NonFinite"),
         ("job_lost_without_a_trace", Outcome.NON_FINITE, "the loss is nan within the steps from 1 on"),
         ("job_greedy", Outcome.OUT_OF_MEMORY, "allocate memory"),
         ("job_finding_the_disk_full", Outcome.DISK_FULL, "could not be saved"),
-        ("job_exiting", Outcome.CRASHED, "SystemExit: enough"),
         ("empty", Outcome.REFUSED, "has 0 samples"),
     ],
 )

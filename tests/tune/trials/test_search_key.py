@@ -10,9 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from hasten.facts.plan import Plan
 from hasten.tune.trials import search_key
-from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.search_key import COUNTED, digest_of_sources, key_of
 
 ANSWER = dict.fromkeys(COUNTED, "as it was") | {"proposed": [], "refused": {}}
@@ -28,6 +26,12 @@ def test_another_job_machine_length_or_code_has_another_key(part: str):
 def test_another_version_has_another_key_and_what_a_technique_says_has_not():
     assert key_of(ANSWER, ENVIRONMENT | {"torch": "3"}) != key_of(ANSWER, ENVIRONMENT)
     assert key_of(ANSWER | {"refused": {"cache": "why"}}, ENVIRONMENT) == key_of(ANSWER, ENVIRONMENT)
+
+
+@pytest.fixture(autouse=True)
+def without_hasten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all of its files takes long."""
+    monkeypatch.setattr(search_key, "HASTEN", tmp_path / "hasten")
 
 
 @pytest.fixture
@@ -78,18 +82,3 @@ def test_a_change_in_hasten_itself_changes_the_digest(tmp_path: Path, monkeypatc
     before = digest_of_sources()
     (tmp_path / "step.py").write_text("changed = True\n")
     assert digest_of_sources() != before
-
-
-@pytest.mark.proof
-def test_two_arms_of_the_same_code_have_the_same_digest_and_what_the_job_imports_counts(tmp_path: Path):
-    shutil.copy(JOBS, tmp_path)
-    (tmp_path / "jobs.py").write_text("import helper\nfrom clocked_jobs import job\n")
-    (tmp_path / "helper.py").write_text("")
-    first, second = digest_in_an_arm(tmp_path), digest_in_an_arm(tmp_path)
-    (tmp_path / "helper.py").write_text("changed = True\n")
-    assert first == second != digest_in_an_arm(tmp_path)
-
-
-def digest_in_an_arm(folder: Path) -> str:
-    with Arms(f"{folder / 'jobs.py'}:job").start("profile", Plan()) as arm:
-        return arm.ask("survey")["sources"]

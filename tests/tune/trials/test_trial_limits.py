@@ -21,7 +21,7 @@ def test_an_arm_cannot_go_on_where_the_machine_has_little_memory_left(tmp_path, 
     monkeypatch.setattr(trial_limits, "free_memory", lambda: next(free))
     check = LimitCheck(os.getpid(), str(tmp_path))
     assert check.exceeded() is None
-    assert check.most_bytes > 0
+    assert check.held_bytes > 0
     fate, words = check.exceeded() or pytest.fail("nothing is told")
     assert fate is Outcome.OUT_OF_MEMORY
     assert words.startswith("the machine has 19.0 GiB of memory left, and 20.0 GiB must stay free; the arm holds ")

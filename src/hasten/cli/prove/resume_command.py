@@ -18,7 +18,7 @@ import typer
 from hasten.cli.application import JobName, PlanPath, command, ends_with_exit_code, prove, read
 from hasten.errors import HARMED, NOT_PROVEN
 from hasten.facts.formatting import byte_size
-from hasten.report.display import count, duration
+from hasten.report.display import count, duration, many
 from hasten.report.terminal.output import show, write_line
 from hasten.report.terminal.progress_bar import ProgressBar
 
@@ -152,8 +152,8 @@ def sentence(proof: ResumeProof) -> str:
     if proof.itself is not None:
         return f"inconclusive: {difference}. But two undisturbed runs differ as well: {proof.itself}"
     origin = f", in a process that resumed from step {proof.resumed_at:,}" if proof.resumed_at else ""
-    many = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
-    return f"not exact after {many}{origin}: {difference}. A second undisturbed run is identical to the first"
+    kills = many(len(proof.kills), "kill")
+    return f"not exact after {kills}{origin}: {difference}. A second undisturbed run is identical to the first"
 
 
 def _times(number: int) -> str:
@@ -168,14 +168,9 @@ def _answer(proof: ResumeProof) -> dict[str, Any]:
     sizes = {"tensors": extent.tensors, "tensor_bytes": extent.bytes, "values": extent.values}
     resuming = {"starting": times.starting_seconds, "going_on": times.resuming_seconds}
     seconds = resuming | {"step": times.step_seconds, "save": times.save_seconds}
-    return {
-        "verdict": proof.verdict,
+    names = ("verdict", "steps", "total_steps", "save_every", "wanted", "runs")
+    return {name: getattr(proof, name) for name in names} | {
         "sentence": sentence(proof),
-        "steps": proof.steps,
-        "total_steps": proof.total_steps,
-        "save_every": proof.save_every,
-        "wanted": proof.wanted,
-        "runs": proof.runs,
         "kills": kills,
         "compared": {"lines": proof.lines} | sizes,
         "seconds": seconds,

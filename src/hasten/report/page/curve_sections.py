@@ -11,7 +11,6 @@ from hasten.report.display import decimal, listed, many
 from hasten.report.page.charts import Band, band, chart, number
 from hasten.report.page.page_model import Cell, Chart, Column, Section, Table
 
-MOST_ROWS = 40
 MEMORY_ARMS = {"plain": "baseline", "planned": "with the plan", "whole plan": "with the plan"}
 QUARTILES = ("lowest", "lower quarter", "median", "upper quarter", "highest")
 
@@ -95,16 +94,14 @@ def memory_over_time(memory: Mapping[str, Sequence[int]]) -> Section | None:
         title="Memory over time",
         lead="Bytes held at the end of each window of steps, in the order they ran. A line that only rises is a leak.",
         charts=drawn,
-        table=numbers(
-            "Bytes held at the end of a window", ("windows", "lowest", "median", "highest"), rows[:MOST_ROWS]
-        ),
+        table=numbers("Bytes held at the end of a window", ("windows", "lowest", "median", "highest"), rows),
     )
 
 
 def numbers(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell | str]]) -> Table:
     """A table of numbers whose first column names them."""
     named: list[Column] = [("", "name"), *((name, "number") for name in columns)]
-    return Table(caption=caption, columns=named, rows=rows, kind="parts heard")
+    return Table(caption=caption, columns=named, rows=rows, kind="parts hidden-caption")
 
 
 def quartiles(name: str, values: Sequence[float], show: Callable[[float], str]) -> list[Cell | str]:
@@ -122,15 +119,13 @@ def unit_of(sizes: Sequence[int]) -> tuple[int, str]:
 
 def _finals(curves: Curves) -> Table:
     """The mean of the last tenth of each curve, which is what `prove loss` compares."""
-    pairs = list(zip(curves.seeds, curves.plain, curves.planned, strict=True))
     rows = list[list[Cell | str]]()
-    for seed, plain, planned in pairs[:MOST_ROWS]:
+    for seed, plain, planned in zip(curves.seeds, curves.plain, curves.planned, strict=True):
         before, after = _final(plain), _final(planned)
         difference = f"{after - before:+.4g}".replace("-", "−")
         rows.append([f"seed {seed:,}", decimal(before), decimal(after), difference])
     columns = [("seed", "name"), ("baseline", "number"), ("with the plan", "number"), ("difference", "number")]
-    more = f", of the first {MOST_ROWS} of {len(pairs):,} seeds" if len(pairs) > MOST_ROWS else ""
-    caption = f"Final loss: the mean of the last tenth of the steps{more}"
+    caption = "Final loss: the mean of the last tenth of the steps"
     return Table(caption=caption, columns=columns, rows=rows, kind="parts")
 
 

@@ -190,7 +190,7 @@ def _plan(evidence: Evidence) -> Section | None:
             caption="Techniques of the plan",
             columns=[("technique", "name"), ("", "drawn"), ("ratio", "number"), ("claims", "claim"), ("proof", "")],
             rows=[_row_of(evidence, planned, axis) for planned in evidence.plan.choices],
-            kind="heard",
+            kind="hidden-caption",
         ),
     )
 

@@ -108,7 +108,8 @@ def _plan(log: RunLog) -> Section:
         for item in log.plan.choices
     ]
     return Section(
-        title="The plan", table=Table(caption="Techniques of the plan", columns=columns, rows=rows, kind="heard")
+        title="The plan",
+        table=Table(caption="Techniques of the plan", columns=columns, rows=rows, kind="hidden-caption"),
     )
 
 

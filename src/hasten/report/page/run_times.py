@@ -60,7 +60,7 @@ def from_baseline_to_plan(evidence: Evidence) -> Section | None:
             caption="Technique by technique",
             columns=[("with", "name"), ("", "drawn wide"), ("the run takes", "number"), ("change", "number")],
             rows=rows,
-            kind="heard",
+            kind="hidden-caption",
         ),
     )
 

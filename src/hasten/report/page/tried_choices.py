@@ -52,7 +52,7 @@ def what_was_tried(evidence: Evidence) -> Section | None:
             caption="Trials and their verdicts",
             columns=[("choice", "name"), ("verdict", ""), ("", "drawn"), ("ratio", "number"), ("reason", "reason")],
             rows=[_cells(row, axis) for row in found],
-            kind="heard",
+            kind="hidden-caption",
         ),
     )
 
@@ -127,7 +127,7 @@ def time_to_the_target(evidence: Evidence) -> Section | None:
                 *(("ratio", "number"), ("to the target", "reason")),
             ],
             rows=[_target_cells(record, evidence, axis) for record in evidence.reached],
-            kind="heard",
+            kind="hidden-caption",
         ),
     )
 

@@ -13,7 +13,7 @@ from hasten.errors import HastenError
 from hasten.facts.formatting import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.live import Live
 
 Lines = list[tuple[str, str]]  # label and text of each
@@ -29,7 +29,10 @@ class Output:
         self._stream = stream
         self._live: Live | None = None
         if not self.is_plain:
-            self._console = console_on(stream)
+            from rich.console import Console
+
+            # No text is read as markup.
+            self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
 
     def line(self, text: str, style: str = "") -> None:
         text = printable(text)
@@ -101,13 +104,6 @@ def failure_block(error: HastenError) -> Lines:
     """The place comes first: it is often the subject."""
     place = f"{error.where}: " if error.where else ""
     return [("error", place + error.what), *([("fix", error.fix)] if error.fix else [])]
-
-
-def console_on(stream: TextIO) -> Console:
-    """For drawing on a terminal. No text is read as markup."""
-    from rich.console import Console
-
-    return Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
 
 
 def bar(label: str, done: float, whole: float, *texts: str) -> RenderableType:

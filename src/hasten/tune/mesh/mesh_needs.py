@@ -65,16 +65,12 @@ class _Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Weight:
-    """Of one parameter, in bytes."""
+    """Of one parameter."""
 
     elements: int
-    weight: int
-    gradient: int
-    state: float
-    divided: bool
-
-    def amount(self, size: float) -> Amount:
-        return Amount(0.0, size) if self.divided else Amount(size, 0.0)
+    weight: Amount
+    gradient: Amount
+    state: Amount
 
 
 def needs_of(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelNeeds:
@@ -160,16 +156,12 @@ def _weights(job: Job, built: PreparedJob, parts: ModelParts) -> dict[str, _Weig
     sizes = {name: (each.numel(), each.nbytes, each.requires_grad) for name, each in model.named_parameters()}
     tied = _tied(model)
     state = state_bytes(job, model, built.setup.optimizer)
-    return {
-        name: _Weight(
-            elements=elements,
-            weight=size,
-            gradient=size if trained else 0,
-            state=state[name],
-            divided=name in parts.divided and name not in tied,
-        )
-        for name, (elements, size, trained) in sizes.items()
-    }
+    found = dict[str, _Weight]()
+    for name, (elements, size, trained) in sizes.items():
+        amount = partial(Amount, 0.0) if name in parts.divided and name not in tied else Amount
+        gradient = amount(size) if trained else Amount()
+        found[name] = _Weight(elements=elements, weight=amount(size), gradient=gradient, state=amount(state[name]))
+    return found
 
 
 def _tied(model: nn.Module) -> frozenset[str]:
@@ -187,16 +179,16 @@ def _part(block: str, weights: Mapping[str, _Weight], measured: _Measured, full:
     for name, each in own.items():
         unit = min((unit for unit in parts.units if is_in(name, unit)), key=len, default=None)  # the outermost
         if unit is None:
-            root += each.amount(each.weight)
+            root += each.weight
         else:
-            in_units[unit] = in_units.get(unit, Amount()) + each.amount(each.weight)
+            in_units[unit] = in_units.get(unit, Amount()) + each.weight
     saved = measured.per_sample(block)
     without = full.per_sample(block)
     return Part(
         name=block,
-        weights=_sum(each.amount(each.weight) for each in own.values()),
-        gradients=_sum(each.amount(each.gradient) for each in own.values()),
-        state=_sum(each.amount(each.state) for each in own.values()),
+        weights=_sum(each.weight for each in own.values()),
+        gradients=_sum(each.gradient for each in own.values()),
+        state=_sum(each.state for each in own.values()),
         root=root,
         unit=max(in_units.values(), key=lambda amount: amount.total, default=Amount()),
         fixed=Amount(measured.fixed(block, "whole"), measured.fixed(block, "divided")),

@@ -37,7 +37,6 @@ class Around:
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
-    saved_tensors: int | None = None  # by the forward passes of a step; None where the job forbids to count them
     page_faults: float = 0.0  # of a step, for memory that the system gives the process
 
 
@@ -92,8 +91,8 @@ REACH: Mapping[str, Reach] = {
     "threads": Reach(always=EVERYTHING),
 }
 
-# Assumed costs, by which trials are ordered: a page fault with clearing the page; launching an operation both ways.
-FAULT_SECONDS, OPERATION_SECONDS = 1e-6, 20e-6
+FAULT_SECONDS = 1e-6  # what a page fault with clearing the page is assumed to cost, by which trials are ordered
+SMALL_OPERATIONS = 0.25  # how much of the symptom of many small operations is assumed, as nobody counts them
 COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms that are counted in events, whose seconds may be noisy
 COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
 RARELY = frozenset({"flush_denormals"})  # techniques that help only in jobs with tiny numbers, which no budget shows
@@ -167,9 +166,7 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
     computing = budget.forward + budget.backward
     if symptom == "SLOW_ALLOCATION" and around.on_cpu and computing > 0:
         return min(1.0, around.page_faults * FAULT_SECONDS / computing)
-    if symptom == "MANY_SMALL_OPERATIONS" and around.saved_tensors is not None and computing > 0:
-        return min(1.0, around.saved_tensors * OPERATION_SECONDS / computing)
-    return 1.0
+    return SMALL_OPERATIONS if symptom == "MANY_SMALL_OPERATIONS" else 1.0
 
 
 def _part(technique: str, around: Around) -> float:

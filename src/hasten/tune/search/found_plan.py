@@ -57,10 +57,8 @@ def _rounded(between: Between | None) -> Between | None:
 def _planned(
     choice: Choice, proven: Confirmed | None, proofs: Sequence[Proven], gained: TargetGain | None
 ) -> PlannedChoice:
-    earned = [each.speedup for each in (proven.earned if proven else ()) if same(each.choice, choice)]
-    earned += [
-        each.speedup for each in (gained.reached if gained else ()) if each.speedup and same(each.choice, choice)
-    ]
+    records = [*(proven.earned if proven else ()), *(gained.reached if gained else ())]
+    earned = [each.speedup for each in records if each.speedup and same(each.choice, choice)]
     stated = [_proof(each) for each in proofs if same(each.choice, choice) and each.passes]
     proof = next((each for each in reversed(stated) if each is not None), None)
     return PlannedChoice(choice=choice, speedup=earned[0] if earned and earned[0].pairs else None, proof=proof)

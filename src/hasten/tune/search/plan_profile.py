@@ -29,6 +29,7 @@ PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
 MUCH = 0.05  # share of the planned run that evaluations take, from which their spread is worth measuring at the end
 LONG_SECONDS = 0.5  # of an evaluation, whose many batches average out
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
+SURVEYED = ("device", "machine", "total_steps", "total_epochs", "evaluations", "stops_early", "refused", "seed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +46,6 @@ class PlanProfile:
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
     costs: Costs | None = None  # by the last comparison or confirmation, with the spread of all; None before
-
-    @property
-    def evaluation_seconds(self) -> float:
-        return self.budget.evaluation
 
     @property
     def window_seconds(self) -> float:
@@ -79,7 +76,7 @@ class PlanProfile:
     @property
     def run_seconds(self) -> float:
         """Of the planned run, roughly."""
-        return self.length.steps * self.step_seconds + self.length.evaluations * self.evaluation_seconds
+        return self.length.steps * self.step_seconds + self.length.evaluations * self.budget.evaluation
 
     @property
     def evaluations_at_the_end(self) -> int:
@@ -87,8 +84,8 @@ class PlanProfile:
         nothing else."""
         if not self.length.evaluations:
             return 0
-        much = self.length.evaluations * self.evaluation_seconds > MUCH * self.run_seconds
-        return 4 if much and self.evaluation_seconds < LONG_SECONDS else 2
+        much = self.length.evaluations * self.budget.evaluation > MUCH * self.run_seconds
+        return 4 if much and self.budget.evaluation < LONG_SECONDS else 2
 
     def steps_in(self, seconds: float) -> int:
         """Whole steps of a window of about so many seconds, at most a third of the planned run."""
@@ -165,16 +162,9 @@ def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: boo
     return Surveyed(
         key=key_of(answer, environment, busy=busy),
         job=printable(job),
-        device=answer["device"],
-        machine=answer["machine"],
         environment=environment,
         fingerprint=Fingerprint(**answer["fingerprint"]),
         proven_on=proven_on,
-        total_steps=answer["total_steps"],
-        total_epochs=answer["total_epochs"],
-        evaluations=answer["evaluations"],
-        stops_early=answer["stops_early"],
-        refused=answer["refused"],
-        seed=answer["seed"],
         ceiling=ceiling,
+        **{name: answer[name] for name in SURVEYED},
     )

@@ -77,9 +77,8 @@ class Arm:
 
     @property
     def held_bytes(self) -> int:
-        """The most memory that it and its processes held so far; pages that they share are counted in each."""
-        self._check.exceeded()
-        return self._check.most_bytes
+        """Of memory, that it and its processes hold now; pages that they share are counted in each."""
+        return self._check.held_bytes
 
     @contextmanager
     def _failing_alone(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ On an accelerator every boundary waits for the computing stream, so the step is 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -43,7 +43,6 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
         steps = min(steps, max(1, trial.run.total_steps - WARM_UP_STEPS))
     if not trial.run.steps:
         trial.window(WARM_UP_STEPS)
-    saved_tensors = _saved_tensors(trial)
     trial.make_room(steps)
     clock = _Clock(trial.run)
     with observing(trial.run, clock):
@@ -59,7 +58,7 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     seconds[Part.EVALUATION] = trial.evaluate(EVALUATION_SECONDS)["seconds"]
     evaluating = time.perf_counter() - begin
     spent = {part.value: value for part, value in seconds.items()}
-    around = replace(_around(trial.run, window["peak_bytes"]), saved_tensors=saved_tensors, page_faults=faults / taken)
+    around = _around(trial.run, window["peak_bytes"], page_faults=faults / taken)
     return {"spent": {**spent, "steps": taken}, "around": asdict(around), "evaluating": evaluating}
 
 
@@ -102,28 +101,6 @@ class _Clock:
         self._mark = now
 
 
-def _saved_tensors(trial: Trial) -> int | None:
-    """How many tensors the forward passes of one step save for their backward passes: about as many as there are
-    operations. None where the job forbids hooks on them, as torch.func.grad does."""
-    saved = 0
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal saved
-        saved += 1
-        return tensor.detach()  # the tensor itself would be kept alive by a reference cycle
-
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            trial.window(1)
-    except RuntimeError as error:
-        if "saved tensor" not in str(error):
-            raise
-        trial.restart()  # the step was interrupted
-        trial.window(WARM_UP_STEPS)
-        return None
-    return saved
-
-
 def _page_faults() -> int:
     """That this process has had without reading from a disk: pages of memory that the system gave it."""
     try:
@@ -133,7 +110,7 @@ def _page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def _around(run: Run, peak_bytes: int) -> Around:
+def _around(run: Run, peak_bytes: int, *, page_faults: float) -> Around:
     machine, on_cpu = run.setup.machine, run.device.type == "cpu"
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(
@@ -141,4 +118,5 @@ def _around(run: Run, peak_bytes: int) -> Around:
         cores=machine.cores,
         reads_beside=run.setup.loader.workers > 0,
         memory_full=there > 0 and peak_bytes > FULL * there,
+        page_faults=page_faults,
     )

@@ -34,22 +34,24 @@ def room_for(bytes_of_one: int, free_bytes: int) -> int:
 
 
 class LimitCheck:
-    """most_bytes: the most memory that a process held with all below it, shared pages counted in each."""
+    """Of a process with all below it, and of its folder."""
 
     def __init__(self, pid: int, folder: str) -> None:
         self._pid, self._folder = pid, folder
         self._least_memory = int(free_memory() * LEAST_MEMORY)
         self._least_disk = int(shutil.disk_usage(folder).free * LEAST_DISK)
-        self.most_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Of memory; pages that several processes share are counted in each."""
+        return sum(map(resident_bytes, all_of(self._pid)))
 
     def exceeded(self) -> tuple[Outcome, str] | None:
         """Why the arm has to end; None where it may continue."""
-        held = sum(map(resident_bytes, all_of(self._pid)))
-        self.most_bytes = max(self.most_bytes, held)
         if (left := free_memory()) < self._least_memory:
             least = byte_size(self._least_memory)
             what = f"the machine has {byte_size(left)} of memory left, and {least} must stay free"
-            return Outcome.OUT_OF_MEMORY, f"{what}; the arm holds {byte_size(held)}"
+            return Outcome.OUT_OF_MEMORY, f"{what}; the arm holds {byte_size(self.held_bytes)}"
         with suppress(OSError):  # the job has deleted the folder
             if (left := shutil.disk_usage(self._folder).free) < self._least_disk:
                 least = byte_size(self._least_disk)
