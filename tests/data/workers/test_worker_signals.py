@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import queue
 import select
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -170,3 +172,31 @@ def test_a_loader_of_the_users_own_is_watched_by_torch_as_ever():
     own = torch.utils.data.DataLoader(data, batch_size=4, num_workers=1)
     with pytest.raises(RuntimeError, match="DataLoader worker"):
         list(own)
+
+
+def test_in_another_thread_a_killed_worker_is_named_too():
+    found = queue.SimpleQueue()
+
+    def asking():
+        try:
+            read(feed_of(Harmful("kill"), TWO, patience=LONG), 24)
+        except BaseException as error:
+            found.put(error)
+
+    thread = threading.Thread(target=asking)
+    thread.start()
+    error = found.get(timeout=150)
+    assert isinstance(error, DataFailed)
+    assert "killed by SIGKILL" in error.what
+    thread.join()
+
+
+def test_two_feeds_at_once_do_not_take_each_others_workers_for_their_own():
+    training = feed_of(Harmful("kill", bad=12), LoaderOptions(workers=2, prefetch_factor=1), patience=LONG)
+    answers = training.answers(requests(24))
+    next(answers)
+    next(answers)  # and the fourth batch, which kills its worker, is asked for
+    assert len(read(feed_of(Drawing(24), TWO, patience=LONG), 24)) == 6  # an evaluation, while a worker dies
+    with pytest.raises(DataFailed, match="SIGKILL"):
+        list(answers)
+    training.close()
