@@ -217,7 +217,7 @@ class Built:
         job, setup, valid = self.job, self.setup, self.valid
         assert valid is not None
         if job.eval_loss is not None and not self.sharding.is_whole:
-            what = "is given, and with `shard`, `tensor` or `pipeline` evaluations compute the loss of the training"
+            what = "is given, but with `shard`, `tensor` or `pipeline` evaluations use the training loss"
             raise JobError("eval_loss", what, "remove it, or remove the technique from the plan")
         self.evaluation_data = data = EvaluationData(
             valid, setup.loader, job.seed, self.placement, self.grid.data, equally_many=self.sharding.in_parts
@@ -238,7 +238,7 @@ class Built:
     def _further_parts(self) -> dict[str, Any]:
         """Parts of a checkpoint, beside those that TrainState composes."""
         shared = {"grid": self.grid, "device": self.device, "notify": self.notices.append}
-        lost = "what layers draw at random, as dropout does, differs from the uninterrupted run"
+        lost = "the random numbers of layers such as dropout differ from those of the uninterrupted run"
         parts: dict[str, Any] = {
             "step": self.step,
             "result": self.result,
@@ -259,7 +259,7 @@ def planned_length(job: Job, steps_per_epoch: int | None) -> tuple[int | None, i
     if steps_per_epoch is None:
         if job.max_steps is None:
             what = "is not given, and the training data has no length"
-            raise JobError("max_steps", what, "say how long: max_steps=10_000")
+            raise JobError("max_steps", what, "set the length: max_steps=10_000")
         return job.max_steps, None
     steps = min(
         math.inf if job.epochs is None else job.epochs * steps_per_epoch,

@@ -32,17 +32,15 @@ class TorchErrors:
         """None for any other error. samples: of this rank's microbatch. is_updating: raised inside the optimizers."""
         text = str(error)
         if _ONE_VALUE in text and self.many and samples < 2:
-            what = "leaves this process one sample of a batch, and batch norm over samples needs several"
-            return JobError(
-                "batch_size", what, "set drop_last=True, where it is an epoch's last batch, or another size"
-            )
+            what = "leaves this process one sample of a batch, but batch norm needs more than one"
+            return JobError("batch_size", what, "set drop_last=True if it is an epoch's last batch, or change the size")
         if _TWICE in text and self.replicated:
-            what = "goes through several backward passes in one step, as reentrant torch.utils.checkpoint does"
-            fix = "call checkpoint with use_reentrant=False, or plan `communication` with static_graph = true"
+            what = "runs several backward passes in one step, as reentrant torch.utils.checkpoint does"
+            fix = "call checkpoint with use_reentrant=False, or add `communication` with static_graph = true"
             return JobError("model", what, fix)
         if is_updating and self.sharded and any(each in text for each in _NOT_FOR_DTENSOR):
             what = f"{_optimizer_in(error)} uses an operation that torch does not have for sharded parameters"
-            return Misconfigured(what, where="shard", fix="take another optimizer, or remove `shard` from the plan")
+            return Misconfigured(what, where="shard", fix="use another optimizer, or remove `shard` from the plan")
         return None
 
 

@@ -19,8 +19,8 @@ from hasten.training.setup.settings import is_library
 _CHOICE = {"value", "options", "preserves"}
 DATA = "data"  # the first word of a digest of data
 _DIGESTS = {
-    "code": "the job's file has another text",
-    "shapes": "other names or sizes of tensors",
+    "code": "the job's file has changed",
+    "shapes": "different names or shapes of tensors",
     DATA: "has other values",
 }
 

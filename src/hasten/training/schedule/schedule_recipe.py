@@ -89,7 +89,7 @@ def _check_other_parameters(parameters: Mapping[str, inspect.Parameter], totals:
     for each in others:
         if each.default is each.empty and each.kind not in kinds and each.name not in totals:
             raise _job_fault(
-                f"is a function that needs {each.name!r}, which nothing gives it",
+                f"is a function that needs {each.name!r}, which is not passed to it",
                 "write it as lambda optimizer: …, or lambda optimizer, total_steps: … (or total_epochs)",
             )
 
@@ -97,7 +97,7 @@ def _check_other_parameters(parameters: Mapping[str, inspect.Parameter], totals:
 def _unit_named_by(parameters: Mapping[str, inspect.Parameter]) -> Unit | None:
     if "total_steps" in parameters and "total_epochs" in parameters:
         raise _job_fault(
-            "takes both total_steps and total_epochs, so one cannot see what one of its steps is",
+            "takes both total_steps and total_epochs, so it is not clear what one of its steps is",
             'write hasten.Schedule(build, unit="step") or unit="epoch"',
         )
     if "total_steps" in parameters:
