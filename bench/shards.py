@@ -68,7 +68,7 @@ def _measure(
         Arm(
             name=f"{name}, {workers} workers",
             entry=f"{ARMS}:arm",
-            arguments={"loader": name, "workers": workers} | places,
+            arguments={"loader": name, "workers": workers, **places},
         )
         for name, workers in READERS
     ]
