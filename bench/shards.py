@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.arms import Arm, Protocol, run_arms
@@ -53,19 +53,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pictures = write_pictures(Path(folder) / "pictures", count)
         begin = time.perf_counter()
-        packed = pack(ImagesInFolders(pictures), Path(folder) / "shards", shard_bytes=SHARD_BYTES)
+        shards = Path(folder) / "shards"
+        packed = pack(ImagesInFolders(pictures), shards, shard_bytes=SHARD_BYTES)
         seconds = time.perf_counter() - begin
         print(f"packed: {packed.bytes:,} bytes into {packed.shards} shards in {seconds:.2f} s", flush=True)
-        _measure(pictures, packed, seconds, protocol, None if options.quick else options.records)
+        places = {"pictures": str(pictures), "shards": str(shards)}
+        _measure(places, packed, seconds, protocol, None if options.quick else options.records)
 
 
-def _measure(pictures: Path, packed: Packed, seconds: float, protocol: Protocol, records: Path | None) -> None:
-    places = {"pictures": str(pictures), "shards": str(packed.folder)}
+def _measure(
+    places: Mapping[str, str], packed: Packed, seconds: float, protocol: Protocol, records: Path | None
+) -> None:
     arms = [
         Arm(
             name=f"{name}, {workers} workers",
             entry=f"{ARMS}:arm",
-            arguments={"loader": name, "workers": workers} | places,
+            arguments={"loader": name, "workers": workers, **places},
         )
         for name, workers in READERS
     ]

@@ -31,6 +31,9 @@ class Place:
     features: tuple[str, ...] = ()
     job: dict[str, Any] = field(default_factory=dict)
 
+    def __str__(self):
+        return f"{self.technique} on {self.device}"
+
     def setup(self):
         machine = laptop(processor_features=frozenset(self.features))
         setup = setup_of(self.model(), ROWS, machine, **self.job)

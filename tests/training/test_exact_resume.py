@@ -129,19 +129,25 @@ def test_another_number_of_workers_goes_on_exactly(tmp_path):
         assert losses(resumed) == wanted[4:]
 
 
-class Drawing(nn.Linear):
-    """It draws from the global generators."""
+class Seeing(nn.Linear):
+    """It counts in a buffer that its state_dict() leaves out, and draws from the global generators."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        return super().forward(rows + torch.rand(rows.shape) + random.random() + float(np.random.rand()))
+        self.seen += 1
+        noise = torch.rand(rows.shape) + random.random() + float(np.random.rand())
+        return super().forward(rows + noise) / self.seen
 
 
 @pytest.mark.trap(36)
-def test_global_generators_resume_exactly(tmp_path):
+def test_a_small_buffer_that_no_state_dict_holds_and_global_generators_resume_exactly(tmp_path):
     def job() -> hasten.Job:
         random.seed(7)
         np.random.seed(7)
-        return small_job(model=lambda: Drawing(6, 3))
+        return small_job(model=Seeing)
 
     check_goes_on(job, tmp_path, after=6)
 

@@ -1,1 +1,1 @@
-"""The only door to disk."""
+"""The only code that writes to disk: files, locks and private folders, and the format of checkpoints."""

@@ -1,6 +1,10 @@
 """The checkpoints of one run: saved whole or not at all, and read only after every byte was verified.
 
     .step-120.tmp-1f3a07c2/  files, each forced to the disk, then the manifest, then the folder
+        tensors.safetensors      all tensors; more files of 128 MiB each follow (safetensors_files.py)
+        parts-0003.safetensors   instead: what rank 3 holds of a model in parts, with pieces.json (sharded/)
+        state.json               everything else (state_tree.py)
+        manifest.json            size and SHA-256 of each of these, and a seal of its own (manifest.py)
     step-120/                the same, renamed; then the parent folder is forced to the disk
     step-120.2/              the same step, saved again by a run that was resumed before it: a name is never reused
     .step-60.tmp-9b02e4d1/   an old one about to be removed, renamed first: half removed, it is no checkpoint

@@ -1,1 +1,1 @@
-"""How many devices train as one."""
+"""Training on several devices: replicas (DDP), sharding (FSDP), tensor and pipeline parallelism, and their launch."""

@@ -1,4 +1,4 @@
-"""Divide each parameter, gradient and optimizer state over the processes.
+"""Divide each parameter, gradient and optimizer state over the processes (FSDP).
 
 What it does: applies torch's fully_shard to the run's processes. A layer that the model repeats is gathered when it
 computes. "zero3" frees it after its forward pass and gathers it again for its backward pass; "zero2" keeps it in

@@ -1,14 +1,17 @@
 """One optimizer step, in the only order that is right.
 
     for each microbatch:   [no sync unless last]  autocast(forward, loss) → scale → backward
-    at the boundary:       divide by the count → unscale → finite? → clip → update → scaler → clear gradients
-    only if it applied:    schedule · averages · step counter
+    at the boundary:       divide by the count → unscale → finite? → clip → update
+    only if it applied:    step counter → schedule → averages
+    in any case:           scaler → record the loss → clear gradients
 
-Every ordering bug of trainers is an ordering inside this file, so it is in one place and nowhere else. The first line
-is step_parts/window.py, with the strategy of the ranks around it (parallel/strategy.py).
+Every ordering bug of trainers is an ordering inside this file, so it is in one place and nowhere else. The microbatches
+and the division are called from here and written in step_parts/window.py; the strategy of the ranks is around them
+(parallel/strategy.py). Where the gradient's norm is needed for clipping, a finite norm is the finite check.
 
 Where every optimizer is fused on an accelerator, the device decides whether the update applies, and the host reads the
-answer one step later. So the host never waits, yet schedule and averages change on applied updates alone.
+answer one step later: the third line then comes at the start of the next step. So the host never waits, yet schedule
+and averages change on applied updates alone.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.state.averages import WeightAverage
 from hasten.training.state.declared_state import DeclaredState
 from hasten.training.state.sharded_state import own_part
-from hasten.training.state.torch_tensors import make_buffers
+from hasten.training.state.torch_tensors import have_same_form, make_buffers
+from hasten.training.state.window_snapshot import SMALL_BYTES
 
 _ADDED_BY_PLAN = frozenset({"low_rank", "ending"})  # these start empty where the run began without them
 _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: it follows from the plan, not from the checkpoint
@@ -81,6 +82,7 @@ class TrainState:
         self.settle()
         return {
             "model": self.sharding.marked(self.model.state_dict()),
+            "unsaved_buffers": self._unsaved_buffers(),
             "declared": self.declared.state_dict(),
             "optimizers": [self._optimizer_state(optimizer) for optimizer in self.optimizers],
             "schedule": self.schedule.state_dict(),
@@ -93,6 +95,7 @@ class TrainState:
         """Raises Misconfigured for the state of another model or optimizer, JobError for that of another schedule."""
         try:
             self._load_model(state["model"])
+            self._load_unsaved_buffers(state["unsaved_buffers"])
             self.declared.load_state_dict(state["declared"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 self._load_optimizer(optimizer, saved)
@@ -116,6 +119,23 @@ class TrainState:
                 for key, each in saved.items()
             }
         )
+
+    def _unsaved_buffers(self) -> dict[str, Tensor]:
+        """Small buffers with persistent=False, which a step may change, such as counters. Large ones are tables that
+        the model computes."""
+        saved = self.model.state_dict(keep_vars=True)
+        return {
+            name: each
+            for name, each in self.model.named_buffers()
+            if name not in saved and each.layout is torch.strided and each.nbytes <= SMALL_BYTES
+        }
+
+    def _load_unsaved_buffers(self, saved: Mapping[str, Tensor]) -> None:
+        present = dict(self.model.named_buffers())
+        with torch.no_grad():
+            for name, each in saved.items():
+                if name in present and have_same_form(present[name], each):
+                    present[name].copy_(each)
 
     # ── optimizers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
