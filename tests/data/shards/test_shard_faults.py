@@ -111,7 +111,7 @@ def _one_more(manifest: dict) -> None:
         (_drop, "does not match the 30 samples"),
         (lambda manifest: manifest["shards"][0].update(name="../x.tar"), "shards.0.name: String should match"),
         (lambda manifest: manifest["shards"][0].update(bytes=512), "and 512 when it was packed"),
-        (lambda manifest: manifest["index"].update(bytes=24), "do not fit the 30 samples"),
+        (lambda manifest: manifest["index"].update(bytes=24), "does not match the 30 samples"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_refused_when_it_is_opened(folder: Path, change: object, why: str):
