@@ -42,6 +42,19 @@ def with_workers_that_stay() -> hasten.Job:
     return small_job(train=loader, batch_size=None)
 
 
+def raises_in_the_function() -> hasten.Job:
+    if SECOND:
+        raise ValueError("the second has no data")
+    return small_job()
+
+
+def raises_in_the_model() -> hasten.Job:
+    def model() -> nn.Module:
+        return raises_in_the_function().model()
+
+    return small_job(model=model)
+
+
 def _with_loss(act: Any) -> hasten.Job:
     """act: is called at every loss."""
 
@@ -224,10 +237,6 @@ def raises_in_the_first_stage() -> hasten.Job:
 
 def raises_in_the_last_stage() -> hasten.Job:
     return _acts_in_layers("1", _raise)
-
-
-def freezes_in_a_stage() -> hasten.Job:
-    return _acts_in_layers("1", lambda model: model.get_submodule("0").requires_grad_(False))
 
 
 def recomputes_in_a_stage() -> hasten.Job:
