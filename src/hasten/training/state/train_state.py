@@ -143,7 +143,7 @@ class TrainState:
         """With a mark on each tensor of a parameter's size of which this rank holds a share, or nothing."""
         saved, names = optimizer.state_dict(), self._names()
         groups = [{key: as_stored(each) for key, each in group.items()} for group in saved["param_groups"]]
-        if not self.sharding.is_divided:
+        if not self.sharding.is_tensor_or_pipeline_parallel:
             return saved | {"param_groups": groups}
         numbered = _numbered(optimizer, saved)
         state = {
