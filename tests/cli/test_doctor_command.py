@@ -134,7 +134,7 @@ def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_look
     (here / "broken.py").write_text("x = 1\ndef f(:\n")
     result = CliRunner().invoke(app, ["doctor", "."])
     assert result.exit_code == 2
-    assert "broken.py:2: is not Python" in result.stderr
+    assert "broken.py:2: is not valid Python" in result.stderr
     assert "wrong.py:1:1  H303" in result.stdout
 
 

@@ -147,7 +147,7 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every
     path.write_text(path.read_text().replace('"keep_last": 3', '"keep_last": 5'))
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume")
     assert code == 0
-    assert "says which: run: asked.json was changed after it was written" in shown
+    assert "is given: run: asked.json was changed after it was written" in shown
     assert remembered("run") == RunRequest(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 

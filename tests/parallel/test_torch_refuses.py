@@ -23,7 +23,7 @@ STATIC = {"communication": ("plain", {"static_graph": True})}
         ),
         proof("rprop", {"shard": "zero2"}, "Rprop uses an operation that torch does not have"),
         proof("plain state", {"shard": "zero3"}, "WithPlainState uses an operation that torch does not have"),
-        ("sparse", {"shard": "zero3"}, "has sparse gradients in words, and `shard` needs dense ones"),
+        ("sparse", {"shard": "zero3"}, "has sparse gradients in words, but `shard` needs dense ones"),
         ("reentrant", {}, "call checkpoint with use_reentrant=False"),
     ],
     ids=str,
