@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from hasten.parallel.tensor.layer_divisions import Division, Scores
-
-Compression = Literal["bf16", "powersgd"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaOptions:
-    """compression: of gradients that are sent; None sends them unchanged. bucket_mb: MiB of gradients in one message;
-    None is torch's default. static_graph: each step uses the same parameters in the same order.
+    """in_bf16: gradients are rounded for the transfer. bucket_mb: MiB of gradients in one message; None is torch's
+    default. static_graph: each step uses the same parameters in the same order."""
 
-    rank, start: of PowerSGD's approximation, and the first step that sends one.
-    """
-
-    compression: Compression | None = None
+    in_bf16: bool = False
     bucket_mb: float | None = None
     static_graph: bool = False
-    rank: int = 1
-    start: int = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +38,7 @@ class PipelineOptions:
     """stages: ranks that hold one model, each one stage of it, or two where the schedule is "interleaved".
 
     microbatches: of equal size in an optimizer step, at least. blocks: names of the modules between which the model may
-    be cut. before: those that begin a stage, without the first stage; empty to balance stages by measured seconds.
+    be cut. before: those that begin a stage, without the first stage; empty for equally many blocks in each.
     """
 
     stages: int
@@ -61,17 +51,3 @@ class PipelineOptions:
     def chunks(self) -> int:
         """Stages that the model is cut into."""
         return self.stages * (2 if self.schedule == "interleaved" else 1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorOptions:
-    """divisions: of layers that ranks hold together, by name. sequence: names of blocks in the order of their calls,
-    between whose layers each rank has a part of the sequence; empty where each has all of it."""
-
-    divisions: Mapping[str, Division]
-    sequence: tuple[str, ...] = ()
-
-    @property
-    def shares_activations(self) -> bool:
-        """Whether more than divided layers is computed in shares: a sequence, or the scores of a vocabulary."""
-        return bool(self.sequence) or any(isinstance(each, Scores) for each in self.divisions.values())

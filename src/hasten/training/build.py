@@ -122,8 +122,7 @@ class Built:
             from hasten.training.setup.strategies import followed_loss, strategy_of
 
             loss = followed_loss(prepared, self.grid)
-            enter = self.resources.enter_context
-            self.strategy: Strategy = strategy_of(prepared, self.grid, self.batches.first_batch, enter)
+            self.strategy: Strategy = strategy_of(prepared, self.grid, self.batches.first_batch)
         else:
             self.strategy = Single(self.device, self.grid)
         self.model, self.loss = self.strategy.prepare(self.setup.model, loss)
@@ -248,9 +247,6 @@ class Built:
             "evaluator": self.evaluator,
             "random": PerRank(part=RandomStates(self.device), lost=lost, **shared),
         }
-        if (low_rank := getattr(self.strategy, "low_rank", None)) is not None:
-            lost = "the parts of gradients that PowerSGD's approximation has not sent yet are lost"
-            parts["low_rank"] = PerRank(part=low_rank, lost=lost, **shared)
         return {name: part for name, part in parts.items() if part is not None}
 
 
