@@ -43,11 +43,6 @@ class RunLog:
     def job(self) -> str:
         return self.started.job if self.started is not None else ""
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Where the values of the training stand on the axis."""
-        return tuple(event.step for event in self.trained)
-
 
 def read_run(folder: Path) -> RunLog:
     """Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
