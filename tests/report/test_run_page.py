@@ -85,7 +85,6 @@ def test_of_many_evaluations_the_last_are_shown(tmp_path: Path):
     ("name", "text", "says"),
     [
         ("metrics.jsonl", None, "is not a run folder"),
-        ("environment.json", "{", "is not valid JSON"),
         ("plan.toml", "[[", "TOML"),
     ],
 )

@@ -163,11 +163,6 @@ def write_run(folder: Path, events: list[Any] | None = None) -> Path:
     lines = [{"event": type(event).__name__.lower(), **asdict(event)} for event in events or sample_run()]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     (folder / "plan.toml").write_text(plan_to_toml(sample_plan()), encoding="utf-8")
-    environment = {
-        "python": "3.11.7", "system": "Linux", "threads": 8, "machine": {"processor": "a made-up processor"},
-        "packages": {"hasten": "0.1.0", "torch": "2.13.0"},
-    }  # fmt: skip
-    (folder / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
     return folder
 
 

@@ -70,7 +70,6 @@ class Section:
     charts: Sequence[Chart] = ()
     table: Table | None = None
     pairs: Sequence[Pair] = ()
-    closing: str = ""
     command: str = ""
 
 

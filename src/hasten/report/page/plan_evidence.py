@@ -90,11 +90,6 @@ class Evidence:
         return self.ended is not None and not self.ended.choices and not self.choices
 
     @property
-    def by_hand(self) -> bool:
-        """Whether no search seems to have written the plan."""
-        return bool(self.choices) and self.plan.job is None and self.surveyed is None
-
-    @property
     def gained(self) -> tuple[Reached, ...]:
         """Of the plan's choices that change training, in the order in which they joined. A choice may have been tried
         more than once; the last time counts."""

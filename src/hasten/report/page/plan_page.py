@@ -85,7 +85,7 @@ def next_command(evidence: Evidence) -> str:
     if evidence.came_to_nothing:
         return shlex.join(["hasten", "train", job])
     # A search never replaces a plan that it has not written.
-    output = [] if evidence.path == DEFAULT_PLAN or evidence.by_hand else ["--output", evidence.path]
+    output = [] if evidence.path == DEFAULT_PLAN or evidence.surveyed is None else ["--output", evidence.path]
     return shlex.join(["hasten", "tune", job, *output])
 
 
@@ -249,8 +249,8 @@ def _measured(evidence: Evidence) -> Section:
         window = f"in windows of {many(noise.window_steps, 'step')}"
         itself = f"the baseline against itself, before the search: {measured(noise.speedup)}, {window}"
         pairs.append(("noise floor", itself))
-    closing = _METHOD if noise is not None or evidence.confirmed is not None else ""
-    return Section(title="Where this was measured", pairs=pairs, closing=closing)
+    lead = _METHOD if noise is not None or evidence.confirmed is not None else ""
+    return Section(title="Where this was measured", lead=lead, pairs=pairs)
 
 
 def _job(job: Fingerprint) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any, cast
 
 from hasten.facts.events import Trained
 from hasten.facts.formatting import byte_size
@@ -179,17 +178,9 @@ def _course(log: RunLog) -> Section:
 
 
 def _where(log: RunLog) -> Section:
-    started, found = log.started, log.environment
     pairs: list[Pair] = [("folder", log.folder)]
-    if started is not None:
+    if (started := log.started) is not None:
         samples = "no known number of samples" if started.samples is None else many(started.samples, "sample")
         job = f"{many(started.parameters, 'parameter')}, {samples}, batches of {started.batch_size:,}"
         pairs += [("machine", started.machine), ("device", started.device), ("job", job)]
-    packages = ", ".join(f"{name} {text}" for name, text in _table(found, "packages").items())
-    pairs += [(name, str(found.get(name, ""))) for name in ("system", "python", "threads")]
-    pairs += [("packages", packages), ("processor", str(_table(found, "machine").get("processor", "")))]
     return Section(title="Where this ran", pairs=pairs)
-
-
-def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return cast("dict[str, Any]", found[name]) if isinstance(found.get(name), dict) else {}

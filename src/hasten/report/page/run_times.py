@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Total
 from hasten.facts.trials import Costs, Surveyed
-from hasten.report.display import duration, listed, many, percent
+from hasten.report.display import STEP_PARTS, duration, listed, many, percent
 from hasten.report.page.charts import bar
 from hasten.report.page.page_model import Cell, Column, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence
@@ -18,14 +18,6 @@ RUN_PARTS = {
     "steps": "optimizer steps",
     "turns": "starts of later epochs",
     "evaluation": "evaluations",
-}
-STEP_PARTS = {
-    "data_wait": "waiting for data",
-    "transfer": "transfer to the device",
-    "forward": "forward, with the loss",
-    "backward": "backward",
-    "optimizer": "clipping and the update",
-    "python": "Python, and the rest",
 }
 
 Parts = Mapping[str, float]  # seconds by part
