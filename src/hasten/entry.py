@@ -116,7 +116,7 @@ def begin(
         folder = None
         if from_the_leader(lambda: run_dir is not None):
             if run_dir is None or not present_ranks().leads:
-                kept = FollowerRun(found=None, saving=asked.saving, say=_say_nothing)
+                kept = FollowerRun(found=None, saving=asked.saving)
             else:
                 folder = RunFolder.create(Path(run_dir))
                 lock = stack.enter_context(run_lock(folder.path))
@@ -158,11 +158,7 @@ def resume_run(
         else:
             name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader calls
             found = Recovered.named(RunFolder(Path(run_dir)).store, name, allow_change)
-            kept, resumes, home = (
-                FollowerRun(found=found, saving=asked.saving, say=_say_nothing),
-                name is not None,
-                None,
-            )
+            kept, resumes, home = FollowerRun(found=found, saving=asked.saving), name is not None, None
         given = None if resumes else stack.enter_context(begun_with(weights, home))
         return _train(job, begun_by if plan is None else plan, asked.name, receivers, given, kept)
 
@@ -224,7 +220,3 @@ def _say(text: str) -> None:
     from hasten.report.terminal.output import write_line
 
     write_line(sys.stderr, text)
-
-
-def _say_nothing(text: str) -> None:
-    """On a rank that does not lead."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.data.cache.cached_source import Watcher
 from hasten.data.order.randomness import seed_everything
-from hasten.errors import JobError
+from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.grid import grid_of
@@ -18,7 +18,6 @@ from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement, TrainingData
 from hasten.training.evaluate import Evaluator
 from hasten.training.evaluation.stopping import Ending, Stopping
-from hasten.training.failures.torch_errors import TorchErrors
 from hasten.training.schedule.rate_schedule import build_schedule
 from hasten.training.setup.apply_plan import with_places
 from hasten.training.setup.optimizers import (
@@ -133,9 +132,7 @@ class Built:
     def _build_optimizers(self) -> None:
         self._masters = masters = MasterWeights(self.model)
         if masters and self.grid.all.many:
-            from hasten.training.setup.strategies import refuse_16_bit_weights
-
-            raise refuse_16_bit_weights()
+            raise Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")
         self.optimizers = build_optimizers(self.job, self.model, self.setup.optimizer)
         check_optimizers(self.optimizers, self.sharding)
         if names := without_optimizer(self.model, self.optimizers):
@@ -197,17 +194,11 @@ class Built:
         )
         if self.setup.step.scale_gradients:
             self.rollback.take_snapshots(self.model, self.declared, deferred=self.step.skips.deferred)
-        explain = TorchErrors(
-            many=self.grid.all.many,
-            replicated=ranks.many and self.sharding.is_whole,
-            sharded=self.sharding.in_parts,
-        )
         self.windows = WindowRunner(
             step=self.step,
             batches=batches,
             rollback=self.rollback,
             undeclared=UndeclaredState(job, self.model, self.declared, self.device),
-            explain=explain,
             seed=job.seed,
             rank=ranks.rank,
             device=self.device,

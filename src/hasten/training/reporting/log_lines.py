@@ -1,7 +1,4 @@
-"""The log lines of a run, and the notices that belong to its steps.
-
-Between two reads of the device a line that is due stores what the host knows, and waits for its loss.
-"""
+"""The log lines of a run, and the notices that belong to its steps."""
 
 from __future__ import annotations
 

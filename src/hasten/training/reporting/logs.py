@@ -26,12 +26,11 @@ _STRICT = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for eve
 class JsonLines:
     """One line of JSON for each event: its kind under "event", then its fields.
 
-    A number that is not finite is written as the text "NaN", "Infinity" or "-Infinity": any JSON reader takes the line,
-    float(...) in Python and Number(...) in JavaScript give the number. Text is in ASCII with JSON's escapes,
-    because some readers also end a line at characters such as U+2028.
+    A number that is not finite is written as the text "NaN", "Infinity" or "-Infinity", from which float(...) gives the
+    number. Text is in ASCII, because some readers also end a line at characters such as U+2028.
 
-    Lines are added to a file that exists. Saves and resumes leave no line, so that a run that was killed has the same
-    file as one that was not. A line that the disk refuses waits, and is tried again with the next.
+    Lines are added to a file that exists. Saves and resumes leave no line, so a run that was killed has the file of
+    one that was not. A line that the disk refuses waits, and is tried again with the next.
 
     Raises StorageFailed when the file cannot be opened, and on close, when a line is still waiting.
     """

@@ -1,10 +1,7 @@
 """All ranks of a run must build the same job: they compare it while they build it, and all refuse a difference.
 
-Ranks with different jobs would silently train on other samples, or block in a collective. So facts are compared before
-the first collective that depends on them: fields and plan before the model is built; model and data before layers,
-gradients or parameters are divided over ranks; optimizers and schedule before the first step.
-
-Not compared: the device of a rank, file paths, and what functions do.
+Facts are compared before the first collective that depends on them, which would block or train on other samples. Not
+compared: the device of a rank, file paths, and what functions do.
 """
 
 from __future__ import annotations

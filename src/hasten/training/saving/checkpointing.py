@@ -1,7 +1,4 @@
-"""When a run saves, how it ends when a signal asks for it, and where it resumes.
-
-The loop calls Checkpointing between two optimizer steps.
-"""
+"""When a run saves, how it ends when a signal asks for it, and where it resumes."""
 
 from __future__ import annotations
 

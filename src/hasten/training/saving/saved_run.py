@@ -106,7 +106,6 @@ class FollowerRun:
 
     found: Recovered | None
     saving: Saving
-    say: Callable[[str], None]
 
     def train(self, run: Run, shown: Receiver) -> Result:
         """As SavedRun.train, which the leader calls at the same time."""
@@ -114,11 +113,11 @@ class FollowerRun:
         configuration, origin = _origin(self.found, run)
         saver = FollowerSaver(exchange, shares_processor=run.device.type == "cpu")
 
-        def left() -> str:
-            return "the first rank reports the newest checkpoint"
+        def say_nothing(text: str) -> None:
+            """The first rank reports."""
 
         with _checkpointing(
-            saver, self.saving, agreement, self.say, left, origin, configuration, lambda: 0, shown
+            saver, self.saving, agreement, say_nothing, lambda: "", origin, configuration, lambda: 0, shown
         ) as keeping:
             return train_run(run, shown, keeping)
 

@@ -1,8 +1,7 @@
 """Saves checkpoints while a run trains: when, in which thread, and what happens when the disk refuses.
 
 Training stops only for a copy of its state into memory. A thread writes the copy, forces it to the disk, reads it back,
-and only then removes old checkpoints. Where several ranks hold the state in parts, each has such a thread, and this one
-leads them. The measured cost of a save sets the time to the next one, so that saving takes 1 % of the time.
+and only then removes old checkpoints. The measured cost of a save sets the time to the next one: 1 % of the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Signals while a run trains in a folder: noted at once, obeyed at the next optimizer step.
 
-The first signal is a request: the run saves a checkpoint between two steps, and ends. A second Ctrl-C ends the process
-without a checkpoint. A scheduler kills a process some time after SIGTERM; the process ends itself just before, even in
-the middle of a step that hangs.
+The first signal asks for a checkpoint and the end; a second Ctrl-C ends the process without a checkpoint. After SIGTERM
+the process ends just before the grace period does, even in the middle of a step that hangs.
 """
 
 from __future__ import annotations

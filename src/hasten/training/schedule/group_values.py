@@ -1,8 +1,7 @@
 """Whether an optimizer can step with the rates, momenta and weight decays of its parameter groups.
 
-torch checks them only when an optimizer is built. A rate that is NaN reaches every weight, a negative one trains
-upward, and a complex one, such as a negative number to the power 0.9, fails somewhere in torch. So they are checked
-before each step. Numbers on an accelerator are not: the host would have to wait for them.
+torch checks them only when an optimizer is built: a rate that is NaN would reach every weight, and a negative one train
+upward. Numbers on an accelerator are not checked, because the host would wait for them.
 """
 
 from __future__ import annotations

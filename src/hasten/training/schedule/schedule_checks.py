@@ -1,8 +1,4 @@
-"""Checks of a schedule before the first step, for faults that would show after hours.
-
-torch raises in the middle of a run when a one-cycle schedule is too short, does not warn when it is too long and never
-reaches its end, and gives momentum to an optimizer that was made without.
-"""
+"""Checks of a schedule before the first step, for faults that would show after hours."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """What it means to resume a run with another configuration than the checkpoint's.
 
 SAFE changes cannot change what is trained, such as how often to log. DRIFT is the environment, such as torch's version:
-the run resumes, with a notice that it may differ in the last bits. CODE is the text of the job's own file: a change is
-reported, because its effect is unknown. RISKY is all else: the run would train something else from here on, so the
-change must be allowed by name.
-
-Some allowed changes have no effect: an optimizer's and a schedule's settings are restored with their state. Others are
-impossible: a state fits only its own shapes, kinds and lengths.
+the run may differ in the last bits. CODE is the text of the job's own file, whose effect is unknown. RISKY is all else,
+and must be allowed by name. Optimizer and schedule settings are restored with their state, even where a change is
+allowed.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ FIELDS = (
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
-_NEWER = frozenset({"shapes", "model", "data", "schedule.length", "schedule.settings", "code"})  # older runs lack these
 _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a setting, and the optimizer that has it
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
 _RESTORED_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
@@ -119,8 +115,8 @@ def _is_restored(key: str) -> bool:
 
 
 def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """A key that one of them lacks is no change: an older checkpoint has fewer, another torch other settings."""
-    if (key in _NEWER or _OF_OPTIMIZER.fullmatch(key)) and (key not in before or key not in now):
+    """An optimizer's setting that one of them lacks is no change: another torch has other ones."""
+    if _OF_OPTIMIZER.fullmatch(key) and (key not in before or key not in now):
         return False
     return differs(before.get(key), now.get(key))
 

@@ -1,8 +1,5 @@
-"""The settings of a job's optimizers, schedule and model as plain values, which a resumed run compares.
-
-Only numbers, strings and sequences of them, as they are before the first step, so that two runs of one job have the
-same.
-"""
+"""The settings of a job's optimizers, schedule and model before the first step, as plain values that a resumed run
+compares."""
 
 from __future__ import annotations
 
@@ -62,18 +59,17 @@ def schedule_length(schedule: RateSchedule) -> str:
     return f"{schedule.unit}s without an end" if schedule.end is None else f"{schedule.end} {schedule.unit}s"
 
 
-def module_settings(model: nn.Module) -> list[list[Any]]:
-    """Of each module its name, its class and, for torch's classes, its arguments."""
-    return [
-        [name, own_class(module).__name__, plain_attributes(module) if is_library(own_class(module)) else {}]
-        for name, module in model.named_modules()
-    ]
-
-
-def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """A module's attributes that are numbers, strings or tuples of them."""
-    found = {name: _plain(each) for name, each in vars(module).items() if name[0] != "_" and name != "training"}
-    return {name: each for name, each in found.items() if each is not _UNKNOWN}
+def module_settings(model: nn.Module) -> dict[str, Any]:
+    """The number of modules; by a module's name its class; and by name and class the arguments of torch's classes."""
+    named = dict(model.named_modules())
+    found: dict[str, Any] = {"number of modules": len(named)}
+    for name, module in named.items():
+        kind = own_class(module)
+        found[name or "model"] = kind.__name__
+        if is_library(kind):
+            values = {key: _plain(each) for key, each in vars(module).items() if key[0] != "_" and key != "training"}
+            found |= {f"{name} {kind.__name__}.{key}": each for key, each in values.items() if each is not _UNKNOWN}
+    return found
 
 
 def is_library(made: Any) -> bool:

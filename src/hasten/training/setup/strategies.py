@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.data.order.randomness import undisturbed
-from hasten.errors import JobError, Misconfigured, PlanError
+from hasten.errors import JobError, PlanError
 from hasten.facts.job import Loss
 from hasten.parallel.grid import Grid
 from hasten.parallel.options import ReplicaOptions
@@ -29,7 +29,7 @@ Enter = Callable[[AbstractContextManager[Any]], Any]
 def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any], enter: Enter) -> Strategy:
     """first_batch: the first microbatch on the device. enter: keeps a context open until the run is closed.
 
-    Raises JobError, PlanError or Misconfigured for what the job or the plan's other choices rule out.
+    Raises JobError or PlanError for what the job or the plan's other choices rule out.
     """
     setup, device = prepared.setup, prepared.setup.device
     _check_shard(setup, grid)
@@ -149,7 +149,3 @@ def batch_norm_notices(prepared: PreparedJob, grid: Grid, microbatch: int | None
             "or another batch_size avoids that"
         )
     return found
-
-
-def refuse_16_bit_weights() -> Misconfigured:
-    return Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")

@@ -1,12 +1,8 @@
-"""Random numbers of a pipeline: every stage draws the same ones around the blocks.
+"""Random numbers of a pipeline: every stage draws the same ones around the blocks, wherever the model is cut.
 
-Each stage calls the whole loss and computes its own blocks only. What is drawn around them, such as noise on a sample,
-must be equal on every stage: the last one computes the loss of what the first has seen. So generators are seeded for
-each microbatch, before each block, and after it, from one number that all stages draw at the start of a step. Masks of
-dropout therefore do not depend on where the model is cut.
-
-A generator that the job declares continues from one microbatch to the next as far as it has drawn before the first
-block, which every stage does. After that it is seeded as the global ones are.
+Generators are seeded for each microbatch, before each block and after it, from one number that all stages draw at the
+start of a step. A generator that the job declares continues from one microbatch to the next as far as it has drawn
+before the first block; after that it is seeded as the global ones are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """A job's loss function from a torch loss, for batches of (input, target).
 
-The count makes accumulation exact, so it is taken from the loss itself: cross-entropy counts the targets that are not
-ignored (by their class weights, where it has such), element-wise losses count elements, and any other function is taken
-as a mean over the batch's first dimension.
-
-A job's loss is made before the device is known, and may be used on several: by a search, or by a plan for another
-machine. So its own tensors, such as class weights, are not moved; each device on which they are not gets a copy.
+The count is taken from the loss itself, which makes accumulation exact: cross-entropy counts the targets that are not
+ignored (by their class weights), element-wise losses count elements, and any other function is taken as a mean over the
+batch's first dimension. Tensors that a loss holds are not moved: each device on which they are not gets a copy.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Whether a loss that is taken for a mean is a sum over the batch, as its autograd graph shows.
 
-A plain scalar is a mean by contract, and so is what a function returns to hasten.supervised. A sum in its place trains
-with gradients that are as many times too large as the batch has items, and nothing fails. So the graph of a run's first
-loss is read, which costs no computation. Only plain forms are recognised: `.sum()` or torch's reduction="sum" as the
-last operation, or as a term of the last additions. What is divided or weighted before or after it is taken for a mean.
-
-Attributes of graph nodes whose names begin with `_saved_` are torch's way to read what a node saved; the names were
+Only plain forms are recognised: `.sum()` or torch's reduction="sum" as the last operation, or as a term of the last
+additions. Attributes of graph nodes that begin with `_saved_` are torch's way to read what a node saved; the names were
 checked on torch 2.13. Where one is missing, there is no warning.
 Source: https://docs.pytorch.org/docs/stable/notes/autograd.html, "Saved tensors".
 """

@@ -1,9 +1,8 @@
 """The microbatches of one optimizer step: forward and backward of each, and what they add up to.
 
 A window of one microbatch on one rank is differentiated through its mean, as a plain loop does, with the same bits. Any
-other window sums totals, and is divided once by the global count, which is known only at its end: a mean of means would
-weigh a short microbatch like a long one. Loss.auxiliary, a mean over samples, has another denominator, so its gradients
-are summed separately until both are divided.
+other window sums totals, and is divided once by the global count, which is known only at its end. Loss.auxiliary, a
+mean over samples, has another denominator, so its gradients are summed separately.
 """
 
 from __future__ import annotations
