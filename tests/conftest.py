@@ -48,10 +48,12 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope="session")
-def caches_of_its_own(tmp_path_factory):
-    """What tests compile and keep stays out of the user's caches, and what lies there decides no test."""
+def caches_of_its_own(tmp_path_factory, worker_id):
+    """What tests compile and keep stays out of the user's caches, and what lies there decides no test. Processes that
+    test side by side share it, so that an operator is compiled once."""
+    base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        patch.setenv("XDG_CACHE_HOME", str((base if worker_id == "master" else base.parent) / "caches"))
         yield
 
 

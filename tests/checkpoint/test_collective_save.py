@@ -122,7 +122,7 @@ def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_
 def test_a_rank_that_read_back_something_else_fails_the_save(store, monkeypatch):
     changed = Digest(7, "0" * 64)
     monkeypatch.setattr(rank_files, "digest_of", lambda path, most: changed)
-    with pytest.raises(StorageFailed, match="read back, it differs from what was written"):
+    with pytest.raises(StorageFailed, match="what is read back differs from what was written"):
         part_stores.save(store, 3)
     assert part_stores.step_found(store) == 2
     assert stores.names(store) == ["step-1", "step-2"]
@@ -132,7 +132,7 @@ def test_a_rank_that_lacks_a_part_fails_the_save(store):
     def forgets(seat, step, own):
         follow(seat, 1, step, NOTHING, 1)
 
-    with pytest.raises(StorageFailed, match="its pieces have another number of elements than it has"):
+    with pytest.raises(StorageFailed, match="its pieces do not have as many elements as the tensor"):
         part_stores.save(store, 3, forgets)
     assert stores.names(store) == ["step-1", "step-2"]
 

@@ -88,9 +88,9 @@ def test_every_cut_and_every_additional_byte_is_found():
         ({"epoch": "1"}, '"epoch" is'),
         ({"saved_at": math.nan}, '"saved_at" is nan'),
         ({"best": None}, 'lacks "best"'),
-        ({"schema": None}, "no schema that is known"),
-        ({"schema": True}, "no schema that is known"),
-        ({"run_me": "import os"}, '"run_me" is no key of the file'),
+        ({"schema": None}, "unknown schema"),
+        ({"schema": True}, "unknown schema"),
+        ({"run_me": "import os"}, '"run_me" is not a key of the file'),
     ],
 )
 def test_a_forged_manifest_is_refused_with_the_field(changes, says):
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_a_sentence_that_names_
     with pytest.raises(OfAnotherVersion) as caught:
         from_json(forged(schema=schema, hasten=None))
     assert caught.value.what == "the checkpoint was saved by hasten 0.1.0, and this version cannot read it"
-    assert caught.value.fix == "finish this run with hasten 0.1.0, or begin a new run in another folder"
+    assert caught.value.fix == "finish this run with hasten 0.1.0, or start a new run in another folder"
 
 
 def test_a_checkpoint_of_a_later_version_is_refused_whatever_else_it_holds():

@@ -106,11 +106,11 @@ def pieces_of(*ranges: tuple[int, int], length: int = 6) -> InPieces:
 @pytest.mark.parametrize(
     ("tensor", "why"),
     [
-        (pieces_of((0, 3), (4, 6)), "another number of elements"),
+        (pieces_of((0, 3), (4, 6)), "as many elements"),
         (pieces_of((0, 3), (2, 5)), "overlap"),
         (pieces_of((0, 3), (0, 3)), "overlap"),
         (pieces_of((0, 3), (3, 7)), "outside"),
-        (InPieces((), "F32", (Piece("f", "a", (), ()), Piece("f", "b", (), ()))), "another number of elements"),
+        (InPieces((), "F32", (Piece("f", "a", (), ()), Piece("f", "b", (), ()))), "as many elements"),
     ],
 )
 def test_pieces_that_are_not_the_whole_are_refused(tensor, why):

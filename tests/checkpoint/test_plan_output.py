@@ -52,10 +52,10 @@ def test_a_plan_that_somebody_has_changed_since_is_not_replaced(tmp_path: Path, 
 def test_a_plan_that_no_search_has_written_is_not_replaced(tmp_path: Path, written: str):
     path = tmp_path / "plan.toml"
     path.write_bytes(written.encode(errors="surrogateescape"))
-    with pytest.raises(Misconfigured, match="no search has written it"):
+    with pytest.raises(Misconfigured, match="hasten tune did not write it"):
         check_place(path)
     write_plan(make_plan(), path)  # nor one that a person has written from Python
-    with pytest.raises(Misconfigured, match="no search has written it"):
+    with pytest.raises(Misconfigured, match="hasten tune did not write it"):
         check_place(path)
 
 
@@ -65,9 +65,9 @@ def test_where_no_plan_can_be_written_is_told_with_what_to_do_and_nothing_is_lef
     (tmp_path / "link.toml").symlink_to("/dev/null")
     for name, what, fix in (
         ("folder.toml", "is a folder", "folder.toml/plan.toml"),
-        ("missing/plan.toml", "No such file or directory", "make the folder first"),
+        ("missing/plan.toml", "No such file or directory", "create the folder first"),
         ("file/plan.toml", "Not a directory", "choose another path"),
-        ("link.toml", "is no file", "plan.toml"),
+        ("link.toml", "is not a file", "plan.toml"),
     ):
         with pytest.raises(StorageFailed, match=what) as told:
             check_place(tmp_path / name)

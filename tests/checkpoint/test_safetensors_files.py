@@ -123,7 +123,7 @@ class RunsOnLoad:
     ids=lambda content: f"{content[8:60]!r}",
 )
 def test_a_crafted_file_is_refused_and_runs_nothing(content):
-    with pytest.raises(StorageFailed, match="no safetensors file"):
+    with pytest.raises(StorageFailed, match="not a valid safetensors file"):
         tensors_in(content)
 
 

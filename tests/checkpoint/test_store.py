@@ -114,7 +114,7 @@ def test_a_checkpoint_under_the_name_of_another_step_is_not_taken_for_it(tmp_pat
     loaded = store.newest(lambda checkpoint, error: found.append((checkpoint.step, error.what)))
     assert loaded is not None
     assert loaded.checkpoint.step == 5
-    assert found == [(9, "manifest.json is that of step 1")]
+    assert found == [(9, "manifest.json belongs to step 1")]
 
 
 def sealed_again(path: Path, name: str, content: bytes) -> None:
@@ -155,5 +155,5 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path):
     damaged = []
     assert stores.step_found(store, damaged) == 1
     assert [each.step for each in damaged] == [3, 2]
-    with pytest.raises(StorageFailed, match="no regular file"):
+    with pytest.raises(StorageFailed, match="not a regular file"):
         damaged[0].verify()

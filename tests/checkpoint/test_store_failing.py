@@ -103,4 +103,4 @@ def test_what_another_version_saved_is_refused_by_its_name_and_no_older_one_is_t
     with pytest.raises(StorageFailed, match=f"saved by hasten {name}, and this version cannot read it") as caught:
         stores.step_found(store)
     assert caught.value.where == str(store.folder / "step-3")
-    assert caught.value.fix == f"finish this run with hasten {name}, or begin a new run in another folder"
+    assert caught.value.fix == f"finish this run with hasten {name}, or start a new run in another folder"

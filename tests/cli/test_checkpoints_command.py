@@ -112,7 +112,7 @@ def test_a_run_without_a_checkpoint_begins_anew_and_says_so(here: Path):
     shutil.rmtree(here / "checkpoints")
     code, shown, _ = ran("checkpoints runs/job-1")
     assert code == 0
-    assert "runs/job-1 has no checkpoint yet\n  resumes   at its beginning\n" in shown
+    assert "runs/job-1 has no checkpoint yet\n  resumes   from the beginning\n" in shown
     assert json.loads(ran("checkpoints runs/job-1 --json")[1])["resumes_from"] is None
 
 
@@ -128,7 +128,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
 
 @pytest.mark.parametrize(
     ("command", "says"),
-    [("checkpoints runs", "is no folder of a run"), ("export nowhere -o model.safetensors", "no such folder")],
+    [("checkpoints runs", "is not a run folder"), ("export nowhere -o model.safetensors", "no such folder")],
 )
 def test_a_folder_that_is_no_run_is_refused(here: Path, command: str, says: str):
     code, shown, error = ran(command)
@@ -193,7 +193,7 @@ def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
         (
             "-o new.safetensors --step 7",
             2,
-            "there is no checkpoint of step 7; there are those of step 10, 8, 6",
+            "there is no checkpoint of step 7, only of step 10, 8, 6",
             "hasten",
         ),
         ("-o new.safetensors --step 8", 15, "step-8: tensors.safetensors was changed", "hasten checkpoints"),

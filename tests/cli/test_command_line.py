@@ -172,7 +172,7 @@ def test_a_run_can_begin_with_the_weights_of_another(here: Path):
     assert ran("export", "runs/job-1", "-o", "first.safetensors")[0] == 0
     code, shown, _ = ran("train", "jobs_of_tests.py:job", "--max-steps", "1", "--weights", "first.safetensors")
     assert code == 0
-    assert f"note: begun with the weights of {here / 'first.safetensors'}: 2 tensors, 84 B\n" in shown
+    assert f"note: started from the weights of {here / 'first.safetensors'}: 2 tensors, 84 B\n" in shown
     assert (here / "runs" / "job-2" / "initial_weights.json").is_file()
 
 
@@ -209,7 +209,7 @@ def test_tensorboard_events_lie_in_the_run(here: Path):
         (["train", "missing.py:job"], 2, "missing.py: there is no such file", "jobs_of_tests.py"),
         (["train", "jobs_of_tests.py:jobb"], 2, 'there is no function "jobb"', 'did you mean "job"?'),
         (["train", "jobs_of_tests.py:job", "--epochs", "0"], 2, "Job.epochs: is 0 (int)", "1 or more"),
-        (["train", "jobs_of_tests.py:faulty"], 10, "jobs_of_tests.py:12, in <lambda>: RuntimeError", "correct this"),
+        (["train", "jobs_of_tests.py:faulty"], 10, "jobs_of_tests.py:12, in <lambda>: RuntimeError", "fix this"),
         (["train", "jobs_of_tests.py:full"], 12, "no room", "smaller samples"),
         (["explain", "channel_last"], 2, 'there is no technique "channel_last"', 'did you mean "channels_last"?'),
         (["schedule", "jobs_of_tests.py:job", "--png", "no/where.png"], 15, "no/where.png: could not be", "folder"),

@@ -76,7 +76,7 @@ def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--fix"]).exit_code == 1
     assert (here / "wrong.py").read_text() == WRONG
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--unsafe-fixes"])
-    assert (result.exit_code, "add --diff to see them" in result.stderr) == (2, True)
+    assert (result.exit_code, "add --diff to show the fixes" in result.stderr) == (2, True)
     assert (here / "wrong.py").read_text() == WRONG
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--fix", "--unsafe-fixes"])
     assert (result.exit_code, "wrong.py: 1 fixed" in result.stderr) == (0, True)

@@ -101,7 +101,12 @@ def test_whole_shards_verify_and_damaged_ones_end_with_the_code_of_data(here: Pa
         ("pack photos", 2, "DST is missing", "hasten pack photos a-new-folder"),
         ("pack photos shards --verify", 2, "--verify takes one folder", "hasten pack shards --verify"),
         ("pack photo shards", 2, "photo: there is no such folder", "data.py:train_data"),
-        ("pack data_of_tests.py:nothing shards", 2, "a NoneType is no map-style data set", "such as a torch Dataset"),
+        (
+            "pack data_of_tests.py:nothing shards",
+            2,
+            "a NoneType is not a map-style data set",
+            "such as a torch Dataset",
+        ),
         ("pack photos --verify", 11, "photos/index.json: cannot be read", ""),
     ],
 )

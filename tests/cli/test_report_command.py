@@ -59,8 +59,8 @@ def test_a_page_never_takes_the_place_of_a_plan(here: Path):
     ("line", "code", "says"),
     [
         ("report nothing.toml", 2, "there is no such file"),
-        ("report runs", 2, "is no folder of a run"),
-        ("report plan.toml -o missing/report.html", 15, "make the folder first"),
+        ("report runs", 2, "is not a run folder"),
+        ("report plan.toml -o missing/report.html", 15, "create the folder first"),
         ("report plan.trials.jsonl", 2, "is not valid TOML"),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     broken_off("train going_a.py:job --run-dir run")
     code, shown, _ = ran("train going_b.py:job --run-dir run --resume")
     assert code == 0
-    assert "note: the run was begun by going_a.py:job and is resumed by going_b.py:job\n" in shown
+    assert "note: the run was started by going_a.py:job and is resumed by going_b.py:job\n" in shown
     assert remembered("run").name == "going_b.py:job"
 
 
@@ -193,11 +193,11 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
 @pytest.mark.parametrize(
     ("options", "code", "says", "fix"),
     [
-        ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
-        ("--resume --run-dir other", 2, "other: it holds no run, but something else, such as notes", "name"),
+        ("--resume --run-dir file", 15, "file: the folder could not be created: ", "a file has this name"),
+        ("--resume --run-dir other", 2, "other: it is not a run folder: it contains notes", "name"),
         ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
         ("--resume --run-dir new --keep-last 1", 2, "--keep-last", "2"),
-        ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),
+        ("--allow-change epochs", 2, "--allow-change: has no effect on a new run", "add --resume"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_job_is_loaded(here: Path, options: str, code: int, says: str, fix: str):

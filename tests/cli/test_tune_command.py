@@ -63,7 +63,7 @@ def test_a_plan_that_no_search_has_written_is_never_overwritten(here: Path):
     (here / "plan.toml").write_text("schema = 1\n")
     code, _, err = ran(f"{CLOCKED}:job")
     assert code == 2
-    assert "no search has written it" in err
+    assert "hasten tune did not write it" in err
     assert (here / "plan.toml").read_text() == "schema = 1\n"
     (here / "plan.trials.jsonl").write_text("")  # of an earlier search, whose plan was moved away
     assert ran(f"{CLOCKED}:job")[0] == 2
@@ -74,7 +74,7 @@ def test_of_two_searches_that_would_write_one_plan_the_second_is_refused(here: P
     with held_place(here / "plan.toml"):
         code, _, err = ran(f"{CLOCKED}:job")
         assert code == 2
-        assert "another search is about to write it" in err
+        assert "another hasten tune is running and will write it" in err
         assert "--output" in err
     assert list(here.iterdir()) == []
 
@@ -82,9 +82,9 @@ def test_of_two_searches_that_would_write_one_plan_the_second_is_refused(here: P
 @pytest.mark.parametrize(
     ("output", "code", "says"),
     [
-        ("missing/plan.toml", 15, "make the folder first"),
-        (".", 15, "is a folder, and a plan is a file"),
-        ("taken.toml", 2, "taken.trials.jsonl: exists, and is not a file of trials"),
+        ("missing/plan.toml", 15, "create the folder first"),
+        (".", 15, "is a folder, not a plan file"),
+        ("taken.toml", 2, "taken.trials.jsonl: exists, but is not a trials file"),
     ],
 )
 def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path, output: str, code: int, says: str):

@@ -57,7 +57,7 @@ def test_a_wrong_field_is_named_with_what_it_was_and_what_to_write(field, value,
 
 def test_a_stopping_rule_for_an_unknown_metric_lists_the_known_ones():
     rows = torch.randn(4, 6), torch.zeros(4, dtype=torch.long)
-    with pytest.raises(JobError, match="no metric of the job") as refusal:
+    with pytest.raises(JobError, match="not a metric of the job") as refusal:
         small_job(stop=EarlyStopping("acuracy"), valid=rows, metrics={"accuracy": MulticlassAccuracy(3)})
     assert refusal.value.fix == "write one of: loss, accuracy"
 

@@ -98,10 +98,10 @@ def test_an_empty_file_is_a_plan_without_choices():
 @pytest.mark.parametrize(
     ("old", "new", "line", "says", "fix"),
     [
-        ("[job]", "[jobs]", 3, '"jobs" is no key of the file', 'did you mean "job"?'),
+        ("[job]", "[jobs]", 3, '"jobs" is not a key of the file', 'did you mean "job"?'),
         ("batch_size = 128", "batchsize = 128", 3, '[job] lacks "batch_size"', "add batch_size"),
         ("pairs = 16", "pair = 16", 25, '[speedup] lacks "pairs"', "add pairs"),
-        ("bound = 2.0", "bound = 2.0, bond = 1", 26, '"bond" is no key of [proof]', 'did you mean "bound"?'),
+        ("bound = 2.0", "bound = 2.0, bond = 1", 26, '"bond" is not a key of [proof]', 'did you mean "bound"?'),
         (
             ", bound = 2.0",
             "",
@@ -117,13 +117,13 @@ def test_an_empty_file_is_a_plan_without_choices():
         ('value = "bf16"', "value = {}", 23, '"value" is a dict', "write text, true, false or a number"),
         ('value = "bf16"\n', "", 21, '[[choice]] lacks "value"', "add value"),
         ('mode = "max-autotune"', "mode = [[1]]", 31, '"mode" is a list', "write text, true, false or a number"),
-        ("same statistics", "same statistic", 24, "no class of sameness", 'did you mean "same statistics"?'),
+        ("same statistics", "same statistic", 24, "not a valid value", 'did you mean "same statistics"?'),
         ('"same statistics"', "1", 24, '"preserves" is 1', "write text in quotes"),
-        ('"precision"', '"precison"', 22, '"precison" is no technique', 'did you mean "precision"?'),
+        ('"precision"', '"precison"', 22, '"precison" is not a technique', 'did you mean "precision"?'),
         ('"compile"', '"precision"', 29, '"precision" is chosen twice', "keep one of the two"),
         ("[[rejected]]", "[rejected]", 33, '"rejected" is {', "[[…]]"),
         ("[job]", "job = 1\n[jab]", 3, '"job" is 1', "write a table"),
-        ("schema = 1", "schema = 2", 1, "its schema is 2, the newest known here is 1", "pip install --upgrade hasten"),
+        ("schema = 1", "schema = 2", 1, "its schema is 2, this version reads up to 1", "pip install --upgrade hasten"),
         ("cores = 2", "cores = ", 10, "is not valid TOML: invalid value", "https://toml.io"),
         ('difference"""', "difference", 38, "is not valid TOML", "https://toml.io"),
     ],
@@ -153,7 +153,7 @@ def test_no_text_does_anything_but_state_a_plan_or_be_refused(text: str):
 
 
 def test_a_folder_in_place_of_a_plan_is_refused_with_the_file_to_name(tmp_path: Path):
-    with pytest.raises(PlanError, match="is a folder, and a plan is a file") as caught:
+    with pytest.raises(PlanError, match="is a folder, not a plan file") as caught:
         read_plan(tmp_path)
     assert str(tmp_path / "plan.toml") in caught.value.fix
 

@@ -49,7 +49,7 @@ def test_valid_data_that_cannot_be_sent_is_refused_by_its_attribute(other_start)
     with nothing_left_behind(), pytest.raises(JobError) as refusal:
         prepare(small_job(valid=read_by_two(Locked()), loss=no_loss))
     assert (refusal.value.exit_code, refusal.value.where) == (2, "Job.valid")
-    assert f"which here starts by {other_start}: valid.files['rows'][0] is <unlocked" in refusal.value.what
+    assert f"(start method {other_start}): valid.files['rows'][0] is <unlocked" in refusal.value.what
 
 
 @pytest.mark.fault("/dev/shm too small")

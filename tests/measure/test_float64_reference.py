@@ -105,7 +105,7 @@ def test_a_cast_that_cannot_be_lifted_is_refused_as_a_reference():
     batch = batch_for("mlp", torch.Generator().manual_seed(0))
     with pytest.raises(InvalidMeasurement, match=r"is torch\.float32"):
         reference_gradients(mlp(), lambda model, batch: with_a_mean(model, batch).type("torch.FloatTensor"), [batch])
-    with pytest.raises(InvalidMeasurement, match="nothing to sum over"):
+    with pytest.raises(InvalidMeasurement, match="contain no items"):
         reference_gradients(mlp(), squared_error, [])
 
 

@@ -87,7 +87,7 @@ def test_what_cannot_be_trained_in_parts_is_refused_on_all_ranks(run_on):
     reasons = [
         "has an auxiliary term",
         "16-bit weights are not supported",
-        'only precision = "bf16" computes in',
+        'is valid only with precision = "bf16"',
         "Own.kept is a tensor but no buffer",
         "cannot be built on the meta device",
     ]

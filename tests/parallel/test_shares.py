@@ -85,10 +85,10 @@ def test_what_cannot_be_in_shares_is_refused_with_the_reason(run_on):
     cases = [
         ({"vocabulary": ["head"]}, {}, "words.weight and head.weight are one tied parameter, and only head.weight"),
         ({"vocabulary": ["nothing"]}, {}, "which matches nothing in the model"),
-        (GPT_WORDS, {"loss": "smoothed"}, "leave sequence or vocabulary out"),
+        (GPT_WORDS, {"loss": "smoothed"}, "remove sequence or vocabulary"),
         (GPT_WORDS, {"loss": "squared"}, "the gradient of"),
         (SEQUENCE, {"model": "mixing"}, "the loss is"),
-        (SEQUENCE, {"model": "batch norm"}, "norms over a batch"),
+        (SEQUENCE, {"model": "batch norm"}, "normalizes over the batch"),
         ({"sequence": ["nothing.*"]}, {}, "which matches nothing in the model"),
         ({"sequence": 3}, {}, "the plan asks for tensor"),
     ]

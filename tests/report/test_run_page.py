@@ -85,8 +85,8 @@ def test_of_many_evaluations_the_best_is_among_those_shown(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("metrics.jsonl", None, "is no folder of a run"),
-        ("environment.json", "{", "is no JSON"),
+        ("metrics.jsonl", None, "is not a run folder"),
+        ("environment.json", "{", "is not valid JSON"),
         ("plan.toml", "[[", "TOML"),
     ],
 )

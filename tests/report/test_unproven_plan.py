@@ -57,7 +57,7 @@ def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
     shown = rows(confirmed(between(1.05, 1.15), APART))
     assert [row.rpartition(")")[2].strip() for row in shown] == [
         *["not proven"] * 3,
-        "earned nothing",
+        "no gain",
         Verdict.WITHIN_NOISE,
     ]
     shown = rows(confirmed(between(0.99, 1.2)))
@@ -67,7 +67,7 @@ def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
 
 def test_the_screen_tells_what_a_proven_plan_keeps():
     shown = rows(confirmed(between(1.12, 1.15)))
-    assert [row.rpartition(")")[2].strip() for row in shown] == [*["kept"] * 3, "earned nothing", "on new windows"]
+    assert [row.rpartition(")")[2].strip() for row in shown] == [*["kept"] * 3, "no gain", "on new windows"]
 
 
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():

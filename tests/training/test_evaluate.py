@@ -183,7 +183,7 @@ def test_a_nan_loss_stays_nan():
 
 
 def test_an_evaluation_that_counts_nothing_is_an_error():
-    with pytest.raises(DataFailed, match="no item was counted"):
+    with pytest.raises(DataFailed, match="counted no item"):
         evaluator(network(), batches=batches_of(target=torch.full((23,), -100)))()
 
 

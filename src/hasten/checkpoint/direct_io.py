@@ -82,4 +82,4 @@ def _read_into(buffer: memoryview, file: FileIO) -> int:
 
 def _check_regular(path: Path) -> None:
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")

@@ -78,7 +78,7 @@ def check_writable(folder: Path) -> None:
         write_atomically(probe, b"hasten\n")
         remove_file(probe)
     except StorageFailed as error:  # name the folder, not the probe
-        raise StorageFailed(f"nothing can be written here: {error.what}", where=str(folder), fix=error.fix) from error
+        raise StorageFailed(f"the folder is not writable: {error.what}", where=str(folder), fix=error.fix) from error
 
 
 def remove_file(path: Path) -> None:
@@ -174,7 +174,7 @@ class NewFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with failing("could not be made", path):
+        with failing("could not be created", path):
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115  it stays open as long as the work
         self._buffer, self._filled = mmap.mmap(-1, _BUFFER_BYTES), 0  # page-aligned, as O_DIRECT needs
         self._written_bytes = 0
@@ -238,7 +238,7 @@ class NewFile:
 
 def make_folder(path: Path) -> None:
     """Make the folder and its parents, each forced to the disk, if they are missing. Raises StorageFailed."""
-    with failing("the folder could not be made", path):
+    with failing("the folder could not be created", path):
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         if missing:
             path.mkdir(parents=True, exist_ok=True)
@@ -248,14 +248,14 @@ def make_folder(path: Path) -> None:
 
 def make_building_folder(path: Path) -> None:
     """Make a folder that need not survive a power loss: rename_folder forces it to the disk when it is finished."""
-    with failing("the folder could not be made", path):
+    with failing("the folder could not be created", path):
         path.mkdir()
 
 
 def make_private_folder(path: Path) -> None:
     """Make the folder with mode 0700, and its parents, if they are missing. Raises StorageFailed."""
     make_folder(path.parent)
-    with failing("the folder could not be made", path):
+    with failing("the folder could not be created", path):
         path.mkdir(mode=0o700, exist_ok=True)
 
 
@@ -265,7 +265,7 @@ def make_numbered_folder(parent: Path, name: str) -> Path:
     number = 1
     while True:
         path = parent / f"{name}-{number}"
-        with failing("the folder could not be made", path):
+        with failing("the folder could not be created", path):
             try:
                 path.mkdir()
             except FileExistsError:

@@ -30,7 +30,7 @@ class Listed:
 def check_run(folder: Path) -> None:
     """Raises Misconfigured when this is not the folder of a run."""
     if not folder.is_dir() or not any((folder / name).exists() for name in _OF_A_RUN):
-        what = "is no folder of a run" if folder.exists() else "there is no such folder"
+        what = "is not a run folder" if folder.exists() else "there is no such folder"
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1")
 
 

@@ -85,11 +85,11 @@ def from_json(content: bytes) -> Manifest:
     fields = unsealed(content, NAME)
     schema = fields.pop("schema", None)
     if type(schema) is not int or schema < 1:
-        raise Damaged(f"{NAME} has no schema that is known here: {str(schema)[:40]}")
+        raise Damaged(f"{NAME} has an unknown schema: {str(schema)[:40]}")
     if schema != SCHEMA:
         by = "0.1.0" if schema in _OF_0_1_0 else printable(str(fields.get("hasten")))[:40]
         what = f"the checkpoint was saved by hasten {by}, and this version cannot read it"
-        raise OfAnotherVersion(what, fix=f"finish this run with hasten {by}, or begin a new run in another folder")
+        raise OfAnotherVersion(what, fix=f"finish this run with hasten {by}, or start a new run in another folder")
     try:
         found: Manifest = read_record(Manifest, fields)
     except WrongValue as error:
@@ -101,5 +101,5 @@ def from_json(content: bytes) -> Manifest:
         if not _FILE_NAME.fullmatch(name):  # it is joined to a folder's path, and must not lead out of it
             raise Damaged(f"{NAME} lists a file with the name {name[:200]!r}")
         if digest.bytes < 0 or not _HEX.fullmatch(digest.sha256):
-            raise Damaged(f"{NAME}: the digest of {name} makes no sense")
+            raise Damaged(f"{NAME}: the digest of {name} is invalid")
     return found

@@ -41,7 +41,7 @@ def held_place(path: Path) -> Iterator[None]:
     with locked(lock, None) as held:
         if not held:
             fix = "wait for it to end, or choose another name with --output"
-            raise Misconfigured("another search is about to write it", where=str(path), fix=fix)
+            raise Misconfigured("another hasten tune is running and will write it", where=str(path), fix=fix)
         try:
             yield
         finally:
@@ -61,12 +61,12 @@ def check_place(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        what = "is a folder, and a plan is a file" if path.is_dir() else "is no file that can be replaced"
+        what = "is a folder, not a plan file" if path.is_dir() else "is not a regular file"
         fix = f"name the plan's file, such as {path / 'plan.toml' if path.is_dir() else 'plan.toml'}"
         raise StorageFailed(what, where=str(path), fix=fix)
     with failing("cannot be read", path), path.open("rb") as file:
         text = file.read(LARGEST_BYTES + 1).decode(errors="replace")
     if not is_sealed(text):
-        changed = "was changed since a search wrote it"
-        what = changed if SEAL in text else "exists already, and no search has written it"
+        changed = "was changed after hasten tune wrote it"
+        what = changed if SEAL in text else "already exists, and hasten tune did not write it"
         raise Misconfigured(what, where=str(path), fix="choose another name with --output, or move it away")

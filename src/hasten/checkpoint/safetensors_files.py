@@ -80,10 +80,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Digest:
     for name in names:
         tensor = tensors[name]
         if tensor.dtype not in TYPES:
-            what = f"is a tensor of {tensor.dtype}, which safetensors cannot hold"
+            what = f"is a tensor of {tensor.dtype}, which safetensors does not support"
             raise Misconfigured(what, where=name, fix="convert it to another dtype")
         if name == RESERVED:
-            raise Misconfigured("is a reserved name in safetensors", where=name, fix="give the tensor another one")
+            raise Misconfigured("is a reserved name in safetensors", where=name, fix="rename the tensor")
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -103,7 +103,7 @@ def tensors_in(content: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(content)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise Damaged(f"it is no safetensors file: {error}") from error
+        raise Damaged(f"it is not a valid safetensors file: {error}") from error
 
 
 def _name(number: int) -> str:

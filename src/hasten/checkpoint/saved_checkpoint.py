@@ -41,7 +41,7 @@ class Checkpoint:
         content, _ = _named(manifests.NAME, lambda: read_digested(self.path / manifests.NAME, manifests.LARGEST_BYTES))
         found = manifests.from_json(content)
         if found.step != self.step:
-            raise Damaged(f"{manifests.NAME} is that of step {found.step}")
+            raise Damaged(f"{manifests.NAME} belongs to step {found.step}")
         return found
 
     def verify(
@@ -80,7 +80,7 @@ class Checkpoint:
 
         found = self.manifest()
         if STATE not in found.files:
-            raise Damaged(f"{manifests.NAME} lists no {STATE}")
+            raise Damaged(f"{manifests.NAME} does not list {STATE}")
         tensors, parts, texts = dict[str, Any](), dict[str, Any](), dict[str, bytes]()
         for name, digest in found.files.items():
             if holds_tensors(name):
@@ -131,6 +131,6 @@ def _named(name: str, work: Callable[[], Made]) -> Made:
 def _compare(name: str, expected: Digest, present: Digest) -> None:
     if present.bytes != expected.bytes:
         many = f"{present.bytes:,}" if present.bytes < expected.bytes else "more"
-        raise Damaged(f"{name} has {many} bytes, and {expected.bytes:,} were written")
+        raise Damaged(f"{name} has {many} bytes, but {expected.bytes:,} were written")
     if present.sha256 != expected.sha256:
         raise Damaged(f"{name} was changed after it was written: its digest differs")

@@ -29,7 +29,7 @@ def unsealed(content: bytes, name: str) -> dict[str, Any]:
         # Sealing again is the strictest check: it leaves no duplicate key, no other spacing and no other seal.
         if sealed(found) == content:
             return found
-    raise Damaged(f"{name} was changed after it was written: its seal is broken")
+    raise Damaged(f"{name} was changed after it was written: its seal does not match")
 
 
 def json_object(content: bytes, name: str) -> dict[str, Any]:
@@ -37,9 +37,9 @@ def json_object(content: bytes, name: str) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{name} is no JSON: {error}") from error
+        raise Damaged(f"{name} is not valid JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Damaged(f"{name} holds no object")
+        raise Damaged(f"{name} is not a JSON object")
     return cast("dict[str, Any]", found)
 
 

@@ -60,7 +60,7 @@ def rebuilt(tree: Any, tensors: Mapping[str, Any]) -> Any:
     try:
         return _Rebuilding(tensors).built(tree, 0)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, struct.error) as error:
-        raise Damaged(f"the state makes no sense: {type(error).__name__}: {error}") from error
+        raise Damaged(f"the state is invalid: {type(error).__name__}: {error}") from error
 
 
 class _Flattening:
@@ -91,7 +91,7 @@ class _Flattening:
             items = [self.flat(each, _below(place, number), depth + 1) for number, each in enumerate(sequence)]
             return items if isinstance(value, list) else {"tuple": items}
         fix = "a state holds numbers, strings, lists, dictionaries and tensors"
-        return _refuse(f"is a {type(value).__qualname__}, which no checkpoint can hold", place, fix)
+        return _refuse(f"is a {type(value).__qualname__}, which no checkpoint can store", place, fix)
 
     def _mapping(self, value: Mapping[Any, Any], place: str, depth: int) -> Any:
         # The key first: one that cannot be held may not even have a name.
@@ -126,7 +126,7 @@ class _Flattening:
             tensor = torch.from_numpy(np.array(value, order="C"))
             _check_type(tensor.dtype, place)
         except (TypeError, ValueError):  # the latter for one of the other byte order
-            what = f"is a NumPy array of {value.dtype.str}, which no checkpoint can hold"
+            what = f"is a NumPy array of {value.dtype.str}, which no checkpoint can store"
             _refuse(what, place, "save arrays of numbers")
         name = self._free_name(place)
         self.tensors[name] = tensor
@@ -152,17 +152,17 @@ def _below(place: str, key: object) -> str:
 
 def _check_tensor(value: Tensor, place: str) -> None:
     if value.layout is not torch.strided:
-        what = f"is a tensor of the layout {value.layout}, which no checkpoint can hold"
+        what = f"is a tensor of the layout {value.layout}, which no checkpoint can store"
         _refuse(what, place, "save a dense tensor")
     _check_type(value.dtype, place)
     if value.numel() and not value.data_ptr():  # on the device meta, or of a wrapper class
-        what = f"is a {type(value).__qualname__} on {value.device} without memory, which no checkpoint can hold"
+        what = f"is a {type(value).__qualname__} on {value.device} without memory, which no checkpoint can store"
         _refuse(what, place, "save a plain torch.Tensor")
 
 
 def _check_type(dtype: torch.dtype, place: str) -> None:
     if dtype not in TYPES:
-        _refuse(f"is a tensor of {dtype}, which no checkpoint can hold", place, "convert it to another dtype")
+        _refuse(f"is a tensor of {dtype}, which no checkpoint can store", place, "convert it to another dtype")
 
 
 def _memory_order(value: Tensor) -> list[int] | None:
@@ -183,7 +183,7 @@ class _Rebuilding:
         if isinstance(tree, list):
             return [self.built(each, depth + 1) for each in cast("list[Any]", tree)]
         if isinstance(tree, float) and not math.isfinite(tree):
-            raise ValueError(f"{tree} is no JSON number")
+            raise ValueError(f"{tree} is not a JSON number")
         if not isinstance(tree, dict):
             return tree
         tree = cast("dict[str, Any]", tree)

@@ -32,7 +32,7 @@ _FIXES = {
     errno.EACCES: "let this user read and write there, or choose another folder",
     errno.EPERM: "let this user read and write there, or choose another folder",
     errno.EROFS: "this disk is read-only; choose a folder on another one",
-    errno.ENOENT: "make the folder first",
+    errno.ENOENT: "create the folder first",
     errno.ENOTDIR: "a part of this path is a file; choose another path",
     errno.EEXIST: "a file has this name; choose another path",
     errno.EISDIR: "a folder has this name; choose another path",

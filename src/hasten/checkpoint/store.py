@@ -110,7 +110,7 @@ class Store:
             except OfAnotherVersion as error:
                 raise OfAnotherVersion(error.what, where=str(checkpoint.path), fix=error.fix) from error
             except StorageFailed as error:
-                fix = f"{error.fix}; or remove this checkpoint, to resume from the one before"
+                fix = f"{error.fix}; or remove this checkpoint to resume from the one before it"
                 raise StorageFailed(error.what, where=str(checkpoint.path), fix=fix) from error
         return None
 

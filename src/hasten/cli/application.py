@@ -60,7 +60,7 @@ JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job: path/file.py:function or package.module:function.")
 ]
 PlanPath = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to train by; without one, the baseline.")
+    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to train with; without one, the baseline.")
 ]
 
 

@@ -59,7 +59,7 @@ def export(
     run: RunPath,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The new file: NAME.safetensors.")],
     step: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Of this checkpoint; default: the newest verified one.")
+        int | None, typer.Option(metavar="N", min=0, help="Step of the checkpoint; default: the newest verified one.")
     ] = None,
 ) -> None:
     """Write the weights of a run as one safetensors file. It does not need the job's code.
@@ -96,7 +96,7 @@ def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float,
     if newest is not None:
         resumes = f"at step {newest.step:,}, from {newest.path}"
     else:
-        resumes = "never: all of them are damaged; start a new run" if found else "at its beginning"
+        resumes = "never: all of them are damaged; start a new run" if found else "from the beginning"
     show("" if found else f"{run} has no checkpoint yet", [("resumes", resumes)])
     offer(following)
 

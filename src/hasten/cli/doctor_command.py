@@ -114,11 +114,11 @@ def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Un
 
 def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool) -> None:
     if unsafe_fixes and not (fix or diff):
-        what = "--unsafe-fixes only chooses which fixes are included"
-        raise Misconfigured(what, fix="add --diff to see them, or --fix to make them")
+        what = "--unsafe-fixes has no effect without --fix or --diff"
+        raise Misconfigured(what, fix="add --diff to show the fixes, or --fix to apply them")
     if (fix or diff) and not paths:
         option = "--diff" if diff else "--fix"
-        what = f"{option} needs a file, and the job is named by its module"
+        what = f"{option} needs a file, but the job is given as a module"
         raise Misconfigured(what, fix=f"name its file: hasten doctor train.py {option}")
 
 

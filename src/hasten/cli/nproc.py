@@ -28,7 +28,7 @@ def launches(processes: int | None) -> bool:
     here = launched().all
     if here.many and processes not in {None, here.size}:
         what = f"asks for {processes} processes, but a launcher has started {here.size}"
-        raise Misconfigured(what, where="--nproc", fix="remove it: the launcher's number counts")
+        raise Misconfigured(what, where="--nproc", fix="remove --nproc: the launcher sets the number of processes")
     return not here.many and processes is not None and processes > 1
 
 
@@ -59,11 +59,11 @@ def run_as_ranks(processes: int) -> None:
     ended = launch([sys.executable, "-P", "-m", "hasten", *sys.argv[1:]], processes)
     match ended:
         case Killed():
-            what = f"was ended by {ended.signal}, and the others were with it"
+            what = f"was ended by {ended.signal}, so the other ranks were ended too"
             raise Hang(
                 what,
                 where=f"rank {ended.rank}",
-                fix="see the kernel's log: was memory full?",
+                fix="check the kernel's log (dmesg) for lack of memory",
             )
         case Failed():
             raise typer.Exit(ended.code)

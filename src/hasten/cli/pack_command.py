@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @ends_with_exit_code
 def pack(
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A folder of class folders of images, or path/file.py:function.")
+        str, typer.Argument(metavar="SRC", help="A folder with a folder of images per class, or path/file.py:function.")
     ],
     folder: Annotated[Path | None, typer.Argument(metavar="DST", help="The new folder for the shards.")] = None,
     shard_size: Annotated[int, typer.Option(metavar="MB", min=1, help="Approximate size of a shard.")] = 256,
@@ -86,7 +86,7 @@ def _show_verified(folder: Path) -> None:
     with closing(ProgressBar("verifying")) as waiting:
         found = verify(folder, waiting)
     size = f"{count(found.samples)} samples in {count(len(found.shards))} shards, {byte_size(found.bytes)}"
-    show(f"{folder}", [("verified", f"{size}: every byte is as it was packed")])
+    show(f"{folder}", [("verified", f"{size}: every byte matches its checksum")])
 
 
 def _to_pack(source: str) -> Packable:
@@ -96,6 +96,6 @@ def _to_pack(source: str) -> Packable:
     if Path(source).is_dir():
         return ImagesInFolders(Path(source))
     if ":" not in source:
-        fix = "name a folder of class folders, or a function that returns a data set: data.py:train_data"
+        fix = "name a folder with one folder for each class, or a function that returns a data set: data.py:train_data"
         raise Misconfigured("there is no such folder", where=source, fix=fix)
     return Samples(load_returned(source))

@@ -44,12 +44,12 @@ def plan_mesh(
     job: JobName,
     devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices in the whole cluster.")],
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of one device: 80GB, 80GiB.")],
-    bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="Bytes that one device sends in a second: 50GB.")],
+    bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="Bytes that one device sends per second: 50GB.")],
     per_machine: Annotated[int, typer.Option(metavar="N", min=1, help="Devices in one machine.")] = 8,
     microbatch: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Samples in one pass of a device; default: the best.")
     ] = None,
-    flops: Annotated[str, typer.Option(metavar="RATE", help="FLOPs that one device reaches in a second.")] = "100T",
+    flops: Annotated[str, typer.Option(metavar="RATE", help="FLOPs that one device reaches per second.")] = "100T",
     plan: PlanPath = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every mesh, and why some are illegal.")] = False,
     output: Annotated[Format, typer.Option("--format", help="Format of the answer.")] = Format.TEXT,

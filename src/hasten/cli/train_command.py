@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.saving.last_checkpoint import LastSaved
 
-_SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h); default: about a minute between saves."
+_SAVE_EVERY = "Steps (500) or time (90s, 10m, 1h) between two saves; default: about a minute."
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 Value = TypeVar("Value")
 
 WeightsPath = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Begin with the weights in FILE: .safetensors, or .pt, .pth, .bin, .ckpt."),
+    typer.Option(metavar="FILE", help="Start from the weights in FILE: .safetensors, or .pt, .pth, .bin, .ckpt."),
 ]
 RunDir = Annotated[
     Path | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run; default: runs/<function>-<n>.")
@@ -42,7 +42,7 @@ RunDir = Annotated[
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Resume the run in --run-dir, or the newest run of this job; begin one if there is none."
+        "--resume", help="Resume the run in --run-dir, or the newest run of this job; start one if there is none."
     ),
 ]
 AllowChange = Annotated[
@@ -63,7 +63,7 @@ def train(
     allow_change: AllowChange = None,
     save_every: Annotated[str | None, typer.Option("--save-every", metavar="N", help=_SAVE_EVERY)] = None,
     keep_last: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Keep so many of the newest checkpoints: 2 or more.")
+        int | None, typer.Option(metavar="N", min=2, help="How many of the newest checkpoints to keep: 2 or more.")
     ] = None,
     keep_every: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Also keep checkpoints at multiples of N steps; 0: none.")
@@ -81,7 +81,7 @@ def train(
         bool | None, typer.Option("--tensorboard/--no-tensorboard", help="Also write TensorBoard events.")
     ] = None,
 ) -> None:
-    """Train a job, by a plan if you give one. If it is killed, --resume continues from its newest checkpoint.
+    """Train a job, with a plan if you give one. If it is killed, --resume continues from its newest checkpoint.
 
     With --resume, options that you do not repeat are taken from the run: plan, saving, replaced fields of the job.
 
@@ -142,8 +142,8 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
     from hasten.training.setup.load_job import split_name
 
     if allowed:
-        fix = "add --resume, or remove --allow-change: a run that begins may have any configuration"
-        raise Misconfigured("only a resumed run can have changed", where="--allow-change", fix=fix)
+        fix = "add --resume, or remove --allow-change"
+        raise Misconfigured("has no effect on a new run", where="--allow-change", fix=fix)
     function, asked = split_name(job)[1], given.over(RunRequest(), job)
     if given.weights is not None:
         from hasten.training.weights.weights_file import check_file
@@ -244,7 +244,7 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
     now, begun_by = given.over(before, job), job_of(folder)
     notes = [*notes]
     if begun_by is not None and not same_job(begun_by, job):
-        notes.append(f"the run was begun by {begun_by} and is resumed by {job}")
+        notes.append(f"the run was started by {begun_by} and is resumed by {job}")
     repeated = given.over(RunRequest(), job).options
     taken = [f"{option} {value}".strip() for option, value in now.options.items() if option not in repeated]
     if taken:

@@ -55,7 +55,7 @@ def tune(
     ] = "statistics",
     seconds: Annotated[
         float,
-        typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile come on top."),
+        typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile take additional time."),
     ] = SECONDS,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
@@ -123,7 +123,7 @@ class Trials:
         self._records = read_trials(self._path)
         if self._path.stat().st_size and not any(isinstance(record, Surveyed) for record in self._records):
             fix = "choose another name with --output, or move the file"
-            raise Misconfigured("exists, and is not a file of trials", where=str(self._path), fix=fix)
+            raise Misconfigured("exists, but is not a trials file", where=str(self._path), fix=fix)
         GrowingFile(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:

@@ -28,7 +28,7 @@ class Preserves(IntEnum):
         for member, text in _WORDS.items():
             if text == words:
                 return member
-        raise ValueError(f'"{words}" is no class of sameness; write one of: {", ".join(_WORDS.values())}')
+        raise ValueError(f'"{words}" is not a valid value;  write one of: {", ".join(_WORDS.values())}')
 
 
 _WORDS = {

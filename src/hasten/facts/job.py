@@ -109,7 +109,7 @@ class EqualAverage:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < 1:
-            raise JobError("average", f"start is {self.start}", "write the share of the run that comes before, 0 to 1")
+            raise JobError("average", f"start is {self.start}", "write the fraction of the run to skip, 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Job:
         if self.train is None:
             raise JobError("train", "is None", "give a data set, a tuple of tensors, or a function that builds one")
         if self.epochs is None and self.max_steps is None:
-            raise JobError("epochs", "is not given, and neither is max_steps", "say how long: epochs=20")
+            raise JobError("epochs", "is not given, and neither is max_steps", "set the length: epochs=20")
         for name in ("batch_size", "epochs", "max_steps", "evaluate_every", "log_every"):
             number = getattr(self, name)
             if not _is_whole(number, least=1) and (number is not None or name == "log_every"):
@@ -274,7 +274,7 @@ class Job:
         watched = self.stop.metric if self.stop else "loss"
         if watched != "loss" and watched not in self.metrics:
             known = ", ".join(["loss", *self.metrics])
-            raise JobError("stop", f"watches {watched!r}, which is no metric of the job", f"write one of: {known}")
+            raise JobError("stop", f"watches {watched!r}, which is not a metric of the job", f"write one of: {known}")
 
 
 def describe(value: object) -> str:

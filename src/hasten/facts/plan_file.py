@@ -65,12 +65,12 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
         raise PlanError("there is no such file", where=where, fix="check the path of the plan") from None
     except IsADirectoryError:
         fix = f"name the plan's file, such as {os.path.join(where, 'plan.toml')}"
-        raise PlanError("is a folder, and a plan is a file", where=where, fix=fix) from None
+        raise PlanError("is a folder, not a plan file", where=where, fix=fix) from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageFailed(f"cannot be read: {reason}", where=where, fix="make the file readable") from error
     if len(data) > LARGEST_BYTES:
-        what = f"is larger than {LARGEST_BYTES:,} bytes, the most that a plan may have"
+        what = f"is larger than {LARGEST_BYTES:,} bytes, the limit for a plan"
         raise PlanError(what, where=where, fix="check that this file is a plan")
     try:
         text = data.decode("utf-8-sig")
@@ -88,7 +88,7 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
         raise _not_toml(text, str(error), where) from None
     except (ValueError, RecursionError):  # a number of thousands of digits; arrays nested thousands deep
         fix = "check that this file is a plan"
-        raise PlanError("holds a value too long or too deep for a plan", where=where, fix=fix) from None
+        raise PlanError("holds a value that is too long or too deeply nested", where=where, fix=fix) from None
     lines = lines_of(text)
 
     def place(location: Location) -> str:
@@ -170,7 +170,7 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
     except WrongValue as error:
         written = document.get("schema", SCHEMA)
         if isinstance(written, int) and written > SCHEMA:  # its other keys may be new ones
-            what = f"was written by a newer hasten: its schema is {written}, the newest known here is {SCHEMA}"
+            what = f"was written by a newer hasten: its schema is {written}, this version reads up to {SCHEMA}"
             raise PlanError(what, where=place(("schema",)), fix="pip install --upgrade hasten") from None
         raise PlanError(error.what, where=place(error.location), fix=error.fix) from None
 
@@ -182,7 +182,7 @@ def _check_names(choices: tuple[_ChoiceTable, ...], known_techniques: Collection
         location, name = ("choice", index, "technique"), table.technique
         if known_techniques is not None and name not in known_techniques:
             fix = f"{did_you_mean(name, known_techniques)} `hasten techniques` lists them all"
-            raise WrongValue(location, f'"{name}" is no technique', fix)
+            raise WrongValue(location, f'"{name}" is not a technique', fix)
         if name in seen:
             raise WrongValue(location, f'"{name}" is chosen twice', "keep one of the two [[choice]] tables")
         seen.add(name)
@@ -195,7 +195,7 @@ def _planned_choice(table: _ChoiceTable, index: int) -> PlannedChoice:
             preserves = Preserves.from_words(table.preserves)
         except ValueError:
             fix = did_you_mean(table.preserves, [member.words for member in Preserves])
-            what = f'"preserves" is {table.preserves!r}, which is no class of sameness'
+            what = f'"preserves" is {table.preserves!r}, which is not a valid value'
             raise WrongValue(("choice", index, "preserves"), what, fix) from None
     if proof is not None and (
         (proof.gradient_error is None) != (proof.bound is None) or (proof.bound is None) == (proof.losses is None)
@@ -212,7 +212,7 @@ def _not_toml(text: str, message: str, where: str) -> PlanError:
     line = place.removeprefix("line ").partition(",")[0]
     line = line if line.isdecimal() else str(text.rstrip().count("\n") + 1)
     what = f"is not valid TOML: {reason[:1].lower()}{reason[1:]}"
-    return PlanError(what, where=f"{where}:{line}", fix="see https://toml.io for how TOML is written")
+    return PlanError(what, where=f"{where}:{line}", fix="see https://toml.io for the syntax")
 
 
 def lines_of(text: str) -> dict[Location, int]:

@@ -77,7 +77,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     here = Ranks(_number(environment, "LOCAL_RANK", every.rank), _number(environment, "LOCAL_WORLD_SIZE", size))
     if every.rank >= size or here.rank >= here.size or here.size > size:
         values = f"RANK={every.rank}, LOCAL_RANK={here.rank}, LOCAL_WORLD_SIZE={here.size}"
-        raise Misconfigured(f"contradicts {values}", where=f"WORLD_SIZE={size}", fix="start the processes by torchrun")
+        raise Misconfigured(f"contradicts {values}", where=f"WORLD_SIZE={size}", fix="start all ranks with torchrun")
     return Launched(all=every, here=here, restarts=restarts)
 
 
@@ -137,5 +137,5 @@ def _number(environment: Mapping[str, str], name: str, absent: int | None = None
         return int(value)
     if not value and absent is not None:
         return absent
-    what = f"is {value!r}, which is no number" if value else "is not set, though WORLD_SIZE is"
-    raise Misconfigured(what, where=name, fix="start the processes by torchrun, or with --nproc")
+    what = f"is {value!r}, which is not a number" if value else "is not set, though WORLD_SIZE is"
+    raise Misconfigured(what, where=name, fix="start all ranks with torchrun, or with --nproc")

@@ -64,7 +64,7 @@ def _record(kind: Any, table: dict[str, Any], location: Location) -> Any:
     for key in table:
         if key not in given:
             names = [field.name for field in known]
-            raise WrongValue((*location, key), f'"{key}" is no key of {_titled(location)}', did_you_mean(key, names))
+            raise WrongValue((*location, key), f'"{key}" is not a key of {_titled(location)}', did_you_mean(key, names))
     return kind(**given)
 
 

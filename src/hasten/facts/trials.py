@@ -285,8 +285,8 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
         try:
             found.append(read_record(RECORDS[table.pop("record")], table))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            what = f"is no record of a trial: {type(error).__name__}: {error}"[:300]
-            fix = "move the file away, and run the trials again"
+            what = f"is not a valid trial record: {type(error).__name__}: {error}"[:300]
+            fix = "move the file away, and run hasten tune again"
             raise PlanError(what, where=f"{where}:{number}", fix=fix) from None
     return found
 
@@ -308,8 +308,8 @@ def _lines(path: Path) -> Iterator[str]:
         with open(path, encoding="utf-8", errors="replace") as file:
             while line := file.readline(LONGEST_LINE + 1):
                 if len(line) > LONGEST_LINE:
-                    what = "is larger than a file of trials can be"
-                    raise PlanError(what, where=str(path), fix="move the file away, and run the trials again")
+                    what = "is too large for a trials file"
+                    raise PlanError(what, where=str(path), fix="move the file away, and run hasten tune again")
                 yield line
     except OSError as error:
         reason = error.strerror or str(error)

@@ -117,8 +117,6 @@ def differentiable(name: str, differentiate: Callable[..., Any], save: Callable[
     torch.library.register_autograd(f"hasten::{name}", differentiate, setup_context=save, lib=LIBRARY)
 
     def refuse(ctx: Any, *gradients: Tensor) -> None:
-        raise RuntimeError(
-            f"hasten's {name} is differentiable once, and this is a gradient of its gradient; leave fused_operators out"
-        )
+        raise RuntimeError(f"hasten's {name} does not support double backward; remove fused_operators from the plan")
 
     torch.library.register_autograd(f"hasten::{name}_backward", refuse, lib=LIBRARY)

@@ -52,12 +52,12 @@ def reference_gradients(
                 raise InvalidMeasurement(
                     f"the loss of a float64 model is {returned.total.dtype}",
                     where=f"batch {position}",
-                    fix="let the loss keep the dtype that the model gives it",
+                    fix="return the loss in the dtype of the model's output",
                 )
             total, count, samples = total + returned.total, count + returned.count, samples + size
             auxiliary = auxiliary if returned.auxiliary is None else auxiliary + returned.auxiliary * size
         if not isinstance(total, Tensor) or float(count) == 0:
-            raise InvalidMeasurement("the batches hold nothing to sum over", fix="give at least one item")
+            raise InvalidMeasurement("the batches contain no items", fix="give at least one item")
         objective = total / count + auxiliary / max(samples, 1)
         objective.backward()
     trained = ((name, each) for name, each in copied.named_parameters() if each.requires_grad)

@@ -135,7 +135,7 @@ def final_values(
     """
     if [len(curve) for curve in plain] != [len(curve) for curve in planned]:
         raise InvalidMeasurement(
-            "the arms have not as many curves, or not as many steps in each",
+            "the two arms have different numbers of runs or steps",
             where=metric,
             fix="let both arms of every pair run the same number of steps",
         )
@@ -207,6 +207,6 @@ def _checked(values: Sequence[float], arm: str, metric: str) -> Values:
         raise InvalidMeasurement(
             f"value {wrong[0]} is {found[wrong[0]]}",
             where=where,
-            fix="find what the arm did there; nothing is filtered or averaged away",
+            fix="check what happened there; nothing is filtered",
         )
     return found

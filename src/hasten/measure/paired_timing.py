@@ -119,7 +119,7 @@ def early_speedup(ratios: Sequence[float]) -> Speedup:
     """
     if len(ratios) < 2 or not all(0 < ratio < math.inf for ratio in ratios):
         what = f"ratios of {ratios} have no spread"
-        raise InvalidMeasurement(what, fix="measure two pairs at least; nothing is filtered")
+        raise InvalidMeasurement(what, fix="measure at least two pairs; nothing is filtered")
     logs = [math.log(ratio) for ratio in ratios]
     reach = critical(len(logs), TAIL) * stdev(logs) / math.sqrt(len(logs))
     low, middle, high = (math.exp(mean(logs) + side * reach) for side in (-1, 0, 1))
@@ -135,11 +135,11 @@ def estimate(statistic: Callable[[Samples], Samples], samples: Samples) -> tuple
     """
     if len(samples) < LEAST_PAIRS:
         raise InvalidMeasurement(
-            f"there are {len(samples)} pairs of windows, too few for an interval",
+            f"there are {len(samples)} pairs of windows, too few for a confidence interval",
             fix=f"measure at least {LEAST_PAIRS} pairs",
         )
     if not np.isfinite(samples).all():
-        raise InvalidMeasurement("a sample is NaN or infinite", fix="find what the arm did there; nothing is filtered")
+        raise InvalidMeasurement("a sample is NaN or infinite", fix="check what happened there; nothing is filtered")
     drawn = np.random.default_rng(_SEED).integers(len(samples), size=(_RESAMPLES, len(samples)))
     tail = _tail(len(samples))
     low, high = np.quantile(statistic(samples[drawn]), (tail, 1 - tail))
@@ -190,7 +190,7 @@ def _check(window: Window, position: int) -> None:
         raise InvalidMeasurement(f"it ran {window.steps} steps", where=where, fix="a window runs at least one step")
     if not 0 < window.seconds < math.inf:
         raise InvalidMeasurement(
-            f"it took {window.seconds} seconds", where=where, fix="measure again; nothing is filtered or averaged away"
+            f"it took {window.seconds} seconds", where=where, fix="measure again; nothing is filtered"
         )
 
 

@@ -68,7 +68,7 @@ def most_gain(budget: Budget, run: PlannedRun, parts: Parts) -> float:
     total, rest = _seconds(budget, run, frozenset()), _seconds(budget, run, parts)
     seen = math.fsum([*(getattr(budget, part) for part in EVERYTHING - {Part.TURN}), run.turn_seconds])
     if not (math.isfinite(seen) and 0 < total < math.inf):
-        what = f"its parts take {seen} seconds, and the planned run {total}"
+        what = f"its parts take {seen} seconds, and the planned run takes {total}"
         raise InvalidMeasurement(what, where=f'the budget of "{budget.arm}"', fix="measure it again")
     return total / rest if rest > 0 else math.inf
 

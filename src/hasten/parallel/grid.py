@@ -50,7 +50,7 @@ def grid_of(stages: int, shares: int, device: torch.device) -> Grid:
             f"{every.size} processes cannot be divided into groups of {together} that hold one model{how}: "
             f"{every.size} = {every.size // together} × {together} + {every.size % together}",
             where="pipeline" if stages > 1 else "tensor",
-            fix=f"start {every.size // together * together or together} processes, or write another size into the plan",
+            fix=f"start {every.size // together * together or together} processes, or change the size in the plan",
         )
     from torch.distributed.device_mesh import init_device_mesh  # it takes a while to load
 

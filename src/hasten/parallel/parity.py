@@ -44,7 +44,7 @@ def check_parity(
     here = _difference(whole, divided, sharding)
     found = gather_over_ranks([here] if here else [], sharding.grid.all, device)
     if found:
-        what = f"the divided model does not compute what the undivided one does: {found[0]}, on the first batch"
+        what = f"the parallel model's result differs from the original model's on the first batch: {found[0]}"
         raise Misconfigured(what, where=technique, fix=fix)
 
 

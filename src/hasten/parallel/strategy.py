@@ -139,5 +139,5 @@ def refuse_sparse(model: nn.Module, technique: str) -> None:
     """Raises JobError for an embedding with sparse gradients, which `technique` cannot sum."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
-            what = f"has sparse gradients in {name}, and `{technique}` needs dense ones"
-            raise JobError("model", what, f"build it with sparse=False, or leave `{technique}` out of the plan")
+            what = f"has sparse gradients in {name}, but `{technique}` needs dense ones"
+            raise JobError("model", what, f"build it with sparse=False, or remove `{technique}` from the plan")

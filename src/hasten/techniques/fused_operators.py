@@ -99,7 +99,7 @@ def apply(setup: Setup, choice: Choice) -> None:
     unknown = choice.options.keys() - ({"dropout"} if choice.value == TRACED else set())
     if names is None or unknown or not isinstance(drops, bool):
         ways = f'true, "{TRACED}" (option: dropout, true or false), or an array of {", ".join(FUSED_LAYERS)}'
-        raise PlanError(f"the plan asks for {choice}", where="fused_operators", fix=f"write {ways}; or leave it out")
+        raise PlanError(f"the plan asks for {choice}", where="fused_operators", fix=f"write {ways}; or remove it")
     layers = find(setup.model, names)
     reasons = reasons_without_form(names if choice.value == TRACED else layers, setup.device)
     if choice.value == TRACED and len(reasons) < len(names):

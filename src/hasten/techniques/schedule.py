@@ -105,7 +105,7 @@ def apply(setup: Setup, choice: Choice) -> None:
 def _evaluated(options: ScheduleOptions, job: Job) -> ScheduleOptions:
     """The options with the metric's own direction as the mode. Raises PlanError where evaluations lack the metric."""
     if options.unit == "evaluation" and job.valid is None:
-        what, fix = f"{options.name} steps after evaluations, and the job has no valid data", "write Job.valid"
+        what, fix = f"{options.name} steps after evaluations, but the job has no valid data", "write Job.valid"
         raise PlanError(what, where="schedule", fix=fix)
     if options.metric == "loss":
         return options

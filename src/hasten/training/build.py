@@ -132,7 +132,9 @@ class Built:
     def _build_optimizers(self) -> None:
         self._masters = masters = MasterWeights(self.model)
         if masters and self.grid.all.many:
-            raise Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")
+            raise Misconfigured(
+                "16-bit weights are not supported with several ranks", fix="use float32 with bf16 autocast"
+            )
         self.optimizers = build_optimizers(self.job, self.model, self.setup.optimizer)
         check_optimizers(self.optimizers, self.sharding)
         if names := without_optimizer(self.model, self.optimizers):
@@ -208,7 +210,7 @@ class Built:
         job, setup, valid = self.job, self.setup, self.valid
         assert valid is not None
         if job.eval_loss is not None and not self.sharding.is_whole:
-            what = "is given, and with `shard`, `tensor` or `pipeline` evaluations compute the loss of the training"
+            what = "is given, but with `shard`, `tensor` or `pipeline` evaluations use the training loss"
             raise JobError("eval_loss", what, "remove it, or remove the technique from the plan")
         self.evaluation_data = data = EvaluationData(
             valid, setup.loader, job.seed, self.placement, self.grid.data, equally_many=self.sharding.in_parts
@@ -229,7 +231,7 @@ class Built:
     def _further_parts(self) -> dict[str, Any]:
         """Parts of a checkpoint, beside those that TrainState composes."""
         shared = {"grid": self.grid, "device": self.device, "notify": self.notices.append}
-        lost = "what layers draw at random, as dropout does, differs from the uninterrupted run"
+        lost = "the random numbers of layers such as dropout differ from those of the uninterrupted run"
         parts: dict[str, Any] = {
             "step": self.step,
             "result": self.result,
@@ -250,7 +252,7 @@ def planned_length(job: Job, steps_per_epoch: int | None) -> tuple[int | None, i
     if steps_per_epoch is None:
         if job.max_steps is None:
             what = "is not given, and the training data has no length"
-            raise JobError("max_steps", what, "say how long: max_steps=10_000")
+            raise JobError("max_steps", what, "set the length: max_steps=10_000")
         return job.max_steps, None
     steps = min(
         math.inf if job.epochs is None else job.epochs * steps_per_epoch,

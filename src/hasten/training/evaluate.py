@@ -168,7 +168,7 @@ class Evaluator:
         check_count(found["count"])
         if not found["count"]:
             raise DataFailed(
-                f"no item was counted in {found['samples']:.0f} samples",
+                f"the loss counted no item in {found['samples']:.0f} samples",
                 where="evaluation",
                 fix="give valid data whose loss has a count above 0",
             )

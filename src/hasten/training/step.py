@@ -146,7 +146,7 @@ class Step:
                 self._unscale(scaler)
             gradients = present(self.parameters)
             if not gradients and not self._sharding.owners:  # the blocks of a stage may be frozen
-                raise JobError("loss", "reaches no parameter of the model", "compute it from the model it is given")
+                raise JobError("loss", "depends on no parameter of the model", "compute it with the model passed to it")
             if self.unreached is None:
                 self.unreached = self._found_unreached()
             overflow = self._overflow(gradients) if self._norm_is_finite_check else self._non_finite(gradients)

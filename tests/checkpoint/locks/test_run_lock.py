@@ -73,7 +73,7 @@ def test_a_live_owner_is_refused_by_its_number_and_host_and_keeps_its_lock(tmp_p
     with holder(tmp_path) as (child, let_end):
         for _ in range(2):
             error = refusal(tmp_path)
-            assert error.what == f"process {child} on {socket.gethostname()} trains into this folder"
+            assert error.what == f"process {child} on {socket.gethostname()} is training in this folder"
             assert "wait for it, end it" in error.fix
         assert said(tmp_path)["pid"] == child
         let_end()
@@ -172,7 +172,7 @@ def test_killed_inside_any_operation_the_next_one_gets_the_lock(tmp_path):
 def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_path, content):
     with holder(tmp_path) as (child, let_end):
         (tmp_path / NAME).write_bytes(content)
-        assert refusal(tmp_path).what == "another process trains into this folder"
+        assert refusal(tmp_path).what == "another process is training in this folder"
         let_end()
         assert file_faults.ended(child)
 

@@ -56,7 +56,7 @@ def test_a_cache_inside_of_what_it_is_made_of_is_refused_before_anything_is_writ
     (tmp_path / "link").symlink_to("photos")
     with pytest.raises(StorageFailed, match="whose files are part of the cache's key") as caught:
         open_cache(Below(tmp_path / "photos"), tmp_path / place)
-    assert "name a cache folder outside of it" in caught.value.fix
+    assert "choose a cache folder outside of it" in caught.value.fix
     assert not [*(tmp_path / "photos").iterdir()]
 
 
@@ -118,7 +118,7 @@ class Forking(Grey):
 @pytest.mark.trap(41)
 @pytest.mark.parametrize("dataset", [OwnGenerator, Forking])
 def test_a_sample_that_is_not_the_same_twice_is_refused(tmp_path, dataset):
-    with pytest.raises(DataFailed, match="sample 0, read twice, is not the same"):
+    with pytest.raises(DataFailed, match="sample 0 differs when it is read twice"):
         open_cache(dataset(), tmp_path)
 
 

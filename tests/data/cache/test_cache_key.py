@@ -96,7 +96,7 @@ def test_a_version_that_the_user_raises_counts():
 def test_code_without_a_text_is_refused_with_the_remedy():
     module = types.ModuleType("typed")
     exec("def transform(x): return x", module.__dict__)
-    with pytest.raises(DataFailed, match="whose source text is not found") as caught:
+    with pytest.raises(DataFailed, match="whose source code is not found") as caught:
         key(module.__dict__["transform"])
     assert "cache_key() -> str" in caught.value.fix
 

@@ -121,7 +121,7 @@ def test_every_format_is_shown_the_right_way_up(form, way):
 def test_a_file_that_is_cut_off_is_refused_wherever_that_is(mode, progressive):
     data = file_of(image(60, 50, mode), "JPEG", progressive=progressive)
     for end in {*range(1, len(data) - 2, 97), len(data) - 3, len(data) - 60}:
-        assert "is no image that can be decoded" in message(data[:end])
+        assert "is not an image that can be decoded" in message(data[:end])
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])

@@ -38,7 +38,7 @@ def test_every_folder_is_a_class_and_pictures_lie_at_any_depth(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("files", "place", "told"),
     [
-        ({"a.jpg": b"x"}, "", "holds no folder"),
+        ({"a.jpg": b"x"}, "", "contains no folder"),
         ({"cat/a.jpg": b"x", "dog/notes.txt": b"x"}, "dog", "the class 'dog' has no image"),
     ],
 )
@@ -53,7 +53,7 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "zero.jpg").symlink_to("/dev/zero")
     for name in ("pipe.jpg", "zero.jpg"):
-        with pytest.raises(DataFailed, match="is no regular file") as refusal:
+        with pytest.raises(DataFailed, match="is not a regular file") as refusal:
             read_file(str(tmp_path / name))
         assert refusal.value.where == str(tmp_path / name)
 

@@ -108,7 +108,7 @@ def test_neither_threads_nor_the_cut_of_a_batch_change_a_sample(data, microbatch
 
 @pytest.mark.parametrize("view", [24, hasten.CenterCrop], ids=["number", "class"])
 def test_what_is_no_view_is_refused_when_it_is_given(root, view):
-    with pytest.raises(Misconfigured, match="does not say what of an image is shown") as refusal:
+    with pytest.raises(Misconfigured, match="does not select a part of the image") as refusal:
         ImageFolder(root, view)
     assert "hasten.RandomResizedCrop(224)" in refusal.value.fix
 

@@ -142,5 +142,5 @@ def test_a_ledger_goes_on_from_a_state_that_any_file_can_hold():
 
 def test_a_sampler_of_the_users_own_is_refused_as_what_stands_in_may_be_none_of_its_samples():
     data = DataLoader(Damaged({3}), batch_size=4, sampler=SubsetRandomSampler(range(10)))
-    with pytest.raises(JobError, match="has a sampler of its own"):
+    with pytest.raises(JobError, match="has its own sampler"):
         loader_of(data, replace_bad=True)

@@ -36,7 +36,7 @@ def test_a_data_set_that_cannot_be_sent_is_refused_by_its_attribute(other_start)
         next(loader_of(Locked(8), options=TWO_WORKERS).epoch(0))
     assert caught.value.exit_code == 2
     assert caught.value.where == "Job.train"
-    assert f"which here starts by {other_start}: train.files['rows'][0] is <unlocked" in caught.value.what
+    assert f"(start method {other_start}): train.files['rows'][0] is <unlocked" in caught.value.what
     assert worker_pids() == before
 
 

@@ -50,7 +50,7 @@ def test_any_altered_byte_of_a_sample_is_found_and_the_sample_named(folder: Path
     whole, length = path.read_bytes(), int(np.fromfile(folder / ROWS, dtype=ROW)["length"][0])
     for place in range(0, length, 97):
         alter(path, place)
-        with pytest.raises(DataFailed, match="sample 0 is damaged: it is not what was packed") as caught:
+        with pytest.raises(DataFailed, match="sample 0 is damaged: it differs from what was packed") as caught:
             Shards(folder)[0]
         assert caught.value.where == f"{path}, bytes 0 to {length:,}"
         Shards(folder)[1]
@@ -77,9 +77,9 @@ def test_a_shard_that_was_cut_off_or_removed_is_found_when_it_is_opened_and_late
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"shard": 99}, "of shard number 99, where no sample can lie"),
-        ({"offset": (1 << 64) - 512}, "where no sample can lie"),
-        ({"length": 0}, "where no sample can lie"),
+        ({"shard": 99}, "of shard number 99, where no sample can be"),
+        ({"offset": (1 << 64) - 512}, "where no sample can be"),
+        ({"length": 0}, "where no sample can be"),
         ({"offset": 512}, "is damaged"),
         ({"crc32": 1}, "is damaged"),
     ],
@@ -106,12 +106,12 @@ def _one_more(manifest: dict) -> None:
     [
         (lambda manifest: manifest.update(schema=2), "schema: Input should be 1"),
         (lambda manifest: manifest.update(extra=1), "extra: Extra inputs are not permitted"),
-        (lambda manifest: manifest.update(samples=31), "do not fit the 31 samples"),
-        (_one_more, "do not fit the 31 samples"),
-        (_drop, "do not fit the 30 samples"),
+        (lambda manifest: manifest.update(samples=31), "does not match the 31 samples"),
+        (_one_more, "does not match the 31 samples"),
+        (_drop, "does not match the 30 samples"),
         (lambda manifest: manifest["shards"][0].update(name="../x.tar"), "shards.0.name: String should match"),
         (lambda manifest: manifest["shards"][0].update(bytes=512), "and 512 when it was packed"),
-        (lambda manifest: manifest["index"].update(bytes=24), "do not fit the 30 samples"),
+        (lambda manifest: manifest["index"].update(bytes=24), "does not match the 30 samples"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_refused_when_it_is_opened(folder: Path, change: object, why: str):

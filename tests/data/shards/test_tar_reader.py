@@ -86,7 +86,7 @@ def test_key_and_extension_meet_at_the_first_dot_of_the_last_part(name, key, ext
 
 @pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"6", b"S", b"K", b"Z"])
 def test_what_is_no_regular_file_is_refused_by_its_type(kind):
-    assert f"its type is {kind!r}" in refused(altered(156, kind), "member 'a.jpg' is no regular file").what
+    assert f"its type is {kind!r}" in refused(altered(156, kind), "member 'a.jpg' is not a regular file").what
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd.txt", "x/../a.jpg"])

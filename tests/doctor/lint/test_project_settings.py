@@ -33,8 +33,8 @@ def test_each_file_belongs_to_its_nearest_project_and_to_none_that_excludes_it(t
     ("table", "what"),
     [
         ("[tool.hasten]\nselekt = []", 'there is no setting "selekt"'),
-        ('[tool.hasten]\nselect = "H201"', '"select" is not a list of texts'),
-        ("[tool.hasten]\nselect = [1]", '"select" is not a list of texts'),
+        ('[tool.hasten]\nselect = "H201"', '"select" is not a list of strings'),
+        ("[tool.hasten]\nselect = [1]", '"select" is not a list of strings'),
         ("[tool]\nhasten = 3", "is not a table"),
         ("[tool.hasten", "cannot be read"),
     ],

@@ -239,4 +239,4 @@ def test_an_evaluation_of_unknown_seconds_is_noted_and_counts_in_no_share():
     unknown = replace(HEALTHY, evaluation_seconds=NotMeasured(why="it has no end"))
     assert found_in_run(unknown) == []
     assert unknown.epoch_seconds == pytest.approx(10.0)
-    assert ("note", "what an evaluation takes is not known: it has no end") in run_lines(unknown)
+    assert ("note", "the time of an evaluation is unknown: it has no end") in run_lines(unknown)

@@ -139,8 +139,8 @@ def test_processes_of_srun_that_lose_their_link_name_who_is_missing_and_end(host
     link.cut(SECOND)
     (hosts.folder / host_jobs.GO_ON).touch()
     assert (first.ended(), second.ended()) == (14, 14), first.told() + second.told()
-    assert "rank 1: the others have waited 4 s for it" in first.told()
-    assert "rank 0: it has not come for 4 s, and its machine (first) does not answer" in second.told()
+    assert "rank 1: the other ranks waited 4 s for it" in first.told()
+    assert "rank 0: the other ranks waited 4 s for it, and its machine (first) does not answer" in second.told()
     assert still_there(hosts.folder) == []
 
 
@@ -154,8 +154,8 @@ def test_processes_of_launchers_that_lose_their_link_end_and_go_on_when_it_is_ba
     link.cut(SECOND)
     (hosts.folder / host_jobs.GO_ON).touch()
     assert first.ended() == 1
-    assert "rank 1: the others have waited 4 s for it" in first.told()
-    hosts.until(lambda: "rank 0: it has not come for 4 s, and its machine" in second.told(), first)
+    assert "rank 1: the other ranks waited 4 s for it" in first.told()
+    hosts.until(lambda: "rank 0: the other ranks waited 4 s for it, and its machine" in second.told(), first)
     hosts.until(lambda: not trainings(hosts), first)
     second.kill()
     link.mend(SECOND)
@@ -177,4 +177,4 @@ def test_a_host_that_does_not_come_is_missed_where_all_meet(hosts):
     command = [sys.executable, "-m", "hasten", *trained("job")]
     waiting = hosts.begin(FIRST, command, **place, **told)
     assert waiting.ended() == 14, waiting.told()
-    assert f"have not all come to {place['MASTER_ADDR']} in 3 s" in waiting.told()
+    assert f"not all processes of this run reached {place['MASTER_ADDR']} in 3 s" in waiting.told()

@@ -70,7 +70,7 @@ def test_a_rank_that_is_asked_to_end_while_it_says_why_says_so_first(tmp_path):
         ("raises_in_the_last_stage", 10, "ValueError: this stage cannot go on"),
         ("freezes_in_a_stage", 2, "ceases to train 0.0.weight, 0.0.bias in a run"),
         ("writes_in_a_stage", 2, "writes to a tensor that the gradients of this or an earlier microbatch need"),
-        ("recomputes_in_a_stage", 2, "let activation_checkpointing in the plan recompute"),
+        ("recomputes_in_a_stage", 2, "use activation_checkpointing of the plan to recompute"),
     ],
 )
 def test_what_a_stage_of_a_pipeline_raises_ends_all_and_is_told(tmp_path, function, code, told):
@@ -104,7 +104,7 @@ def test_a_rank_that_hangs_ends_all_and_is_named(tmp_path):
         check=False,
     )
     assert ended.returncode == 14
-    assert "rank 1: the others have waited 4 s for it" in ended.stderr
+    assert "rank 1: the other ranks waited 4 s for it" in ended.stderr
     assert "fault of hasten" not in ended.stderr
     assert still_there(tmp_path) == []
 

@@ -209,7 +209,7 @@ def _trials() -> list[Record]:
         Tried(choice=COMPILE, on=(BF16, LAYOUT), verdict="slower", reason="costs 59 s", speedup=faster(0.84, 0.02)),
         Tried(choice=PREFETCH, on=(WORKERS,), verdict="no difference", reason=SAME, speedup=faster(0.998, 0.02, 12)),
         Tried(choice=BIASES, on=(BF16,), verdict="failed", reason="non-finite: the loss is NaN at step 3"),
-        Tried(choice=MEMORY, on=(), verdict="skipped", reason="the time was over"),
+        Tried(choice=MEMORY, on=(), verdict="skipped", reason="the time ran out"),
     ]  # fmt: skip
 
 

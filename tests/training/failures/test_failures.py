@@ -27,7 +27,7 @@ def test_an_error_deep_in_a_library_is_placed_where_the_user_called_it():
     assert isinstance(failure, UserCodeFailed)
     assert failure.where.endswith("in mistake")
     assert "test_failures.py" in failure.where
-    assert failure.fix == "correct this line: nn.Linear(3, 3)(torch.zeros(2, 4))"
+    assert failure.fix == "fix this line: nn.Linear(3, 3)(torch.zeros(2, 4))"
     assert failure.what.startswith("RuntimeError: mat1 and mat2 shapes")
 
 

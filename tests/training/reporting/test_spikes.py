@@ -93,5 +93,5 @@ def test_a_run_tells_it_among_its_log_lines():
     collected = Collected()
     train(small_job(loss=loss, epochs=12, log_every=1), receivers=[collected])
     (text,) = [event.text for event in collected.events if isinstance(event, Noticed)]
-    assert text.startswith("the loss leapt to 4")
+    assert text.startswith("the loss jumped to 4")
     assert " by step 40; the 10 log lines before it have a median of " in text

@@ -59,12 +59,12 @@ def test_a_run_whose_folder_was_moved_ends_leaves_the_next_one_alone_and_resumes
     trained(tmp_path / "whole", saving=every(2))
     moved = MovedWhenSaved(tmp_path / "run", tmp_path / "next")
     with moved.held:
-        with pytest.raises(StorageFailed, match="was moved or removed while this run trained") as caught:
+        with pytest.raises(StorageFailed, match="was moved or removed while this run was training") as caught:
             hasten.train(job(), run_dir=tmp_path / "run", receivers=[moved], saving=every(2))
         assert (caught.value.exit_code, caught.value.where) == (15, str(tmp_path / "run"))
         assert "resume the run in its new place" in caught.value.fix
         assert content(tmp_path / "run") == moved.had
-        with pytest.raises(Misconfigured, match="trains into this folder"):
+        with pytest.raises(Misconfigured, match="is training in this folder"):
             resumed(tmp_path / "run")
     assert saved_in(tmp_path / "moved") == [2]
     resumed(tmp_path / "moved", saving=every(2))
@@ -82,6 +82,6 @@ def test_a_folder_in_which_another_run_begins_before_it_is_locked_is_refused(tmp
         return folder
 
     monkeypatch.setattr(RunFolder, "create", created)
-    with pytest.raises(Misconfigured, match="another run has begun in this folder meanwhile"):
+    with pytest.raises(Misconfigured, match="another run has started in this folder"):
         trained(tmp_path / "run", job(seed=5))
     assert content(tmp_path / "run") == before[0]

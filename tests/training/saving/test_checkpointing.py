@@ -65,7 +65,7 @@ def test_a_state_that_no_file_can_hold_is_refused_after_the_first_step(tmp_path)
             return {**super().state_dict(), "secret": object()}
 
     made = job(optimizer=lambda params: Strange(params, lr=0.1))
-    with pytest.raises(Misconfigured, match="which no checkpoint can hold") as caught:
+    with pytest.raises(Misconfigured, match="which no checkpoint can store") as caught:
         trained(tmp_path / "run", made)
     assert caught.value.where == "run/optimizers/0/secret"
 
@@ -119,7 +119,7 @@ def test_a_folder_without_a_run_begins_one(tmp_path, whole):
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(Misconfigured, match="it holds no run, but something else, such as thesis"):
+    with pytest.raises(Misconfigured, match="it is not a run folder: it contains thesis"):
         resumed(tmp_path)
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
@@ -151,7 +151,9 @@ def test_where_every_checkpoint_is_damaged_nothing_is_begun_anew_over_them(tmp_p
     for each in Store(tmp_path / "run" / "checkpoints").found():
         damaged(each)
     before = stores.files_below(tmp_path / "run")
-    with pytest.raises(StorageFailed, match=r"no checkpoint is whole: .*step-10 is damaged.*; nor are 1 older ones"):
+    with pytest.raises(
+        StorageFailed, match=r"every checkpoint is damaged: .*step-10 is damaged.*; so are 1 older ones"
+    ):
         resumed(tmp_path / "run")
     assert stores.files_below(tmp_path / "run") == before
 
@@ -165,7 +167,7 @@ def test_a_run_of_an_earlier_version_is_refused_with_what_to_do_and_nothing_of_i
         resumed(tmp_path / "run")
     assert str(caught.value) == (
         f"{tmp_path / 'run' / 'checkpoints' / 'step-10'}: the checkpoint was saved by hasten 0.1.0, and this version "
-        f"cannot read it\n  → finish this run with hasten 0.1.0, or begin a new run in another folder"
+        f"cannot read it\n  → finish this run with hasten 0.1.0, or start a new run in another folder"
     )
     assert stores.files_below(tmp_path / "run") == before
 

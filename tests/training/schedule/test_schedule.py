@@ -106,7 +106,7 @@ def test_another_kind_unit_or_length_cannot_be_resumed():
         (state(cosine, "epoch"), "unit"),
         (state(cosine, total=TOTAL + 6), "length"),
     ):
-        with pytest.raises(JobError, match=rf"has {what} .* that is resumed had"):
+        with pytest.raises(JobError, match=rf"has {what} .* the resumed run had"):
             mine.load_state_dict(saved)
 
 

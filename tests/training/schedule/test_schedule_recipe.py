@@ -46,7 +46,7 @@ def test_a_function_of_epochs_moves_once_an_epoch():
 
 
 def test_a_schedule_of_open_unit_is_refused_with_what_to_write():
-    with pytest.raises(JobError, match=r"StepLR.*step or every epoch\n.*hasten.Schedule\(.*unit=\"epoch\""):
+    with pytest.raises(JobError, match=r"StepLR.*step or once per epoch\n.*hasten.Schedule\(.*unit=\"epoch\""):
         scheduled(make_optimizer(), SCHEDULERS["StepLR"])
 
 
@@ -119,6 +119,6 @@ def test_totals_that_a_plan_leaves_out_are_derived_in_its_unit(name, given, tota
 
 
 def test_a_planned_rate_that_the_schedule_would_ignore_is_refused():
-    with pytest.raises(JobError, match="learning_rate would do nothing"):
+    with pytest.raises(JobError, match="learning_rate would have no effect"):
         scheduled(make_optimizer(), SCHEDULERS["OneCycleLR"], planned_rate=0.3)
     scheduled(make_optimizer(), Schedule(SCHEDULERS["StepLR"], unit="epoch"), planned_rate=0.3)

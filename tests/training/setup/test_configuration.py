@@ -171,7 +171,7 @@ def test_another_text_of_the_jobs_file_is_told_and_not_refused(tmp_path, monkeyp
     half_trained(tmp_path / "run")
     monkeypatch.setattr("hasten.training.run_folder.config_differences.text_of_module", lambda name: "another text")
     told = notices(resumed(tmp_path / "run", job()))
-    assert "code: the job's file has another text, which is used from here on" in told
+    assert "code: the job's file has changed, which is used from here on" in told
 
 
 def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_not():

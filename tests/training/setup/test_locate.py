@@ -79,9 +79,9 @@ def test_a_file_named_like_a_loaded_module_replaces_nothing(folder: Path):
 @pytest.mark.parametrize(
     ("name", "says", "fix"),
     [
-        ("jobs/my_jobs.py", "names no function", "digits.py:job"),
-        (":job", "names no function", "digits.py:job"),
-        ("jobs/my_jobs.py:not a name", "names no function", "digits.py:job"),
+        ("jobs/my_jobs.py", "does not name a function", "digits.py:job"),
+        (":job", "does not name a function", "digits.py:job"),
+        ("jobs/my_jobs.py:not a name", "does not name a function", "digits.py:job"),
         ("jobs/my_job.py:job", "no such file", 'did you mean "my_jobs.py"?'),
         ("nowhere/my_job.py:job", "no such file", "check the path"),
         ("jobs:job", 'there is no function "job"', "define it: def job() -> hasten.Job"),

@@ -29,7 +29,7 @@ def test_what_is_no_optimizer_is_refused(returned):
 
 
 def test_a_forgotten_parameter_is_named():
-    with pytest.raises(JobError, match=r"does not hold 1\.weight, 1\.bias, so it would never move"):
+    with pytest.raises(JobError, match=r"does not hold 1\.weight, 1\.bias, so it would not be trained"):
         made(model(), lambda params: SGD(params[:2], lr=0.1))
 
 
@@ -46,7 +46,7 @@ def test_a_parameter_in_two_optimizers_is_named():
 
 def test_a_tensor_that_is_not_the_models_is_refused():
     stray = nn.Parameter(torch.zeros(5))
-    with pytest.raises(JobError, match=r"shape \(5,\) that is no parameter of the model"):
+    with pytest.raises(JobError, match=r"shape \(5,\) that is not a parameter of the model"):
         made(model(), lambda params: SGD([*params, stray], lr=0.1))
 
 

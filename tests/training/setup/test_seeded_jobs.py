@@ -213,7 +213,7 @@ def test_trials_of_a_job_that_builds_other_data_each_time_are_refused(folder):
     write(folder, NEVER_THE_SAME["a generator without a seed"])
     arms = Arms("drawing.py:job")
     with arms.start("plain", Plan()):
-        refused = pytest.raises(Misconfigured, match="builds other data each time it is built: train and valid")
+        refused = pytest.raises(Misconfigured, match="builds different data each time: train and valid")
         with refused as caught, arms.start("other", make_plan(microbatch=4)):
             pass
     assert "torch.Generator().manual_seed(0)" in caught.value.fix

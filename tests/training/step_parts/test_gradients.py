@@ -71,7 +71,7 @@ def test_a_loss_that_reaches_no_parameter_is_refused(options):
         StepOptions(**options),
     )
     step.accumulate(torch.ones(2, 4), 2)
-    with pytest.raises(JobError, match="reaches no parameter of the model"):
+    with pytest.raises(JobError, match="depends on no parameter of the model"):
         step.update()
 
 

@@ -140,7 +140,7 @@ def test_a_loss_that_holds_tensors_trains_on_an_accelerator(make):
 
 
 def test_a_loss_with_parameters_of_its_own_is_refused():
-    with pytest.raises(JobError, match="no optimizer would move") as refusal:
+    with pytest.raises(JobError, match="no optimizer would update") as refusal:
         supervised(nn.Sequential(nn.Linear(2, 2), nn.MSELoss()))
     assert "0.weight" in refusal.value.what
     assert "model" in refusal.value.fix

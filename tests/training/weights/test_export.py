@@ -31,7 +31,7 @@ def output(tmp_path: Path) -> Path:
     ],
 )
 def test_an_output_that_names_no_file_is_refused_with_one_that_does(made: Path, named: str, instead: str):
-    with pytest.raises(Misconfigured, match="names no file") as caught:
+    with pytest.raises(Misconfigured, match="is not a file name") as caught:
         export_weights(made, Path(named))
     assert caught.value.fix == f"write -o {instead}"
 

@@ -165,7 +165,7 @@ def test_a_resumed_run_goes_on_with_its_own_weights_and_never_looks_at_the_file(
     resumed = hasten.resume(small_job(log_every=1), run_dir=tmp_path / "run", receivers=[])
     assert same(resumed.weights, whole.weights)
     log = (tmp_path / "run" / "metrics.jsonl").read_text()
-    assert log.count("begun with the weights of") == 1
+    assert log.count("started from the weights of") == 1
 
 
 def without_checkpoint(tmp_path: Path) -> tuple[Path, Any]:
@@ -204,14 +204,18 @@ def test_a_run_that_was_killed_while_it_was_built_begins_with_the_weights_it_was
         (
             lambda tmp: written(tmp / "a.safetensors", linear(seed=6)),
             Misconfigured,
-            "were changed since this run was begun",
+            "have changed since this run started",
         ),
-        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "that this run was begun with are gone"),
-        (lambda tmp: (tmp / "run" / NAME).write_text("{"), StorageFailed, "does not say what the run began with"),
+        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "that this run started from are missing"),
+        (
+            lambda tmp: (tmp / "run" / NAME).write_text("{"),
+            StorageFailed,
+            "does not say which weights the run started from",
+        ),
         (
             lambda tmp: (tmp / "run" / NAME).write_text('{"path": 3}'),
             StorageFailed,
-            "does not say what the run began with",
+            "does not say which weights the run started from",
         ),
     ],
 )

@@ -137,7 +137,7 @@ def test_the_tensor_is_named(tmp_path: Path, wrong: str, under: tuple[str, ...])
     file_of(path, content, records)
     with pytest.raises(Misconfigured) as caught:
         hasten.read_weights(path)
-    assert caught.value.what == "describes storages of another length than the file holds: weight"
+    assert caught.value.what == "describes storages of other sizes than the file has: weight"
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["zip", "old"])
@@ -169,7 +169,7 @@ def test_an_old_file_without_a_storages_bytes_is_refused_with_the_tensors_name(t
     path = file_of(tmp_path / "a.pt", {"bias": BIAS, "weight": WEIGHT}, {"1": numbers(5, 7)}, old=True)
     with pytest.raises(Misconfigured) as caught:
         hasten.read_weights(path)
-    assert caught.value.what == "has no bytes for weight"
+    assert caught.value.what == "has no data for weight"
 
 
 def entry(first: int, last: int, *shape: int) -> dict[str, Any]:
@@ -193,7 +193,7 @@ SAFETENSORS = {
 def test_a_safetensors_file_whose_places_do_not_fit_is_refused(tmp_path: Path, wrong: str):
     header, path = json.dumps(SAFETENSORS[wrong]).encode(), tmp_path / "a.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + numbers(1, 8))
-    with pytest.raises(Misconfigured, match="is no safetensors file: "):
+    with pytest.raises(Misconfigured, match="is not a valid safetensors file: "):
         hasten.read_weights(path)
 
 
@@ -203,4 +203,4 @@ def test_no_run_begins_with_weights_that_the_file_does_not_hold(tmp_path: Path, 
     file_of(tmp_path / "a.pt", tensors, {"0": numbers(1, 1), "1": numbers(5, 7)})
     code, error = ran("train", "faulty_jobs.py:job", "--weights", "a.pt")
     assert code == 2
-    assert "of another length than the file holds: weight" in error
+    assert "of other sizes than the file has: weight" in error

@@ -112,7 +112,7 @@ def test_what_a_file_asks_to_run_is_named_and_not_run(tmp_path: Path, monkeypatc
         place, weights() | {"layer.harm": harm}
     )
     path = saved(tmp_path / "a.pt", content, _use_new_zipfile_serialization=not old)
-    with pytest.raises(Misconfigured, match=r"asks for (os|posix)\.mkdir, which is no part of weights") as caught:
+    with pytest.raises(Misconfigured, match=r"asks for (os|posix)\.mkdir, which is not allowed in weights") as caught:
         hasten.read_weights(path)
     assert not marker.exists()
     assert "weights_only" not in str(caught.value)  # torch's own advice is to run it
@@ -152,15 +152,15 @@ REFUSED = {
     "torchscript": (scripted, "TorchScript"),
     "two wrappers": (lambda folder: other(folder, {"model": weights(), "state_dict": weights()}), "only one of them"),
     "nothing": (lambda folder: other(folder, {}), "holds no weights: it is empty"),
-    "other things": (lambda folder: other(folder, weights() | {"epoch": 3}), r"other than dense .*: epoch \(int\)"),
+    "other things": (lambda folder: other(folder, weights() | {"epoch": 3}), r"named dense .*: epoch \(int\)"),
     "a sparse one": (lambda folder: other(folder, {"a": torch.eye(2).to_sparse()}), "dense tensors"),
     "wrapped too often": (lambda folder: other(folder, {"model": {"model": {"model": {"model": weights()}}}}), "model"),
-    "no bytes": (lambda folder: with_bytes(folder, b""), "is no file of weights"),
-    "safetensors, a pickle": (lambda folder: other(folder, weights(), "a.safetensors"), "is no safetensors file"),
+    "no bytes": (lambda folder: with_bytes(folder, b""), "is not a weights file that torch.load reads"),
+    "safetensors, a pickle": (lambda folder: other(folder, weights(), "a.safetensors"), "not a valid safetensors file"),
     "safetensors, a name twice": (twice, "it has a name twice"),
-    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is a folder, and weights are a file"),
+    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is a folder, not a weights file"),
     "nowhere": (lambda folder: folder / "a.pt", "there is no such file"),
-    "another ending": (lambda folder: with_bytes(folder, b"", "a.h5"), r"\.h5 is no file type of weights"),
+    "another ending": (lambda folder: with_bytes(folder, b"", "a.h5"), r"\.h5 is not a file type for weights"),
 }  # fmt: skip
 
 

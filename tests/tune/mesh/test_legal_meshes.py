@@ -156,8 +156,12 @@ def test_a_pipeline_keeps_as_many_microbatches_as_it_has_stages_and_idles_meanwh
         (Mesh(data=1, tensor=1, pipeline=9), {}, "9 stages of a pipeline need as many blocks, and the model repeats 8"),
         (Mesh(data=1, tensor=1, pipeline=2), {"blocks": ()}, "and the model repeats 0"),
         (Mesh(data=1, tensor=2, pipeline=1), {"divisible": ()}, "no layer that is known to be divisible"),
-        (Mesh(data=1, tensor=16, pipeline=1), {}, "16 devices talk in every layer, and a machine has 8"),
-        (Mesh(data=4, tensor=3, pipeline=1), {}, "groups that talk in every layer would span machines: 8 = 2 × 3 + 2"),
+        (Mesh(data=1, tensor=16, pipeline=1), {}, "16 devices communicate in every layer, but a machine has 8"),
+        (
+            Mesh(data=4, tensor=3, pipeline=1),
+            {},
+            "groups that communicate in every layer would span machines: 8 = 2 × 3 + 2",
+        ),
         (
             Mesh(data=1, tensor=8, pipeline=1),
             {"divisible": (("blocks.0.heads", 12),)},
@@ -231,6 +235,6 @@ def test_where_no_mesh_is_legal_fewer_devices_are_named_that_have_one():
 
 
 def test_devices_that_fill_no_machine_are_refused_with_the_arithmetic():
-    with pytest.raises(Misconfigured, match="12 devices are no whole number of machines: 12 = 1 × 8 \\+ 4"):
+    with pytest.raises(Misconfigured, match="12 devices do not fill whole machines: 12 = 1 × 8 \\+ 4"):
         planned_meshes(NEEDS, cluster(GB, devices=12))
     assert planned_meshes(NEEDS, cluster(GB, devices=4)).legal

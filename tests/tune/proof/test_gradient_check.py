@@ -115,14 +115,14 @@ def test_gradients_are_clipped_by_value_and_then_by_norm():
 
 
 def test_a_job_that_draws_random_numbers_elsewhere_cannot_be_judged(tmp_path):
-    assert "draws random numbers that no dropout layer draws" in references(jobs.drawing(), tmp_path)["refused"]
+    assert "draws random numbers outside of dropout layers" in references(jobs.drawing(), tmp_path)["refused"]
 
 
 def test_a_model_that_does_not_follow_the_seed_is_told(tmp_path):
     answer = references(jobs.other_weights(), tmp_path)
     found = judged(jobs.other_weights(), (str(tmp_path), answer), Plan())
     assert (found["passes"], found["gradient_error"]) == (False, None)
-    assert "the model does not follow Job.seed" in found["reason"]
+    assert "the model ignores Job.seed" in found["reason"]
 
 
 def test_layers_behind_one_that_begins_with_zeros_are_judged_too(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def test_a_plan_that_fails_for_another_reason_did_no_harm_to_a_loss_and_is_not_p
 def test_too_few_pairs_say_so_and_nothing_else():
     proof = judged(SAME[:2], Criterion(), 5, KeyboardInterrupt())
     assert (proof.verdict, proof.judgement) == ("inconclusive", None)
-    assert proof.sentence == "2 of 5 pairs were trained, too few to say anything: 3 are the least"
+    assert proof.sentence == "2 of 5 pairs were trained, too few for a result: 3 are needed"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_planned_arm_that_trains_something_else_is_called_so():
 def test_seeds_that_change_nothing_are_no_sample():
     proof = prove_loss(arms("deaf_to_seeds"), Plan(), pairs=3)
     assert (proof.verdict, proof.judgement) == ("inconclusive", None)
-    assert "seeds 0 and 1 gave the same losses to the last bit" in proof.sentence
+    assert "seeds 0 and 1 gave bit-identical losses" in proof.sentence
 
 
 @pytest.mark.proof

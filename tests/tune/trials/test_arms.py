@@ -49,7 +49,7 @@ def test_an_error_of_the_jobs_own_code_has_its_line_as_training_reports_it():
     assert isinstance(error, UserCodeFailed)
     assert error.what.startswith("ZeroDivisionError: in the middle (at optimizer step ")
     assert f"trial_jobs.py:{line_of('in the middle')}, in " in error.where
-    assert error.fix == 'correct this line: raise ZeroDivisionError("in the middle")'
+    assert error.fix == 'fix this line: raise ZeroDivisionError("in the middle")'
     assert error.trace.splitlines()[-1].strip() == 'raise ZeroDivisionError("in the middle")'
 
 

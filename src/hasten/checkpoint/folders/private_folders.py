@@ -25,7 +25,7 @@ def user_caches() -> Path:
     try:
         return Path.home() / ".cache" / "hasten"
     except RuntimeError:  # as in a container with an arbitrary user number
-        what = f"there is no place for caches: user {os.getuid()} has no home directory, and HOME is not set"
+        what = f"there is no folder for caches: user {os.getuid()} has no home directory, and HOME is not set"
         raise StorageFailed(what, fix=ELSEWHERE) from None
 
 

@@ -55,7 +55,7 @@ def taken(lock: BaseFileLock, seconds: float = 0.0) -> bool:
 
     path = Path(lock.lock_file)
     if not path.parent.is_dir():  # filelock would make it
-        raise StorageFailed("could not be locked: its folder is missing", where=str(path), fix="make the folder first")
+        raise StorageFailed("could not be locked: there is no folder", where=str(path), fix="create the folder first")
     with failing("could not be locked", path):
         try:
             lock.acquire(timeout=seconds)

@@ -47,7 +47,7 @@ class RunLock:
         """Raises StorageFailed when the folder of this name is no longer the run's own. Any thread may call it."""
         if not self.is_in_place():
             raise StorageFailed(
-                "the folder, or its lock file, was moved or removed while this run trained into it; nothing more is "
+                "the folder, or its lock file, was moved or removed while this run was training in it; nothing more is "
                 "written there",
                 where=str(self._path.parent),
                 fix="if it was moved, resume the run in its new place: --resume and --run-dir",
@@ -100,7 +100,7 @@ def _taken(path: Path, folder: Path) -> BaseFileLock:
         if owner and is_alive(owner):
             raise _held_by(folder, owner, f"; when that has ended, remove {folder / NAME}") from None
         return lock
-    what = f"{_named(owner)}, which the folder's lock names, has ended, but another process still holds the lock"
+    what = f"{_named(owner)} locked this folder and has ended, but another process still holds the lock"
     fix = f"{shlex.join(['fuser', '-v', str(path)])} shows it; end it, or name another folder with --run-dir"
     raise Misconfigured(what, where=str(folder), fix=fix)
 
@@ -135,4 +135,4 @@ def _named(owner: dict[str, Any]) -> str:
 
 def _held_by(folder: Path, owner: dict[str, Any], otherwise: str = "") -> Misconfigured:
     fix = f"wait for it, end it, or name another folder with --run-dir{otherwise}"
-    return Misconfigured(f"{_named(owner)} trains into this folder", where=str(folder), fix=fix)
+    return Misconfigured(f"{_named(owner)} is training in this folder", where=str(folder), fix=fix)

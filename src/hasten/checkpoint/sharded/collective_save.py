@@ -64,8 +64,8 @@ class Led:
         try:
             return Part(files, put_together(part.tensors for part in parts))
         except Damaged as error:
-            what = f"the ranks do not have every tensor completely: {error.what}"
-            raise StorageFailed(what, where=self._folder, fix="train by a plan without sharding") from error
+            what = f"the ranks together do not have every element of every tensor: {error.what}"
+            raise StorageFailed(what, where=self._folder, fix="train with a plan without sharding") from error
 
     def give_up(self) -> None:
         """Send the messages that the others still wait for."""

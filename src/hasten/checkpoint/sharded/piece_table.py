@@ -75,14 +75,14 @@ def check_whole(name: str, tensor: InPieces) -> None:
     dimensions = len(tensor.shape)
     sizes = [tensor.shape, *(numbers for each in tensor.pieces for numbers in (each.offsets, each.shape))]
     if any(len(each) != dimensions or not all(0 <= size < _LARGEST for size in each) for each in sizes):
-        raise Damaged(f"{PIECES}: a size of {name[:200]} makes no sense")
+        raise Damaged(f"{PIECES}: a size of {name[:200]} is invalid")
     table = len(tensor.pieces), dimensions
     starts = np.array([each.offsets for each in tensor.pieces], dtype=np.int64).reshape(table)
     ends = starts + np.array([each.shape for each in tensor.pieces], dtype=np.int64).reshape(table)
     if (ends > np.array(tensor.shape, dtype=np.int64)).any():
-        raise Damaged(f"{name}: a piece lies outside of it")
+        raise Damaged(f"{name}: a piece lies outside of the tensor")
     if sum(math.prod(each.shape) for each in tensor.pieces) != math.prod(tensor.shape):
-        raise Damaged(f"{name}: its pieces have another number of elements than it has")
+        raise Damaged(f"{name}: its pieces do not have as many elements as the tensor")
     for number in range(1, len(starts)):
         before = (starts[:number] < ends[number]) & (starts[number] < ends[:number])
         if before.all(axis=1).any():

@@ -72,7 +72,7 @@ def _written(path: Path, tensors: Mapping[str, Tensor]) -> Digest:
     digest = write_tensors(path, tensors)
     if digest_of(path, digest.bytes) != digest:
         fix = "check the disk, and the memory of this machine"
-        raise StorageFailed("read back, it differs from what was written", where=str(path), fix=fix)
+        raise StorageFailed("what is read back differs from what was written", where=str(path), fix=fix)
     return digest
 
 
@@ -82,11 +82,11 @@ class Pieced:
     def __init__(self, tensor: InPieces, files: Mapping[str, Any]) -> None:
         """Raises Damaged where the files have no such pieces."""
         if tensor.dtype not in _DTYPES:
-            raise Damaged(f"there is no dtype {tensor.dtype[:20]}")
+            raise Damaged(f"unknown dtype {tensor.dtype[:20]}")
         for piece in tensor.pieces:
             found = files[piece.file].get_slice(piece.key) if piece.file in files else None
             if found is None or (found.get_dtype(), (*found.get_shape(),)) != (tensor.dtype, piece.shape):
-                raise Damaged(f"{piece.file[:200]} has no such piece as {piece.key[:200]}")
+                raise Damaged(f"{piece.file[:200]} has no piece {piece.key[:200]}")
         self._tensor, self._files = tensor, files
 
     @property
@@ -117,7 +117,7 @@ class Pieced:
 
 
 def opened(folder: Path, names: Iterable[str]) -> dict[str, Any]:
-    """The files of these names, open for pieced(). Raises Damaged where one is no safetensors file."""
+    """The files of these names, open for pieced(). Raises Damaged where one is not a valid safetensors file."""
     return {name: _opened(folder / name) for name in names}
 
 
@@ -144,7 +144,7 @@ def _opened(path: Path) -> Any:
     try:
         return safetensors.safe_open(path, framework="pt")
     except (safetensors.SafetensorError, OSError) as error:
-        raise Damaged(f"{path.name} is no safetensors file: {error}") from error
+        raise Damaged(f"{path.name} is not a valid safetensors file: {error}") from error
 
 
 def _ranges(starts: tuple[int, ...], ends: tuple[int, ...], origin: tuple[int, ...]) -> tuple[slice, ...]:

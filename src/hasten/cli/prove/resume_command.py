@@ -43,7 +43,7 @@ def resume(
     plan: PlanPath = None,
     kills: Annotated[int, typer.Option(metavar="N", min=1, help="How often the run is killed.")] = KILLS,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Train the first N steps of the planned run, whose length stays.")
+        int, typer.Option(metavar="N", min=2, help="Train only the first N steps; schedules keep the planned length.")
     ] = STEPS,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the instants of the kills.")] = SEED,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,

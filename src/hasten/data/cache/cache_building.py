@@ -67,7 +67,7 @@ def open_cache(
     when the cache does not fit, is another user's, would lie in a folder that it is made of, or cannot be written.
     """
     if len(dataset) == 0:
-        raise DataFailed("a data set with 0 samples cannot be cached", fix="check the path that it was made with")
+        raise DataFailed("a data set with 0 samples cannot be cached", fix="check its path")
     found = described(dataset, SCHEMA, version)
     found.check_outside(user_caches() if folder is None else folder)
     key, base = found.text, _prepared(folder)

@@ -50,8 +50,8 @@ class Writer:
         """Raises DataFailed for a sample of another form than the first one."""
         self._form = self._form or packed.form
         if packed.form != self._form:
-            what = f"sample {self._samples} has another form than sample 0: it is {packed.form}, and was {self._form}"
-            raise DataFailed(what, fix="let all samples be made of the same parts")
+            what = f"sample {self._samples} has a different structure than sample 0: {packed.form}, not {self._form}"
+            raise DataFailed(what, fix="give all samples the same structure")
         row = np.array((0, self._position, len(packed.values), *packed.numbers), dtype=np.int64)
         row[0] = _checksum(self._salt + self._samples, row, packed.values)
         self._index.write(row.tobytes())
@@ -100,7 +100,7 @@ class Cached:
         return self._samples
 
     def __getitem__(self, index: int) -> Any:
-        """Sample `index`, with memory of its own. Raises StorageFailed when it is not as it was written."""
+        """Sample `index`, with memory of its own. Raises StorageFailed when it differs from what was written."""
         return self._unpacker.sample(*self._found(index))
 
     def view(self, index: int) -> Any:
@@ -140,8 +140,8 @@ class Cached:
         try:
             files.remove_file(self.folder / MANIFEST)
         except StorageFailed:
-            fix = f"remove {self.folder}; then it is rebuilt"
-        return StorageFailed(f"sample {index} is not as it was written", where=str(self.folder), fix=fix)
+            fix = f"remove {self.folder} to rebuild it"
+        return StorageFailed(f"sample {index} differs from what was written", where=str(self.folder), fix=fix)
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return Cached, (self.folder,)
@@ -154,7 +154,7 @@ def _content_of(path: Path) -> dict[str, Any]:
             found = json.loads(file.read(LARGEST_MANIFEST))
         content = found["manifest"]
         if found["digest"] != digest_of(content):
-            raise Damaged(f"{path} is not as it was written")
+            raise Damaged(f"{path} differs from what was written")
         return content
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from None

@@ -44,7 +44,7 @@ from hasten.errors import DataFailed, StorageFailed
 from hasten.facts.job import describe
 
 DECIDING = ("torch", "numpy", "pillow", "simplejpeg")  # packages that decide what a decoded sample is
-REMEDY = "give the data set a method cache_key() -> str that changes whenever its samples do"
+REMEDY = "give the data set a method cache_key() -> str whose result changes whenever its samples do"
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _VALUES = (int, float, complex, bool, bytes, bytearray, type(None), type(Ellipsis), range, np.dtype, torch.dtype)
@@ -61,7 +61,7 @@ class CacheKey:
         for folder in self.folders:
             if caches.resolve().is_relative_to(Path(folder).resolve()):
                 what = f"it lies in the folder {folder}, whose files are part of the cache's key"
-                fix = "name a cache folder outside of it, or let the data set hold only the paths that it reads"
+                fix = "choose a cache folder outside of it, or let the data set hold only the paths that it reads"
                 raise StorageFailed(what, where=str(caches), fix=fix)
 
 
@@ -187,7 +187,7 @@ class _Description:
         """The text of a whole module rather than of one function: it holds what the function calls, too."""
         text = text_of_module(value.__module__)
         if text is None:
-            raise DataFailed(f"{place} is {describe(value)}, whose source text is not found", fix=REMEDY)
+            raise DataFailed(f"{place} is {describe(value)}, whose source code is not found", fix=REMEDY)
         self.add(value.__module__, value.__qualname__, text)
         if isinstance(value, type):
             for base in value.__mro__[1:]:
@@ -235,7 +235,7 @@ class _Description:
 
 
 def _unknown(value: Any, place: str) -> DataFailed:
-    return DataFailed(f"{place} is {describe(value)}, and a change of it could not be noticed", fix=REMEDY)
+    return DataFailed(f"{place} is {describe(value)}, whose changes cannot be detected", fix=REMEDY)
 
 
 def _files_below(folder: str) -> Iterator[tuple[str, int, int]]:

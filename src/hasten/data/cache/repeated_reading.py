@@ -25,7 +25,7 @@ from hasten.errors import RAISED, DataFailed, HastenError
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
-_APART = "move what draws out of it, into a transform around it: hasten.Augmented(dataset, transform)"
+_APART = "move random operations into a transform around it: hasten.Augmented(dataset, transform)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,13 +114,13 @@ class SteadyReader:
         """Raises DataFailed where a generator does not give the number that follows its seed."""
         for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True):
             if found != wanted:
-                what = f"{who_draws} from {name}'s global generator, so it may be different each time"
+                what = f"{who_draws} from {name}'s global generator, so it may differ each time"
                 raise DataFailed(what, fix=_APART)
 
 
 def not_the_same(index: int) -> DataFailed:
     """The error for a sample that is different when it is read again."""
-    return DataFailed(f"sample {index}, read twice, is not the same", fix=_APART)
+    return DataFailed(f"sample {index} differs when it is read twice", fix=_APART)
 
 
 def _after(seed: int) -> tuple[float, float, float]:

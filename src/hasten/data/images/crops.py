@@ -158,8 +158,8 @@ def check_view(view: Any) -> None:
     """Raises Misconfigured for what is no view."""
     # A class has the members too: it is the commonest slip to leave its brackets out.
     if isinstance(view, type) or not all(hasattr(view, name) for name in ("size", "draws", "box", "smallest")):
-        what = f"the view of an ImageFolder is {describe(view)}, which does not say what of an image is shown"
-        fix = "write hasten.RandomResizedCrop(224) to train, hasten.CenterCrop(224) to evaluate, or a view of your own"
+        what = f"the view of an ImageFolder is {describe(view)}, which does not select a part of the image"
+        fix = "use hasten.RandomResizedCrop(224) for training, hasten.CenterCrop(224) for evaluation, or your own view"
         raise Misconfigured(what, fix=fix)
     _check_size(view.size)
 

@@ -91,7 +91,7 @@ class Encoded:
         try:
             header = simplejpeg.decode_jpeg_header(self._data, strict=False)
         except KeyError:  # its name for "nothing found"
-            raise ValueError("its header is not whole") from None
+            raise ValueError("its header is incomplete") from None
         height, width, colours, _ = cast("tuple[int, int, str, str]", header)
         if colours not in ("YCbCr", "Gray", "RGB"):
             self._read_header(("JPEG",))
@@ -150,7 +150,7 @@ def _named(name: str, error: Exception) -> Exception:
         return error
     said = " ".join(str(error).split()) or type(error).__name__
     why = f"none of {', '.join(OTHER_FORMATS)}" if isinstance(error, UnidentifiedImageError) else said
-    return refused(name, f"is no image that can be decoded: {why}")
+    return refused(name, f"is not an image that can be decoded: {why}")
 
 
 def jpeg_header(data: bytes) -> tuple[int, bool]:

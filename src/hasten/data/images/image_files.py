@@ -106,7 +106,7 @@ def read_file(path: str) -> bytes:
     try:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode):
-            raise refused(path, "is no regular file")
+            raise refused(path, "is not a regular file")
         if about.st_size > MOST_BYTES:
             raise refused(path, f"has {about.st_size} bytes; {MOST_BYTES} are allowed")
         return os.read(file, about.st_size)
@@ -124,10 +124,10 @@ def scan(root: Path) -> tuple[list[str], list[str], np.ndarray]:
     """
     write = "give a folder that holds one folder of images for each class: root/cat/1.jpg"
     if not root.is_dir():
-        raise DataFailed("is no folder", where=str(root), fix=write)
+        raise DataFailed("is not a folder", where=str(root), fix=write)
     classes = class_folders(root)
     if not classes:
-        raise DataFailed("holds no folder", where=str(root), fix=write)
+        raise DataFailed("contains no folder", where=str(root), fix=write)
     files = [sorted(_images(root, name)) for name in classes]
     for name, found in zip(classes, files, strict=True):
         if not found:

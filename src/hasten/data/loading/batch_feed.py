@@ -163,9 +163,9 @@ class Feed:
         if method != "fork" and (found := self._unsendable()) is not None:
             raise JobError(
                 self._source.field,
-                f"cannot be sent to a loader worker, which here starts by {method}: {found.path} is {found.what} "
+                f"cannot be pickled for a loader worker (start method {method}): {found.path} is {found.what} "
                 f"({found.reason})",
-                "write functions and classes at the top of a module, and open files and locks with the first "
+                "define functions and classes at module level, and open files and locks at the first "
                 "sample; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
             )
         free = free_shared_memory()
@@ -220,7 +220,7 @@ def _read(reader: Any, pin_memory: bool, request: Any) -> Any:
 def _check_options(options: LoaderOptions) -> None:
     what = "prefetch_factor" if options.prefetch_factor is not None else "persistent_workers"
     if options.workers == 0 and (options.prefetch_factor is not None or options.persistent_workers):
-        raise PlanError(f"{what} is set, and there are 0 loader workers", fix=f"set workers, or remove {what}")
+        raise PlanError(f"{what} is set, but there are 0 loader workers", fix=f"set workers, or remove {what}")
 
 
 def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tuple[int, str, bool, tuple[str, ...]]:
@@ -234,7 +234,7 @@ def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tup
     if workers and source.why_not_ahead is not None:
         if source.field == "train":
             what = f"{source.why_not_ahead}; loader workers would use older weights"
-            fix = "set loader_workers = 0 (num_workers=0 in a DataLoader), or let the data not hold the model"
+            fix = "set loader_workers = 0 (num_workers=0 in a DataLoader), or remove the model from the data set"
             raise PlanError(what, where="loader_workers", fix=fix)
         notices.append(f"{source.field} is read without loader workers: {source.why_not_ahead}")
         workers = 0

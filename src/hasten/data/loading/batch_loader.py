@@ -299,7 +299,7 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
 
 def _check(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:
     if replace_bad and (source.iterable or source.sampler is not None):
-        was = f'is "replace", and {source.field} is an iterable data set, or has a sampler of its own'
+        was = f'is "replace", and {source.field} is an iterable data set, or has its own sampler'
         raise JobError("on_bad_sample", was, 'give a map-style data set or a Subset, or write on_bad_sample="stop"')
     if source.iterable and world_size > 1:
         was = f"is an iterable data set, and each of {world_size} processes would read all of it"

@@ -172,7 +172,7 @@ class SampledOrder:
             many = "more" if len(drawn) > self.count else len(drawn)
             raise DataFailed(
                 f"the sampler drew {many} samples {moment(epoch)}, and its length says {self.count}",
-                fix="let the sampler's __len__ return how many indices its __iter__ yields",
+                fix="return from the sampler's __len__ how many indices its __iter__ yields",
             )
         whose = f"the sampler, {moment(epoch)},"
         return whole_numbers(drawn, whose=whose) if self._rows is None else rows_of(drawn, self._rows, whose=whose)

@@ -23,7 +23,7 @@ from hasten.data.shards.tar_reader import Member, members, samples
 from hasten.errors import DataFailed
 
 MOST_OPEN = 64  # files; a block of samples lies in a few
-_FETCH_AGAIN = "fetch or pack this shard again"
+_FETCH_AGAIN = "download or pack this shard again"
 
 
 class Shards:
@@ -75,8 +75,8 @@ class Shards:
 
         found = list(samples(members(read, name, start, stop), name))
         if len(found) != 1:
-            what = f"sample {index:,} should stand at bytes {start:,} to {stop:,}; there are {len(found)} samples"
-            raise DataFailed(what, where=name, fix="index and shards do not belong together: run hasten pack again")
+            what = f"sample {index:,} should be at bytes {start:,} to {stop:,}; there are {len(found)} samples"
+            raise DataFailed(what, where=name, fix="the index does not match the shards: run hasten pack again")
         (sample,) = found
         if self._form is None:
             return {"__key__": sample[0].key} | {member.extension: value(member) for member in sample}
@@ -109,7 +109,7 @@ class Shards:
         if len(content) < length:
             raise DataFailed(f"the shard ends inside sample {index:,}: it was cut off", where=where, fix=_FETCH_AGAIN)
         if self._index.has_checksums and zlib.crc32(content) != crc32:
-            what = f"sample {index:,} is damaged: it is not what was packed"
+            what = f"sample {index:,} is damaged: it differs from what was packed"
             raise DataFailed(what, where=where, fix=_FETCH_AGAIN)
         return shard, offset, content
 

@@ -86,11 +86,11 @@ class ShardIndex:
         fits = 0 < length <= min(size - offset, LARGEST_SAMPLE)
         if offset % BLOCK or length % BLOCK or not fits:
             what = f"sample {sample:,} should lie at bytes {offset:,} to {offset + length:,} of shard number {shard:,}"
-            raise DataFailed(f"{what}, where no sample can lie", where=f"{ROWS} of the shards", fix=_PACK_AGAIN)
+            raise DataFailed(f"{what}, where no sample can be", where=f"{ROWS} of the shards", fix=_PACK_AGAIN)
         return shard, offset, length, crc32
 
 
-_PACK_AGAIN = "index and shards do not belong together, or are damaged: run hasten pack again"
+_PACK_AGAIN = "the index does not match the shards, or one is damaged:  run hasten pack again"
 
 
 def open_index(folder: Path) -> ShardIndex:
@@ -100,14 +100,14 @@ def open_index(folder: Path) -> ShardIndex:
     counts = np.array([shard.samples for shard in manifest.shards], dtype=np.int64)
     size = _size_of(folder / ROWS)
     if not size == manifest.index.bytes == manifest.samples * ROW.itemsize or counts.sum() != manifest.samples:
-        what = f"has {size:,} bytes, which do not fit the {manifest.samples:,} samples and the shards in {MANIFEST}"
+        what = f"has {size:,} bytes, which does not match the {manifest.samples:,} samples and the shards in {MANIFEST}"
         raise DataFailed(what, where=str(folder / ROWS), fix=_PACK_AGAIN)
     rows = np.memmap(folder / ROWS, dtype=ROW, mode="r") if size else np.empty(0, dtype=ROW)
     for shard in manifest.shards:
         found = _size_of(folder / shard.name)
         if found != shard.bytes:
             what = f"has {found:,} bytes, and {shard.bytes:,} when it was packed"
-            raise DataFailed(what, where=str(folder / shard.name), fix="fetch it again, or run hasten pack again")
+            raise DataFailed(what, where=str(folder / shard.name), fix="download it again, or run hasten pack again")
     return ShardIndex(
         paths=tuple(folder / shard.name for shard in manifest.shards),
         sizes=tuple(shard.bytes for shard in manifest.shards),
@@ -129,7 +129,7 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        what = f"is no index of shards of schema {SCHEMA}: {place or 'its text'}: {first['msg']}"
+        what = f"is not a shard index of schema {SCHEMA}: {place or 'its text'}: {first['msg']}"
         raise DataFailed(what, where=str(path), fix="run hasten pack again, or use the hasten that wrote it") from None
 
 
@@ -182,7 +182,7 @@ def verify(folder: Path, progress: Progress | None = None) -> Manifest:
             damaged.append(name)
     if damaged:
         what = f"{len(damaged)} of {len(files)} files are damaged: {', '.join(damaged[:20])}"
-        raise DataFailed(what, where=str(folder), fix="fetch these again, or run hasten pack again")
+        raise DataFailed(what, where=str(folder), fix="download these again, or run hasten pack again")
     return manifest
 
 

@@ -79,7 +79,7 @@ class Samples:
     def __init__(self, dataset: Any) -> None:
         is_map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if isinstance(dataset, str | bytes | tuple | dict) or not is_map_style:
-            what = f"a {type(dataset).__name__} is no map-style data set"
+            what = f"a {type(dataset).__name__} is not a map-style data set"
             raise Misconfigured(what, fix="return an object with __getitem__ and __len__, such as a torch Dataset")
         self._reader = SteadyReader(dataset)
 
@@ -126,7 +126,7 @@ def estimated(data: Packable, folder: Path) -> Estimate:
     _check_target(data, folder)
     count = len(data)
     if count == 0:
-        raise DataFailed("there are 0 samples", fix="check the path and the filter that the data set was made with")
+        raise DataFailed("there are 0 samples", fix="check the path and the filter of the data set")
     probes = sorted({round(step * (count - 1) / (PROBES - 1)) for step in range(PROBES)})
     with undisturbed():
         if isinstance(data, Samples):
@@ -177,7 +177,7 @@ def pack(
 
 def _check_target(data: Packable, folder: Path) -> None:
     if data.root is not None and folder.resolve().is_relative_to(data.root.resolve()):
-        what = "it lies in the folder that is packed, and would be one more class of it"
+        what = "it is inside the folder to be packed, and would be read as another class"
         fix = f"name a folder outside of it, such as {data.root.resolve()}-shards"
         raise Misconfigured(what, where=str(folder), fix=fix)
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):

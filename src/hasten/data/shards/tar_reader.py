@@ -141,7 +141,7 @@ def _check(found: TarInfo, member: Member, shard: str, stop: int) -> None:
     if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
         _refuse("has a name that leads out of the folder, or none", shard, member.start, member)
     if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        _refuse(f"is no regular file: its type is {found.type!r}", shard, member.start, member)
+        _refuse(f"is not a regular file: its type is {found.type!r}", shard, member.start, member)
     if member.size > LARGEST_MEMBER:
         _refuse(f"claims {member.size:,} bytes; {LARGEST_MEMBER:,} are the most", shard, member.start, member)
     if member.end > stop:
@@ -186,5 +186,5 @@ def _refuse(what: str, shard: str, place: int, member: Member | None = None) -> 
     raise DataFailed(
         f"{subject} {what}",
         where=f"{shard}, byte {place:,}",
-        fix="fetch or pack this shard again; hasten never extracts one, and reads nothing but regular files",
+        fix="download or pack this shard again; hasten never extracts one, and reads nothing but regular files",
     )

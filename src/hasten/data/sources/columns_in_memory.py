@@ -79,7 +79,7 @@ def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress)
         for index in range(count):
             row = each_of(_row(index, reader.read(index)))
             if [(part.dtype, part.shape[1:]) for part in row] != form:
-                what = f"sample {index} has other shapes or types than sample 0, so they cannot lie in one column"
+                what = f"sample {index} has different shapes or types than sample 0, so they cannot share a column"
                 raise DataFailed(what, fix=_WITHOUT)
             for column, part in zip(columns, row, strict=True):
                 column[index] = part[0]
@@ -100,6 +100,6 @@ def _row(index: int, sample: Any) -> Any:
     except (TypeError, RuntimeError) as error:
         raise DataFailed(f"sample {index} cannot become a batch: {error}", fix=_WITHOUT) from None
     if not each_of(row):
-        what = f"sample {index} is not made of numbers, arrays and tensors alone, in a tuple, list or dictionary"
+        what = f"sample {index} holds something other than numbers, arrays and tensors in a tuple, list or dictionary"
         raise DataFailed(what, fix=_WITHOUT)
     return row

@@ -134,7 +134,7 @@ def source_of(
     else:
         source = replace(_of_dataset(data, field, collate), batch_size=batch_size)
     if source.count == 0:
-        raise JobError(field, "has 0 samples", "look at the path and the filter that it was made with")
+        raise JobError(field, "has 0 samples", "check its path and its filter")
     return source
 
 
@@ -194,7 +194,7 @@ def _of_loader(
     _check_batching(loader, field, batch_size)
     own = None if loader.collate_fn is default_collate else loader.collate_fn
     if own is not None and collate is not None and own is not collate:
-        was = f"is given, and the DataLoader in {field} has a collate_fn of its own"
+        was = f"is given, and the DataLoader in {field} has its own collate_fn"
         raise JobError("collate", was, "keep one of the two")
     source = _of_dataset(loader.dataset, field, collate or own)
     workers, notices = loader.num_workers, list(_ignored(loader))
@@ -220,7 +220,7 @@ def _of_loader(
 def _check_batching(loader: DataLoader[Any], field: str, batch_size: int | None) -> None:
     own_sampler = type(loader.batch_sampler) is not BatchSampler and not isinstance(loader.dataset, IterableDataset)
     if loader.batch_size is None or own_sampler:
-        was = "batch_size=None" if loader.batch_sampler is None else "a batch_sampler of its own"
+        was = "batch_size=None" if loader.batch_sampler is None else "its own batch_sampler"
         write = "give it single samples and a batch_size, and a sampler where the order matters"
         raise JobError(field, f"is a DataLoader with {was}", write)
     if batch_size is not None and batch_size != loader.batch_size:
@@ -325,6 +325,6 @@ def _column(value: object, field: str, place: str) -> Tensor:
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             value = torch.from_numpy(value)
     if not isinstance(value, Tensor):
-        write = "give a tuple or dictionary of tensors or arrays; samples of your own go into a list or a data set"
+        write = "give a tuple or dictionary of tensors or arrays; put other samples into a list or a data set"
         raise JobError(field, f"{field}{place} is {describe(value)}", write)
     return value.detach()

@@ -41,7 +41,7 @@ def whole_numbers(given: Iterable[Any], *, whose: str) -> np.ndarray:
     at, wrong = next((at, each) for at, each in enumerate(given) if not _is_index(each))
     raise DataFailed(
         f"{whose} gives {describe(wrong)} at position {at}, where the index of a sample should be",
-        fix="let it give whole numbers; what else a sample depends on belongs into the data set",
+        fix="let it give whole numbers only; put anything else that a sample depends on into the data set",
     )
 
 

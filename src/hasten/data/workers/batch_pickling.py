@@ -124,7 +124,7 @@ class PickledReader:
     def _unsent(self, answer: Any, error: Exception) -> Failed:
         found = unsendable_part(answer, "batch")
         part = "" if found is None else f"{found.path} is {found.what}: "
-        what = f"a batch of Job.{self.field} cannot leave its loader worker: {part}{error}"
+        what = f"a batch of Job.{self.field} cannot be sent from its loader worker: {part}{error}"
         fix = (
             "return tensors, numbers and text from the data set and collate; or set loader_workers = 0 (num_workers=0)"
         )

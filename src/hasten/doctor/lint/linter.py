@@ -64,7 +64,7 @@ def found_in(source: Source, rules: Collection[SourceRule]) -> list[tuple[Source
         with warnings.catch_warnings(action="ignore"):  # Python's own, about the file
             code = Code(source.text)
     except SyntaxError as error:
-        raise Unreadable(f"is not Python: {error.msg}", where=source.where(error.lineno or 1)) from error
+        raise Unreadable(f"is not valid Python: {error.msg}", where=source.where(error.lineno or 1)) from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte; nested deeper than Python allows
         raise Unreadable(f"cannot be parsed: {error or type(error).__name__}", where=source.path) from error
     suppressed = Suppressed(source, code)

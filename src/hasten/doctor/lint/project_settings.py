@@ -79,6 +79,6 @@ def _settings(table: object, file: Path) -> Settings:
         if key not in known:
             raise Misconfigured(f'there is no setting "{key}"', where=where, fix=did_you_mean(key, known))
         if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-            raise Misconfigured(f'"{key}" is not a list of texts', where=where, fix=f'{key} = ["H201"]')
+            raise Misconfigured(f'"{key}" is not a list of strings', where=where, fix=f'{key} = ["H201"]')
         found[key] = tuple(value)
     return Settings(**found, folder=file.parent)

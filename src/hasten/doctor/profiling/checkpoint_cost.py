@@ -62,5 +62,5 @@ def _check_room(run: Run, folder: Path, copies: int) -> None:
     size = copies * sum(tensor.nbytes for tensor in flattened(run.state_dict())[1].values())
     free = shutil.disk_usage(folder.parent).free
     if _SPARE * size > free:
-        what = f"a checkpoint may have {byte_size(size)}, and {byte_size(free)} are free"
+        what = f"a checkpoint may take {byte_size(size)}, and {byte_size(free)} are free"
         raise StorageFailed(what, where=str(folder.parent), fix="set TMPDIR to a folder with more room")

@@ -79,8 +79,8 @@ def _missing_ranks_named(seconds: float) -> Iterator[None]:
         if not (_is_broken_connection(error) or _is_timeout(error)):
             raise
         where = os.environ.get("MASTER_ADDR", "the rendezvous")
-        what = f"the processes of this run have not all come to {where} in {seconds:g} s, or not stayed there"
-        fix = f"see the others' output, whether all were started, and whether the network connects them; {WAIT} "
+        what = f"not all processes of this run reached {where} in {seconds:g} s, or some left it again"
+        fix = f"check the output of the others, that all were started, and that the network connects them; {WAIT} "
         raise Hang(what, fix=f"{fix}sets the limit") from error
 
 
@@ -129,10 +129,10 @@ def _timed_out(store: FailureStore) -> HastenError:
     silent, seconds = store.silent(_GRACE_AFTER_TIMEOUT), wait_seconds()
     who = named(silent) if silent else "an unknown rank: all of them wait"
     store.report(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
-    what = f"the others have waited {seconds:g} s for it, and it did not come"
+    what = f"the other ranks waited {seconds:g} s for it"
     if not store.answered:
-        what = f"it has not come for {seconds:g} s, and its machine{_meeting_point()} does not answer"
-    fix = f"see what it does, in its data, its loss or its machine; {WAIT} sets the limit"
+        what = f"the other ranks waited {seconds:g} s for it, and its machine{_meeting_point()} does not answer"
+    fix = f"check its data, its loss and its machine; {WAIT} sets the limit"
     return Hang(what, where=who, fix=fix)
 
 
@@ -144,15 +144,15 @@ def _lost_connection(store: FailureStore) -> HastenError:
     silent = () if alone else store.silent(_GRACE_AFTER_LOSS)
     first = store.report(Cause(code=Hang.exit_code, what=f"lost {named(silent) if silent else 'another rank'}"))
     if silent:
-        what = "its connection broke, and it reported no reason: it was killed, or its machine was"
+        what = "its connection broke without an error report: it was killed, or its machine failed"
         if not store.answered:
             what = f"its connection broke, and its machine{_meeting_point()} does not answer"
-        fix = "see what ended it: its launcher, its kernel's log, the network"
+        fix = "check its launcher, its kernel's log (dmesg) and the network"
         return Hang(what, where=named(silent), fix=fix)
     if first is not None:
         return first
-    what = "the connection to another process of this run broke, which may have been killed"
-    return Hang(what, where=f"rank {present_ranks().rank}", fix="see the others' output, and what killed one")
+    what = "the connection to another process of this run broke; that process may have been killed"
+    return Hang(what, where=f"rank {present_ranks().rank}", fix="check the output of the other ranks")
 
 
 def _meeting_point() -> str:

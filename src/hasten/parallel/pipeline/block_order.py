@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hasten.errors import Misconfigured
 
-FIX = "leave `pipeline` out of the plan, or let the model call its blocks one after the other"
+FIX = "remove `pipeline` from the plan, or let the model call its blocks one after the other"
 
 
 def block_order(

@@ -54,7 +54,7 @@ class PartialForward:
         finally:
             self._span, self._received = range(0), None
         if span.stop < len(self.blocks) or not self._begun:
-            raise JobError("loss", "did not call every block of its model", "leave `pipeline` out of the plan")
+            raise JobError("loss", "did not call every block of its model", "remove `pipeline` from the plan")
         return returned
 
     def _forward(self, number: int, forward: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
@@ -62,8 +62,8 @@ class PartialForward:
         if not span:
             raise JobError(
                 "model",
-                "is called outside of its loss, or recomputes a block by itself, and this process has some blocks only",
-                "let activation_checkpointing in the plan recompute, or leave `pipeline` out of it",
+                "is called outside of Job.loss, or recomputes a block itself, but this process has only some blocks",
+                "use activation_checkpointing of the plan to recompute, or remove `pipeline` from the plan",
             )
         if number < span.start:
             self._after(number)

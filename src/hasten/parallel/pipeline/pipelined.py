@@ -101,9 +101,9 @@ class Pipelined:
         before = [names.index(name) for name in options.before] or [*least_largest(costs, options.chunks)]
         if sorted({0, *before}) != [0, *before]:
             raise PlanError(
-                f"before names {', '.join(options.before)}, which are not called in this order, after another block",
+                f"before names {', '.join(options.before)}, which are not called in this order after the first block",
                 where="pipeline",
-                fix=f"the order is {', '.join(names)}",
+                fix=f"write them in the order of their calls: {', '.join(names)}",
             )
         self._stages = Stages(names, before, self.grid.stages)
         self._forward = PartialForward(modules, self._streams.before_block, self._streams.after_block)

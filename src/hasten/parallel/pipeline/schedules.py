@@ -44,7 +44,7 @@ class Activation(NamedTuple):
                 "model",
                 f"gives {found.dtype} {[*found.shape]} to a block for one microbatch, and {self.dtype} {[*self.shape]} "
                 "for another of the same shapes",
-                "leave `pipeline` out of the plan",
+                "remove `pipeline` from the plan",
             )
 
 
@@ -61,7 +61,7 @@ class Schedules:
         if any(each != shapes[0] for each in shapes):
             raise JobError(
                 "train",
-                "gives microbatches of one step that differ in their shapes, and a pipeline's buffers have one shape",
+                "gives microbatches of different shapes in one step, but a pipeline's buffers have one shape",
                 "pad all samples to one length",
             )
         key = len(microbatches), shapes[0]
@@ -83,7 +83,7 @@ class Schedules:
             if len(microbatches) == 1 or _WRITTEN not in cause:
                 raise
             what = "writes to a tensor that the gradients of an earlier microbatch need, and a pipeline starts several "
-            fix = "replace the in-place operation, or leave `pipeline` out of the plan"
+            fix = "replace the in-place operation, or remove `pipeline` from the plan"
             raise JobError("model", f"{what}before their backward passes: {cause}", fix) from error
 
     def activations_of(self, batch: Any, compute: Callable[[int, Tensor | None, Any], Tensor]) -> list[Activation]:

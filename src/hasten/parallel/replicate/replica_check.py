@@ -27,8 +27,8 @@ def check_same_weights(parameters: Iterable[tuple[str, Tensor]], grid: Grid, dev
     if names:
         raise JobError(
             "",
-            f"its loss or its optimizer changed {names} differently on each process, so replicas hold other weights",
-            "let the loss write to parameters by values that are the same on all processes, or use buffers; give an "
+            f"its loss or its optimizer changed {names} differently on each process, so the replicas' weights differ",
+            "in the loss, write to parameters only values that are equal on all processes, or use buffers; give an "
             "optimizer's noise a generator with one seed; build Embedding without max_norm",
         )
 

@@ -24,7 +24,7 @@ def built_by_first(make: Callable[[], Any], ranks: Ranks, device: torch.device) 
     made, reason = (make(), "") if ranks.leads else _on_meta(make)
     reasons = gather_over_ranks([reason] if reason else [], ranks, device)
     if reasons:
-        raise JobError("model", reasons[0], "leave `meta` out of the plan")
+        raise JobError("model", reasons[0], "remove `meta` from the plan")
     return made
 
 
@@ -38,7 +38,7 @@ def _on_meta(make: Callable[[], Any]) -> tuple[Any, str]:
     for module in made.modules() if isinstance(made, nn.Module) else ():
         for name, value in vars(module).items():
             if isinstance(value, Tensor) and value.is_meta:
-                return made, f"{type(module).__name__}.{name} is a tensor but no buffer, so other processes lack it"
+                return made, f"{type(module).__name__}.{name} is a tensor but not a buffer, so other processes lack it"
     return made, ""
 
 

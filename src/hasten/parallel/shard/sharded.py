@@ -63,8 +63,8 @@ class Sharded:
             if isinstance(returned, Loss) and returned.auxiliary is not None:
                 raise JobError(
                     "loss",
-                    "has an auxiliary term, which has a backward pass of its own, and `shard` allows one",
-                    "leave `shard` out of the plan, or add the term to the total",
+                    "has an auxiliary term with its own backward pass, but `shard` allows only one",
+                    "remove `shard` from the plan, or add the term to the total",
                 )
             return returned
 
@@ -92,7 +92,7 @@ def check_shapes(model: nn.Module) -> None:
     scalars = [name for name, each in model.named_parameters() if not each.dim()]
     if scalars:
         what = f"has scalar parameters ({', '.join(scalars[:3])}), which `shard` cannot divide over processes"
-        raise JobError("model", what, "give them the shape [1], or leave `shard` out of the plan")
+        raise JobError("model", what, "give them the shape [1], or remove `shard` from the plan")
 
 
 def shard_module(
@@ -131,8 +131,8 @@ def call_root(root: nn.Module, given: Any) -> Any:
 
 
 def _refuse_bypassed_layer(cause: BaseException | None) -> NoReturn:
-    what = "computes with a layer's parameters without calling the layer, and `shard` gathers them in that call"
-    fix = "call all layers, and use the optimizer's weight_decay for penalties on weights; or leave `shard` out"
+    what = "uses a layer's parameters without calling the layer, but `shard` gathers them only in that call"
+    fix = "call all layers, and use the optimizer's weight_decay for penalties on weights; or remove `shard`"
     raise JobError("loss", what, fix) from cause
 
 

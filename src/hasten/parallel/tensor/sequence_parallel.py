@@ -19,7 +19,7 @@ from hasten.facts.ranks import Ranks
 from hasten.parallel.tensor.layer_exchange import SequenceExchange
 
 _BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
-_FIX = "leave `sequence` out, or name blocks that are called one after the other, with a tensor first"
+_FIX = "remove `sequence`, or name blocks that are called one after another, with a tensor as first argument"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +44,7 @@ def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[
     for name, block in zip(blocks, modules, strict=True):
         for below, each in block.named_modules():
             if isinstance(each, _BATCH_NORMS):  # parity is checked in evaluation mode, where it looks right
-                what = f"{name}.{below} norms over a batch, and each rank would have only its part of the sequences"
+                what = f"{name}.{below} normalizes over the batch, but each rank has only its part of the sequences"
                 raise Misconfigured(what, where="tensor", fix="leave `sequence` out")
     exchange = SequenceExchange(ranks, _dimension(modules))
     found = Region(exchange=exchange, blocks=tuple(blocks), partial=_partial(model, blocks, divided))
@@ -59,7 +59,7 @@ def _partial(model: nn.Module, blocks: Sequence[str], divided: Container[str]) -
     for name, parameter in model.named_parameters(remove_duplicate=False):
         own = any(name.startswith(f"{block}.") for block in blocks)
         if parameter in inside and not own:
-            raise Misconfigured(f"{name} is a parameter of the blocks as well", where="tensor", fix=_FIX)
+            raise Misconfigured(f"{name} is also a parameter of the blocks", where="tensor", fix=_FIX)
         first = names.setdefault(parameter, name)
         if own and name not in divided:
             found.add(first)
@@ -74,6 +74,6 @@ def _dimension(blocks: Sequence[nn.Module]) -> int:
 
 def _stream(given: Sequence[Any]) -> Tensor:
     if not given or not isinstance(given[0], Tensor) or given[0].dim() != 3:
-        what = "a block is not called with [batch, length, width] first, or does not return it"
+        what = "the first argument or the result of a block is not a tensor [batch, length, width]"
         raise Misconfigured(what, where="tensor", fix=_FIX)
     return given[0]

@@ -29,7 +29,7 @@ def attention_of_shares(exchange: LayerExchange) -> Callable[..., tuple[Tensor, 
     ) -> tuple[Tensor, None]:
         if need_weights:
             raise Misconfigured(
-                "attention weights are asked for, and each process has those of its own heads alone",
+                "attention weights are requested, but each process has only those of its own heads",
                 where="tensor",
                 fix="call the layer with need_weights=False",
             )
@@ -65,7 +65,7 @@ def _mask(
     padding, attention = _added(padding, dtype), _added(attention, dtype)
     if attention is not None and attention.dim() == 3:  # one for each head of each sample; there are others elsewhere
         raise Misconfigured(
-            "an attention mask for each head is given, and each process has some heads alone",
+            "the attention mask has one mask per head, but each process has only some heads",
             where="tensor",
             fix="give one mask for all heads",
         )

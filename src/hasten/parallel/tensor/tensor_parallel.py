@@ -49,7 +49,7 @@ from hasten.parallel.tensor.sharded_attention import attention_of_shares
 _FIX = (
     "name in columns the layers whose outputs are divided, in rows those that use these, and in heads what counts them"
 )
-_FIX_OF_SHARES = "leave sequence or vocabulary out, or name other layers"
+_FIX_OF_SHARES = "remove sequence or vocabulary, or name other layers"
 
 
 class TensorParallel:
@@ -153,11 +153,11 @@ def _check_layer(name: str, module: nn.Module, division: Division, ranks: Ranks)
         raise Misconfigured(
             f"{what} = {number} cannot be divided over {ranks.size} processes",
             where="tensor",
-            fix="choose a number of processes that divides it, or leave the layer out",
+            fix="choose a number of processes that divides it, or remove the layer from the plan",
         )
     if isinstance(module, nn.MultiheadAttention) and not is_packed(module):
         what = f"{name} has no packed query, key and value projection, or appends a key and value to each sequence"
-        raise Misconfigured(what, where="tensor", fix="leave that layer out")
+        raise Misconfigured(what, where="tensor", fix="remove this layer from the plan")
 
 
 def _keep_shares(model: nn.Module, splits: Mapping[str, Split], ranks: Ranks) -> None:
@@ -169,8 +169,8 @@ def _keep_shares(model: nn.Module, splits: Mapping[str, Split], ranks: Ranks) ->
     for same in names.values():
         if len({splits.get(name) for name in same}) > 1:
             alone = ", ".join(name for name in same if name in splits)
-            what = f"{' and '.join(same)} are one tied parameter, and only {alone} would be divided"
-            raise Misconfigured(what, where="tensor", fix="leave that layer out, or name the others in the same way")
+            what = f"{' and '.join(same)} are one tied parameter, but only {alone} would be divided"
+            raise Misconfigured(what, where="tensor", fix="remove it from the plan, or name the others in the same way")
     for parameter, same in names.items():
         if (split := splits.get(same[0])) is not None:
             parameter.data = split.share(parameter.detach(), ranks)

@@ -54,7 +54,7 @@ def read_run(folder: Path) -> RunLog:
     file cannot be read."""
     log = folder / "metrics.jsonl"
     if not log.is_file():
-        what = "is no folder of a run: there is no metrics.jsonl in it"
+        what = "is not a run folder: it has no metrics.jsonl"
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1, or a plan.toml")
     lines = [event_of(line) for line in _read(log, LARGEST_BYTES).splitlines()]
     events, plan = [event for event in lines if event is not None], folder / "plan.toml"
@@ -91,7 +91,7 @@ def _environment(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(_read(path, LARGEST_ENVIRONMENT))
     except (ValueError, RecursionError):
-        raise Misconfigured("is no JSON", where=str(path), fix="restore the file, or remove it") from None
+        raise Misconfigured("is not valid JSON", where=str(path), fix="restore the file, or remove it") from None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 

@@ -18,7 +18,7 @@ def job_lines(found: Meshes) -> list[tuple[str, str]]:
     """Label and text of each line: what the job needs and how that is known, and what the cluster has."""
     needs, cluster = found.needs, found.cluster
     fitting = sum(each.fits for each in found.legal)
-    room = f"{byte_size(round(cluster.memory_bytes))}, of which {percent(cluster.margin)} are to stay free"
+    room = f"{byte_size(round(cluster.memory_bytes))}, of which {percent(cluster.margin)} must stay free"
     reached = scaled(cluster.flops_per_second, "FLOP/s")
     speed = f"sends {byte_size(round(cluster.bytes_per_second))}/s, reaches {reached}"
     return [
@@ -70,7 +70,7 @@ def cost_lines(found: Meshes) -> list[tuple[str, str]]:
     lines.append(("best", str(best.mesh)))
     lines.append(("memory", _listed(asdict(best.memory))))
     lines.append(("sends", _listed(best.sent) or "nothing"))
-    return lines if found.choices else [*lines, ("plan", "no entry is needed: replicas are what a run makes by itself")]
+    return lines if found.choices else [*lines, ("plan", "no entry is needed: a run uses replicas by default")]
 
 
 def as_json(found: Meshes) -> str:

@@ -27,7 +27,7 @@ def run_lines(run: RunProfile) -> list[tuple[str, str]]:
         ("loading", f"{_range(run.loading)} alone; a step whose batch is loaded takes {_range(run.computing)}"),
     ]
     if isinstance(run.evaluation_seconds, NotMeasured):
-        lines.append(("note", f"what an evaluation takes is not known: {run.evaluation_seconds.why}"))
+        lines.append(("note", f"the time of an evaluation is unknown: {run.evaluation_seconds.why}"))
     elif run.evaluation_seconds:
         lines.append(("evaluation", duration(run.evaluation_seconds)))
     if run.device_use is not None:
@@ -40,7 +40,7 @@ def run_lines(run: RunProfile) -> list[tuple[str, str]]:
     if run.no_larger:
         lines.append(("note", f"{than} was not measured: {run.no_larger}"))
     if run.not_counted:
-        lines.append(("note", f"what single lines do is not known whole: {run.not_counted}"))
+        lines.append(("note", f"the profile of single lines is incomplete: {run.not_counted}"))
     if run.others > _MUCH_ELSE:
         busy = f"other programs kept {run.others:.2g} cores busy meanwhile"
         lines.append(("note", f"{busy}: profile again when nothing else runs"))
@@ -67,7 +67,7 @@ def model_lines(model: ModelProfile) -> list[tuple[str, str]]:
         ("memory", f"{byte_size(model.peak_bytes)} at the peak, of which activations {activations}"),
     ]
     if model.untraceable:
-        lines.append(("note", f"what flows where is not known: {model.untraceable}"))
+        lines.append(("note", f"the data flow of the model is unknown: {model.untraceable}"))
     return lines
 
 

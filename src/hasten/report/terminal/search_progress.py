@@ -47,7 +47,7 @@ class SearchProgress:
             case Surveyed():
                 self._output.note("job", f"{record.job} on {record.machine}")
             case Noise():
-                self._row("the baseline again", _times(record.speedup), "what no difference looks like here")
+                self._row("the baseline again", _times(record.speedup), "the noise of the measurement")
             case Tried() if record.verdict != "skipped":
                 seen = _times(record.speedup) if record.speedup else ""
                 reason = "" if record.speedup else record.reason
@@ -57,7 +57,7 @@ class SearchProgress:
             case Confirmed() if record.choices:
                 proven = is_proven(record)
                 for each in record.earned:
-                    verdict = ("kept" if proven else "not proven") if each.kept else "earned nothing"
+                    verdict = ("kept" if proven else "not proven") if each.kept else "no gain"
                     self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
                 self._row("the whole plan", _times(record.speedup), "on new windows" if proven else verdict_of(record))
             case _:

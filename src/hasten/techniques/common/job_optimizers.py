@@ -29,7 +29,7 @@ def parameters_given(job: Job, model: nn.Module) -> list[Any]:
         raise JobError("parameters", f"returns {describe(given)}", "return parameters, or a list of parameter groups")
     items = [_with_a_list(item) for item in given if item is not None]
     if not any(item["params"] if isinstance(item, dict) else True for item in items):
-        raise JobError("parameters", "returns nothing to train", "return parameters, or groups that hold some")
+        raise JobError("parameters", "returns nothing to train", "return parameters, or groups that are not empty")
     return items
 
 

@@ -183,7 +183,7 @@ class TrainingData:
     def describe(self, step: int) -> str:
         """Which samples an optimizer step took, in words."""
         place = self.position.of(step)
-        return "samples that are not known any more" if place is None else self.loader.samples_in_words(*place)
+        return "samples that are no longer known" if place is None else self.loader.samples_in_words(*place)
 
     def split_into(self, microbatch_size: int | None) -> None:
         """Use microbatches of this size from now on; an iteration over the present epoch ends."""

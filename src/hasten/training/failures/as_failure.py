@@ -44,4 +44,4 @@ def _in_the_loss(error: BaseException) -> UserCodeFailed | None:
     if note is None:
         return None
     what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return UserCodeFailed(f"{what} ({note})", where="Job.loss", fix="make model, loss and data fit each other")
+    return UserCodeFailed(f"{what} ({note})", where="Job.loss", fix="check shapes and dtypes of model, loss and data")

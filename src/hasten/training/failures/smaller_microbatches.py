@@ -26,7 +26,7 @@ def halve_microbatches(run: Run, error: Exception) -> str:
         fix = "train on smaller samples, or hasten explain activation_checkpointing"
         raise OutOfMemory(f"one sample does not fit: {what}", where=where, fix=fix) from error
     if (why := _why_not(run)) is not None:
-        fix = "accept that with a plan: hasten explain microbatch"
+        fix = "if that is acceptable, plan microbatch: hasten explain microbatch"
         raise OutOfMemory(f"{what}. The batch is not split automatically: {why}", where=where, fix=fix) from error
     if run.ranks.many:
         technique = "pipeline" if run.grid.stages.many else "microbatch"

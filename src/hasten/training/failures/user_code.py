@@ -35,15 +35,13 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename):
         shown = f"{type(error).__name__}: {error.msg}"
-        return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="correct this line")
+        return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="fix this line")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     if not frames:
         return None
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
-    return UserCodeFailed(
-        what, where=where, fix=f"correct this line: {place.line}" if place.line else "correct this line"
-    )
+    return UserCodeFailed(what, where=where, fix=f"fix this line: {place.line}" if place.line else "fix this line")
 
 
 def users_traceback(error: BaseException) -> str:

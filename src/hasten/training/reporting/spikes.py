@@ -37,7 +37,7 @@ class Spikes:
         if leapt_before or not self._leapt:
             return None
         usual = f"the {USUAL} log lines before it have a median of {median(before[-USUAL:]):.4g}"
-        return f"the loss leapt to {loss:.4g} by step {step:,}; {usual}"
+        return f"the loss jumped to {loss:.4g} by step {step:,}; {usual}"
 
     def state_dict(self) -> dict[str, Any]:
         return {"before": [*self._before], "leapt": self._leapt}

@@ -18,8 +18,8 @@ _CHOICE = {"value", "options", "preserves"}
 _MOST_SHOWN = 3
 DATA = "data"  # the first word of a digest of data
 _DIGESTS = {
-    "code": "the job's file has another text",
-    "shapes": "other names or sizes of tensors",
+    "code": "the job's file has changed",
+    "shapes": "different names or shapes of tensors",
     DATA: "has other values",
 }
 

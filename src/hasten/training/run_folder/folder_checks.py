@@ -34,15 +34,15 @@ def reopen(path: Path) -> None:
     make_folder(path)
     names = _lasting(path)
     if names and not OF_A_RUN & {*names}:
-        what = f"it holds no run, but something else, such as {names[0]}"
-        raise Misconfigured(what, where=str(path), fix="name the folder of a run with --run-dir")
+        what = f"it is not a run folder: it contains {names[0]}"
+        raise Misconfigured(what, where=str(path), fix="name a run folder with --run-dir")
     check_writable(path)
 
 
 def check_still_empty(path: Path) -> None:
     """Raises Misconfigured where another run has begun in a new run's folder before this one had locked it."""
     if _lasting(path):
-        raise Misconfigured("another run has begun in this folder meanwhile", where=str(path), fix=_RESUME)
+        raise Misconfigured("another run has started in this folder", where=str(path), fix=_RESUME)
 
 
 def _lasting(path: Path) -> list[str]:

@@ -81,8 +81,8 @@ class RunFolder:
         if found is not None or not has_begun(self.path):
             return found or RunRequest(), ()
         notice = (
-            f"how the run was requested is not known, so defaults hold, and no checkpoint is removed until "
-            f"--keep-every says which: {why}"
+            f"the options of this run are unknown, so defaults are used, and no checkpoint is removed until "
+            f"--keep-every is given: {why}"
         )
         return RunRequest(saving=Saving(keep_every=1)), (notice,)
 

@@ -82,7 +82,7 @@ def asked_in(folder: Path) -> RunRequest | None:
     except Damaged as error:
         raise Damaged(error.what, where=str(folder), fix=error.fix) from error
     except (ValueError, Misconfigured) as error:  # a seal can be forged, so each value is checked
-        raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
+        raise Damaged(f"{ASKED} is invalid", where=str(folder)) from error
     return request
 
 

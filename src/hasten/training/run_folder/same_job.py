@@ -32,8 +32,8 @@ from hasten.training.setup.settings import optimizer_settings
 _SHOWN = 3  # fields that differ
 _LONGEST, _LONGEST_OF_A_FIELD = 80, 300  # characters of a value, and of all values of a field
 _FIX = (
-    "let every process build the same job, from the same data: each is given its share of every batch; "
-    "data that is drawn needs a generator with a seed"
+    "build the same job from the same data in every process: hasten gives each its share of every batch; "
+    "give random data a generator with a seed"
 )
 
 

@@ -137,7 +137,7 @@ class Checkpointing:
         left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
         if self._decision.anywhere(left is not None and needed > left):
             why = f"the last save took {needed:.1f} s, and {max(left or 0, 0):.1f} s of the grace period are left"
-            self._report(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it is retained"))
+            self._report(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it is kept"))
         elif self._decision.anywhere(self._is_unsaved(run)):
             self._save(self._saver.save_now, "asked to end", run, trees)
         self._decision.meet()  # a launcher kills ranks that still write as soon as one has ended

@@ -46,9 +46,9 @@ class Recovered:
 
         loaded = store.newest(on_damage)
         if loaded is None and damaged:
-            others = f"; nor are {len(notices) - 1} older ones" if len(notices) > 1 else ""
-            what = f"no checkpoint is whole: {notices[0]}{others}"
-            fix = "put a copy of one in its place; or begin a new run in another folder, or move this one away"
+            others = f"; so are {len(notices) - 1} older ones" if len(notices) > 1 else ""
+            what = f"every checkpoint is damaged: {notices[0]}{others}"
+            fix = "restore one from a copy; or start a new run in another folder, or move this one away"
             raise Damaged(what, where=str(store.folder), fix=fix)
         return cls(loaded, tuple(damaged), tuple(notices), tuple(allowed))
 
@@ -60,8 +60,8 @@ class Recovered:
         """
         found = [each for each in store.found() if each.path.name == name]
         if name is not None and not found:
-            what = f"{name} is not there, which the first rank has found"
-            fix = "let all machines see the run's folder under this path, on storage that they share"
+            what = f"{name} is missing here, but the first rank has it"
+            fix = "put the run folder on storage that all machines share, under this path"
             raise StorageFailed(what, where=str(store.folder), fix=fix)
         return cls(found[0].read() if found else None, (), (), tuple(allowed))
 
@@ -97,6 +97,6 @@ def of_known_form(path: Path | None) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
         if user_code_failed(error) is not None:  # an optimizer or a module of their own
             raise
-        what = f"holds no state that a run of this job could have saved: {type(error).__name__}: {error}"
-        fix = "remove it to resume from the one before, or from the beginning"
+        what = f"holds a state that does not fit this job: {type(error).__name__}: {error}"
+        fix = "remove it to resume from the checkpoint before it, or from the beginning"
         raise StorageFailed(what, where=str(path), fix=fix) from error

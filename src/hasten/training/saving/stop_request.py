@@ -133,7 +133,7 @@ def _taken(say: Callable[[str], None]) -> list[int]:
         handler = signal.getsignal(number)
         if handler is None:
             name = signal.Signals(number).name
-            say(f"{name} is handled outside of Python, and stays so: no checkpoint is saved when it comes")
+            say(f"{name} has a handler outside of Python, which is kept: no checkpoint is saved on this signal")
         elif number in free or (number in _ALWAYS_TAKEN and handler != signal.SIG_IGN):
             found.append(number)
     return found

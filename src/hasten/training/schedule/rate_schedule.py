@@ -163,7 +163,7 @@ class RateSchedule:
             if mine != (saved := state["form"][what]):
                 raise JobError(
                     "schedule",
-                    f"has {what} {mine}, and the run that is resumed had {saved}",
+                    f"has {what} {mine}, but the resumed run had {saved}",
                     "resume with the job and plan that the run was started with, or start a new run",
                 )
         for scheduler, saved in zip(self.schedulers, state["schedulers"], strict=True):

@@ -52,7 +52,7 @@ def unit_of(recipe: Recipe, scheduler: Any) -> Unit:
     if any(isinstance(part, OneCycleLR | CyclicLR) for part, _ in parts(scheduler)):
         return "step"
     raise recipe.fault(
-        f"builds a {name} and does not say whether it moves with every step or every epoch",
+        f"builds a {name} and does not say whether it steps once per step or once per epoch",
         'write hasten.Schedule(lambda optimizer: …, unit="epoch") or unit="step"',
     )
 
@@ -78,7 +78,7 @@ def check_metric(recipe: Recipe, scheduler: Any, job: Job) -> None:
     """There are evaluations, they give what is watched, and the scheduler knows which way is better."""
     name = type(scheduler).__name__
     if job.valid is None:
-        raise recipe.fault(f"{name} moves with evaluations, and there is no valid data", "give valid=…")
+        raise recipe.fault(f"{name} steps after evaluations, but there is no valid data", "give valid=…")
     if not watches_metric(scheduler):
         return
     if recipe.metric != "loss" and recipe.metric not in job.metrics:
@@ -99,7 +99,7 @@ def check_planned_rate(recipe: Recipe, scheduler: Any) -> None:
     for part, _ in parts(scheduler):
         if isinstance(part, OneCycleLR | CyclicLR):
             raise recipe.fault(
-                f"{type(part).__name__} brings rates of its own, so the plan's learning_rate would do nothing",
+                f"{type(part).__name__} sets its own rates, so the plan's learning_rate would have no effect",
                 "remove learning_rate from the plan, and change max_lr",
             )
 

@@ -84,7 +84,7 @@ def recipe_of_plan(options: ScheduleOptions, total_steps: int | None, total_epoc
 def _unit_named_by(parameters: Mapping[str, inspect.Parameter]) -> Unit | None:
     if "total_steps" in parameters and "total_epochs" in parameters:
         raise _job_fault(
-            "takes both total_steps and total_epochs, so one cannot see what one of its steps is",
+            "takes both total_steps and total_epochs, so it is not clear what one of its steps is",
             'write hasten.Schedule(build, unit="step") or unit="epoch"',
         )
     if "total_steps" in parameters:

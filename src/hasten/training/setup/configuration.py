@@ -133,14 +133,14 @@ def _follows(key: str, different: Collection[str]) -> bool:
 
 def _refusal(risky: Sequence[Change]) -> Misconfigured:
     what = f"this run was started with another configuration: {'; '.join(map(str, risky))}"
-    again = "resume with its own configuration"
+    again = "resume with the original configuration"
     new_run = (
         "start a new run from its weights: hasten export RUN -o weights.safetensors, then hasten train with --weights "
         "weights.safetensors, or hasten.read_weights in Job.model where only some of them fit"
     )
     unfit = [change.key for change in risky if not change.fits]
     if unfit:
-        return Misconfigured(what, fix=f"{again}, because its state fits no other {_listed(unfit)}; or {new_run}")
+        return Misconfigured(what, fix=f"{again}, because the saved state fits no other {_listed(unfit)}; or {new_run}")
     flags = " ".join(f"--allow-change {shlex.quote(change.key)}" for change in risky)
     fix = f"{again}, or allow the change: {flags}"
     if [change.key for change in risky] == ["data"]:

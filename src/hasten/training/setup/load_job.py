@@ -57,8 +57,8 @@ def split_name(name: str) -> tuple[str, str]:
     function, or of a file that is not there."""
     place, colon, function = name.rpartition(":")
     if not colon or not place or not function.isidentifier():
-        fix = "write file and function, or module and function, such as digits.py:job or package.digits:job"
-        raise Misconfigured("names no function that makes a job", where=name, fix=fix)
+        fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
+        raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
     if _is_file(place) and not Path(place).is_file():
         folder = Path(place).parent
         scripts = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
@@ -80,7 +80,7 @@ def _load_file(path: Path) -> ModuleType:
     module_name = path.stem if taken is None or is_same else f"{path.stem}_of_{path.parent.name}"
     specification = importlib.util.spec_from_file_location(module_name, path)
     if specification is None or specification.loader is None:
-        raise Misconfigured("is no Python file", where=str(path), fix="name a file that ends in .py")
+        raise Misconfigured("is not a Python file", where=str(path), fix="name a file that ends in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[module_name] = module
     try:
@@ -98,7 +98,7 @@ def _load_module(dotted: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
-        fix = f"for a file, write {dotted.replace('.', '/')}.py; for a module, install it or go to its folder"
+        fix = f"for a file, write {dotted.replace('.', '/')}.py; for a module, install it or change to its folder"
         raise Misconfigured(f'there is no module "{error.name}"', where=dotted, fix=fix) from None
 
 
@@ -133,6 +133,4 @@ def _guarded(call: Callable[[], Any], name: str) -> Any:
     except (Exception, SystemExit) as error:
         # Nothing but the user's code ran, so it is the cause even where no line of it is in the traceback.
         failure = user_code_failed(error)
-        raise failure or UserCodeFailed(
-            f"{type(error).__name__}: {error}", where=name, fix="correct the job"
-        ) from error
+        raise failure or UserCodeFailed(f"{type(error).__name__}: {error}", where=name, fix="fix the job") from error

@@ -68,8 +68,8 @@ def check_optimizers(optimizers: Sequence[Optimizer], sharding: Sharding) -> Non
     """Raises Misconfigured for an optimizer that computes with whole matrices, where ranks hold shares of them."""
     for optimizer in optimizers if sharding.splits else ():
         if type(optimizer).__name__ in _WHOLE_MATRICES:
-            what = f"{type(optimizer).__name__} computes with whole matrices, and each process has a share of them"
-            raise Misconfigured(what, where="tensor", fix="take another optimizer, or remove `tensor` from the plan")
+            what = f"{type(optimizer).__name__} computes with whole matrices, but each process has only a part of them"
+            raise Misconfigured(what, where="tensor", fix="use another optimizer, or remove `tensor` from the plan")
 
 
 def _refuse_closures(optimizer: Optimizer) -> None:
@@ -77,9 +77,9 @@ def _refuse_closures(optimizer: Optimizer) -> None:
     if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters):
         raise JobError(
             "optimizer",
-            f"is {type(optimizer).__name__}, whose step computes the loss any number of times; a step here has one "
-            "loss, clips its gradients and may be skipped",
-            "take an optimizer whose step() needs no closure, such as torch.optim.AdamW",
+            f"is {type(optimizer).__name__}, whose step() computes the loss several times; hasten computes one "
+            "loss per step, clips its gradients and may skip the step",
+            "use an optimizer whose step() needs no closure, such as torch.optim.AdamW",
         )
 
 
@@ -90,8 +90,8 @@ def _check_ownership(model: nn.Module, given: Iterable[Any], optimizers: Sequenc
         if id(parameter) not in names:
             raise JobError(
                 "optimizer",
-                f"holds a tensor of shape {tuple(parameter.shape)} that is no parameter of the model",
-                "build it from what it is given; whatever else is trained belongs into the model",
+                f"holds a tensor of shape {tuple(parameter.shape)} that is not a parameter of the model",
+                "build it from the parameters it is given; move other trained tensors into the model",
             )
     twice = [names[key] for key, times in held.items() if times > 1]
     if twice:
@@ -103,8 +103,8 @@ def _check_ownership(model: nn.Module, given: Iterable[Any], optimizers: Sequenc
     if missing:
         raise JobError(
             "optimizer",
-            f"does not hold {_listed(missing)}, so it would never move",
-            "give every parameter to an optimizer; for one that is to stay, requires_grad_(False) or Job.parameters",
+            f"does not hold {_listed(missing)}, so it would not be trained",
+            "give every parameter to an optimizer; to freeze one, use requires_grad_(False) or Job.parameters",
         )
 
 

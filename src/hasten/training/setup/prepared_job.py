@@ -150,9 +150,9 @@ def _refuse_ranks_without_group() -> None:
     started = 1 if present_ranks().many else launched().all.size
     if started > 1:
         raise Misconfigured(
-            f"this is one of {started} processes, and they have not joined in a process group",
+            f"this is one of {started} processes, but no process group is initialized",
             where="WORLD_SIZE",
-            fix="call torch.distributed.init_process_group first; hasten.train does so by itself",
+            fix="call torch.distributed.init_process_group first; hasten.train does this itself",
         )
 
 
@@ -167,7 +167,7 @@ def device_of(job: Job, machine: Machine) -> torch.device:
         device = torch.device("cuda", launched().here.rank % max(machine.accelerators, 1))
     if device.type == "cuda" and (device.index or 0) >= max(machine.accelerators, 0):
         raise JobError(
-            "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
+            "device", f"is {describe(wanted)}, but torch finds {machine.accelerators} such devices", 'write "cpu"'
         )
     return device
 
@@ -182,7 +182,7 @@ def _made_model(job: Job, planned: Sequence[Planned], device: torch.device) -> n
     once = "shard" in chosen and bool(chosen["shard"].choice.options.get("meta")) and present_ranks().many
     measured = chosen.get("activation_checkpointing")
     if once and measured is not None and measured.choice.value == "measured":
-        what = "meta leaves processes without the weights that blocks are measured with"
+        what = "with meta, processes lack the weights that are needed to measure blocks"
         raise PlanError(what, where=measured.place, fix='write "blocks", "alternate" or a list of modules')
     model = check_made(built_by_first(job.model, present_ranks(), device) if once else job.model())
     if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -201,7 +201,7 @@ def check_made(model: Any) -> nn.Module:
     named = (*model.named_parameters(), *model.named_buffers())
     lazy = next((name for name, each in named if is_lazy(each)), None)
     if lazy is not None:
-        what = f"returned a model whose {lazy} is not initialized, as its size is known after a first forward only"
+        what = f"returned a model whose {lazy} is not initialized: its size is known only after a first forward"
         fix = "run one forward in Job.model before it returns the model, such as model(torch.zeros(1, 8))"
         raise JobError("model", what, fix)
     return model
@@ -209,7 +209,7 @@ def check_made(model: Any) -> nn.Module:
 
 def _batch_size(train: Source) -> int:
     if train.batch_size is None:
-        raise JobError("batch_size", "is not given", "say how many samples one optimizer step takes: batch_size=128")
+        raise JobError("batch_size", "is not given", "set the samples per optimizer step: batch_size=128")
     return train.batch_size
 
 

@@ -71,8 +71,8 @@ def _set_environment(environment: dict[str, str], undo: ExitStack) -> Iterator[s
             yield f"{name} was {before}; during this run it is {value}"
         if torch.cuda.is_initialized():
             yield (
-                f"{name} = {value} comes late, because CUDA is already in use: what was set up before is not changed. "
-                "Set the variable in the shell to have it from the start"
+                f"{name} = {value} is set late, because CUDA is already in use: what was set up before is unchanged. "
+                "Set the variable in the shell, before the process starts"
             )
         if name in _ALLOCATOR_VARIABLES:
             yield from _set_allocator(name, value, undo)

@@ -85,12 +85,10 @@ def _check_shard(setup: Setup, grid: Grid) -> None:
     if options is None or not grid.data.many:
         return
     if options.parameters is not None and setup.step.autocast is not options.parameters:
-        what = 'parameters = "bf16" gathers layers in a dtype that only precision = "bf16" computes in'
+        what = 'parameters = "bf16" is valid only with precision = "bf16"'
         raise PlanError(what, where="shard", fix='add precision = "bf16" to the plan')
     if options.made_once and grid.mesh is not None:
-        what = (
-            "meta leaves initialisation to the first process, and `tensor` and `pipeline` need the whole model on each"
-        )
+        what = "meta initializes the model on the first process only, but `tensor` and `pipeline` need it on each"
         raise PlanError(what, where="shard", fix="remove meta")
 
 
@@ -99,8 +97,8 @@ def _check_pipeline_job(prepared: PreparedJob) -> None:
     if prepared.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches must be of equal size", fix)
     if prepared.declared.has_more_than_generators:
-        what = f"declares {', '.join(prepared.declared.parts)}, which one stage alone would change"
-        raise JobError("state", what, f"{fix}, or hold it in the model")
+        what = f"declares {', '.join(prepared.declared.parts)}, which only one stage would change"
+        raise JobError("state", what, f"{fix}, or move it into the model")
 
 
 def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any]) -> Workload:
@@ -112,7 +110,7 @@ def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any])
 
     def weighed_without_auxiliary(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
         if isinstance(returned, Loss) and returned.auxiliary is not None:
-            what = "has an auxiliary term, which is divided by another number than the total"
+            what = "has an auxiliary term, which is divided by a different count than the total"
             raise JobError("loss", what, "remove `pipeline` from the plan, or add the term to the total")
         return weighed(returned, samples)
 

@@ -154,7 +154,7 @@ class UndeclaredState:
         keys = ", ".join(f'"{name.rpartition(".")[2]}": …' for name in changed)
         raise JobError(
             "state",
-            f"does not declare {', '.join(changed)}, which a training step changes, and no checkpoint would hold it",
+            f"does not declare {', '.join(changed)}, which a training step changes, so no checkpoint would save it",
             f"declare it in the job: state={{{keys}}}",
         )
 

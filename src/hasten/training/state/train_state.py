@@ -101,7 +101,7 @@ class TrainState:
                 self._load_optimizer(optimizer, saved)
         except (RuntimeError, ValueError, KeyError) as error:
             what = f"the saved state does not fit this job: {' '.join(str(error).split())}"
-            raise Misconfigured(what, fix="resume with the model and optimizer that the run began with") from error
+            raise Misconfigured(what, fix="resume with the model and optimizer that the run started with") from error
         self.schedule.load_state_dict(state["schedule"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
@@ -163,8 +163,8 @@ class TrainState:
         if not isinstance(value, Tensor) or value.dim() == 0 or name not in self.sharding.splits:
             return value
         if value.shape != parameter.shape:
-            what = f"{type(optimizer).__name__} has a state of {name} of another shape than the parameter"
-            fix = "take an optimizer that updates each element by itself, or remove `tensor` from the plan"
+            what = f"{type(optimizer).__name__} has a state of {name} with a different shape than the parameter"
+            fix = "use an optimizer that updates each element independently, or remove `tensor` from the plan"
             raise Misconfigured(f"{what}, which is divided", where="tensor", fix=fix)
         return Sharding(grid=self.sharding.grid, splits=self.sharding.splits).mark(name, value)
 

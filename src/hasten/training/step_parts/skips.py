@@ -74,7 +74,7 @@ class Skips:
             return
         what, where = why(), f"optimizer step {step}"
         if self.in_a_row:
-            what = f"{what}; so it was {self.in_a_row + 1} times in a row"
+            what = f"{what}; this happened {self.in_a_row + 1} times in a row"
             where = f"{where}, after {self.in_a_row} skipped"
         if self._rollback is not None:
             where = f"{where} ({self._rollback.refused(step)})"

@@ -81,7 +81,7 @@ def _refuse_parameters(loss: Any) -> None:
     if trained:
         raise JobError(
             "loss",
-            f"supervised was given a loss whose {trained[0]} is to be trained, and no optimizer would move it",
+            f"supervised was given a loss whose {trained[0]} requires a gradient, but no optimizer would update it",
             "make it a part of the model and write your own loss(model, batch); or requires_grad_(False)",
         )
 

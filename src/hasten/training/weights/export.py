@@ -62,11 +62,11 @@ def export_weights(run: Path, output: Path, step: int | None = None) -> Exported
 
 def _check_output(output: Path) -> None:
     if output.name in ("", os.pardir):
-        raise Misconfigured("names no file", where=str(output), fix=f"write -o {output / f'model{SAFETENSORS}'}")
+        raise Misconfigured("is not a file name", where=str(output), fix=f"write -o {output / f'model{SAFETENSORS}'}")
     named, suffix = output.with_suffix(SAFETENSORS), output.suffix.lower()
     if suffix in PICKLED:
         what = f"a {suffix} file is a pickle, which can run code when it is opened; hasten writes none"
-        raise Misconfigured(what, where=str(output), fix=f"write -o {named}; torch and others read it")
+        raise Misconfigured(what, where=str(output), fix=f"write -o {named}; safetensors.torch.load_file reads it")
     if suffix != SAFETENSORS:
         raise Misconfigured("weights are written as safetensors only", where=str(output), fix=f"write -o {named}")
     _check_absent(output)
@@ -91,13 +91,13 @@ def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[st
     command = shlex.join(["hasten", "checkpoints", str(run)])
     if damaged:
         listed = shortened("; ".join(f"{name}: {what}" for name, what in damaged.items()), _LONGEST)
-        what = f"no checkpoint that could be used is whole: {listed}"
+        what = f"only damaged checkpoints were found: {listed}"
         raise StorageFailed(what, where=str(run), fix=f"see what is wrong: {command}")
     what = "no checkpoint was saved yet"
     if step is not None and found:
         steps = shortened(", ".join(dict.fromkeys(f"{each.step:,}" for each in found)), _LONGEST)
-        what = f"there is no checkpoint of step {step:,}; there are those of step {steps}"
-    raise Misconfigured(what, where=str(run), fix=f"see what there is: {command}")
+        what = f"there is no checkpoint of step {step:,}, only of step {steps}"
+    raise Misconfigured(what, where=str(run), fix=f"list the checkpoints: {command}")
 
 
 def _plain(loaded: Loaded) -> dict[str, Tensor]:
@@ -107,8 +107,8 @@ def _plain(loaded: Loaded) -> dict[str, Tensor]:
         whole = {name: assembled(each) for name, each in cast("Mapping[Any, Any]", found).items()}
         if all(isinstance(name, str) and isinstance(each, Tensor) for name, each in whole.items()):
             return {name: each.clone().contiguous() for name, each in whole.items()}
-    what = "holds no weights that a file can hold"
-    raise StorageFailed(what, where=str(loaded.checkpoint.path), fix="choose another one with --step")
+    what = "holds no weights that safetensors can store"
+    raise StorageFailed(what, where=str(loaded.checkpoint.path), fix="choose another checkpoint with --step")
 
 
 def _kept_step(run: Any) -> int | None:

@@ -30,7 +30,7 @@ from hasten.training.setup.prepared_job import check_made
 from hasten.training.weights.weights_file import check_file, weights_in, without_prefixes
 
 _LARGEST_BYTES = 1 << 16
-_FIT = "give the file of this very model, or load what fits yourself in Job.model: hasten.read_weights(…)"
+_FIT = "give the weights of this model, or load the ones that fit in Job.model: hasten.read_weights(…)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,15 +84,15 @@ class InitialWeights:
         try:
             found = read_record(_Recorded, json.loads(content))
         except (ValueError, RecursionError) as error:
-            what = f"does not say what the run began with: {printable(str(error))}"
+            what = f"does not say which weights the run started from: {printable(str(error))}"
             raise StorageFailed(
-                what, where=str(folder / BEGAN_WITH), fix="begin a new run, in another folder"
+                what, where=str(folder / BEGAN_WITH), fix="start a new run in another folder"
             ) from error
         path = Path(found.path)
         if not path.is_file():
-            raise _lost(path, "the weights that this run was begun with are gone")
+            raise _lost(path, "the weights that this run started from are missing")
         if path.stat().st_size != found.bytes or digest_of(path).sha256 != found.sha256:
-            raise _lost(path, "the weights were changed since this run was begun")
+            raise _lost(path, "the weights have changed since this run started")
         return cls(path)
 
     def record(self, folder: Path) -> None:
@@ -105,12 +105,12 @@ class InitialWeights:
         return replace(job, model=lambda: self._put_into(check_made(job.model())))
 
     def _put_into(self, model: nn.Module) -> nn.Module:
-        self.notices = [f"begun with the weights of {printable(str(self.path))}: {put(self.path, model)}"]
+        self.notices = [f"started from the weights of {printable(str(self.path))}: {put(self.path, model)}"]
         return model
 
 
 def _lost(path: Path, how: str) -> Misconfigured:
-    what, fix = f"{how}, and it has no checkpoint", "give them again, with --weights"
+    what, fix = f"{how}, and the run has no checkpoint", "pass them again with --weights"
     return Misconfigured(what, where=printable(str(path)), fix=fix)
 
 

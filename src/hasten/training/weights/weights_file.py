@@ -40,8 +40,8 @@ _OF_COMPILED = re.compile(r"\b_orig_mod\.")  # what torch.compile puts before th
 _MOST_SHOWN = 3
 _ASKED_FOR = re.compile(r"\bGLOBAL ([\w.]+)")
 _ADVICE = re.compile(r"weights_only|Weights only load|In PyTorch|Re-running|Do it only|documentation|trust")
-_AGAIN = "fetch or write the file again"
-_CONVERT = "give them as safetensors; where you trust who made the file, convert it there: torch.load, then save_file"
+_AGAIN = "download or save the file again"
+_CONVERT = "use a safetensors file; if you trust this file, convert it with torch.load and safetensors.torch.save_file"
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -75,7 +75,7 @@ def _unwrapped(content: object, path: Path) -> dict[Any, Any]:
     found, depth = _entries(content, path), 0
     while present := [name for name in WRAPPERS if isinstance(found.get(name), dict)]:
         if len(present) > 1 or depth == _DEEPEST:
-            what = f"has weights under {' and under '.join(present)}, and only one of them can be used"
+            what = f"has weights under {' and under '.join(present)}, but only one of them can be used"
             raise Misconfigured(what, where=_name(path), fix=f"save one of them by itself; {_CONVERT}")
         found, depth = _entries(found[present[0]], path), depth + 1
     return found
@@ -84,7 +84,7 @@ def _unwrapped(content: object, path: Path) -> dict[Any, Any]:
 def check_file(path: Path) -> None:
     """Check the path before anything is read. Raises as read_weights does."""
     if path.suffix.lower() not in (SAFETENSORS, *PICKLED):
-        what = f"{path.suffix} is no file type of weights" if path.suffix else "the name has no file type"
+        what = f"{path.suffix} is not a file type for weights" if path.suffix else "the file name has no extension"
         raise Misconfigured(what, where=_name(path), fix=f"give one of {', '.join((SAFETENSORS, *PICKLED))}")
     try:
         mode = path.stat().st_mode
@@ -93,7 +93,7 @@ def check_file(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if not stat.S_ISREG(mode):
-        what = "is a folder, and weights are a file" if stat.S_ISDIR(mode) else "is no file"
+        what = "is a folder, not a weights file" if stat.S_ISDIR(mode) else "is not a file"
         raise Misconfigured(what, where=_name(path), fix="name the file of the weights")
 
 
@@ -127,7 +127,7 @@ def _of_safetensors(path: Path) -> dict[str, Tensor]:
     except OSError as error:
         raise _unreadable(path, error) from error
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
-        what = f"is no safetensors file: {_words(error)}"
+        what = f"is not a valid safetensors file: {_words(error)}"
         raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
     return _checked(_entries(found, path), path)
 
@@ -165,11 +165,11 @@ def _unpickled(path: Path) -> tuple[Any, _Marked]:
     except Exception as error:  # torch's reader raises many kinds
         if is_out_of_memory(error):
             raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
-        what, fix = f"is no file of weights that torch reads: {_words(error)}", _CONVERT
+        what, fix = f"is not a weights file that torch.load reads: {_words(error)}", _CONVERT
         if asked := _ASKED_FOR.search(str(error)):
-            what = f"asks for {shortened(printable(asked[1]), 80)}, which is no part of weights; no code was run"
+            what = f"asks for {shortened(printable(asked[1]), 80)}, which is not allowed in weights; no code was run"
         elif zipped and (misfits := _misfits(path)):
-            what, fix = f"describes storages of another length than the file holds: {some(misfits)}", _AGAIN
+            what, fix = f"describes storages of other sizes than the file has: {some(misfits)}", _AGAIN
         raise Misconfigured(what, where=_name(path), fix=fix) from error
 
 
@@ -214,7 +214,7 @@ def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: _Marked, path: Pa
         return begin <= place < begin + length  # old files have views of storages, too
 
     if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
-        raise Misconfigured(f"has no bytes for {some(unwritten)}", where=_name(path), fix=_AGAIN)
+        raise Misconfigured(f"has no data for {some(unwritten)}", where=_name(path), fix=_AGAIN)
 
 
 def _entries(found: object, path: Path) -> dict[Any, Any]:
@@ -232,7 +232,7 @@ def _checked(entries: dict[Any, Any], path: Path) -> dict[str, Tensor]:
     odd = {str(name): each for name, each in entries.items() if not isinstance(name, str) or not _is_plain(each)}
     if odd:
         shown = some(f"{name} ({type(each).__name__})" for name, each in odd.items())
-        what = f"holds something other than dense tensors by name: {shown}"
+        what = f"holds something other than named dense tensors: {shown}"
         raise Misconfigured(what, where=_name(path), fix=f"give a state_dict; {_CONVERT}")
     return {name: Tensor.detach(each) for name, each in entries.items()}
 

@@ -24,7 +24,7 @@ def meshes(devices: int) -> Iterator[Mesh]:
 def why_illegal(mesh: Mesh, needs: ModelNeeds, per_machine: int) -> str | None:
     """The arithmetic that a mesh fails; None where it is legal."""
     if needs.short_weights and mesh.devices > 1:
-        return "16-bit weights are not trained over several processes: keep them in float32, and plan bf16"
+        return "16-bit weights are not trained over several processes: use float32 with bf16 autocast"
     if needs.batch_size % mesh.data:
         return f"a batch of {needs.batch_size} cannot be divided over data: {_rest(needs.batch_size, mesh.data)}"
     if mesh.pipeline > max(len(needs.blocks), 1):
@@ -34,9 +34,9 @@ def why_illegal(mesh: Mesh, needs: ModelNeeds, per_machine: int) -> str | None:
     if not needs.divisible:
         return "the model has no layer that is known to be divisible (hasten explain tensor)"
     if mesh.tensor > per_machine:
-        return f"{mesh.tensor} devices talk in every layer, and a machine has {per_machine}"
+        return f"{mesh.tensor} devices communicate in every layer, but a machine has {per_machine}"
     if mesh.devices > per_machine and per_machine % mesh.tensor:
-        return f"groups that talk in every layer would span machines: {_rest(per_machine, mesh.tensor)}"
+        return f"groups that communicate in every layer would span machines: {_rest(per_machine, mesh.tensor)}"
     for what, number in needs.divisible:
         if number % mesh.tensor:
             return f"{what} = {number} cannot be divided over tensor: {_rest(number, mesh.tensor)}"
@@ -88,9 +88,9 @@ def check_cluster(cluster: Cluster) -> None:
     """Raises Misconfigured for an impossible cluster."""
     if cluster.devices > cluster.per_machine and cluster.devices % cluster.per_machine:
         raise Misconfigured(
-            f"{cluster.devices} devices are no whole number of machines: {_rest(cluster.devices, cluster.per_machine)}",
+            f"{cluster.devices} devices do not fill whole machines: {_rest(cluster.devices, cluster.per_machine)}",
             where="--devices",
-            fix="say how many devices one machine has: --per-machine",
+            fix="set the number of devices in one machine: --per-machine",
         )
 
 

@@ -99,7 +99,7 @@ def _check_room(job: Job, mode: FakeTensorMode, why: str) -> None:
         raise OutOfMemory(
             f"the model's weights take {byte_size(needed)}, this host has {byte_size(room)}, and the job cannot be "
             f"measured by shapes alone: {why}",
-            fix="let the model and the loss read no values, or plan on a larger host",
+            fix="do not read tensor values in the model and the loss, or use a larger host",
         )
 
 

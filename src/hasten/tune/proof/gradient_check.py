@@ -88,11 +88,11 @@ class _References:
             if done >= most or kept * (done + 1) > BYTES or _too_slow(time.monotonic() - begin, done):
                 break
         if judge is None:
-            raise InvalidMeasurement("not one optimizer step was taken")
+            raise InvalidMeasurement("no optimizer step was taken")
         if (share := judge.plain_share) > OTHER_GRADIENT:
             raise InvalidMeasurement(
-                f"the job's gradient is {share:.0%} off its float64 reference, which is not rounding: its loss draws "
-                "numbers of its own, or casts what cannot be followed"
+                f"the job's gradient is {share:.0%} off its float64 reference, more than rounding: its loss draws "
+                "random numbers, or casts in a way that float64 cannot reproduce"
             )
         sums = {name: asdict(each) for name, each in updates.items()}
         found = {"rates": rates, "norms": norms, "updates": sums, "nearby": self._nearby}
@@ -100,7 +100,7 @@ class _References:
 
     def _before(self, position: int, batch: Any) -> None:
         if not self._run.window_closed:
-            raise InvalidMeasurement("the baseline takes its batch in parts, so there is no full batch to compare with")
+            raise InvalidMeasurement("the baseline uses microbatches, so there is no full batch to compare with")
         self._state = {name: each.clone() for name, each in state_of(self._run).items()}
         self._truth = self._reference(batch)
         self._clipped = clipped_as(self._job, self._truth)
@@ -128,7 +128,7 @@ class _References:
         )
         if math.sqrt(sum(squared_errors(one, other).values())) > SAME * _norm_of(self._truth):
             raise InvalidMeasurement(
-                "its loss draws random numbers that no dropout layer draws, so one step has two gradients"
+                "its loss draws random numbers outside of dropout layers, so its gradient is not deterministic"
             )
 
     def _look_nearby(self, batch: Any, seed: int) -> None:
@@ -194,7 +194,7 @@ class _Judged:
             if steps == kept["steps"]:
                 break
         if steps < kept["steps"]:
-            raise InvalidMeasurement(f"the plan takes {steps} of the {kept['steps']} optimizer steps to compare")
+            raise InvalidMeasurement(f"the plan took only {steps} of the {kept['steps']} optimizer steps to compare")
         of_plain = {name: UpdateError(**each) for name, each in kept["updates"].items()}
         verdicts = [self._given.verdict(), judge_updates(of_plain, self._updates)]
         if self._job.clip_norm is not None:
@@ -208,7 +208,7 @@ class _Judged:
         if self._job.clip_norm is not None:
             norms = (self._kept["norms"][position], seen.norm)
             if None in norms:
-                raise InvalidMeasurement("the plan does not clip the gradient's norm, and the job asks for it")
+                raise InvalidMeasurement("the plan does not clip the gradient's norm, but the job does")
             of_plain, of_plan = ({NORM: torch.tensor([norm])} for norm in norms)
             reference = {NORM: torch.tensor([clipped.norm], dtype=torch.float64)}
             self._norms.add(StepGradients(plain=of_plain, plan=of_plan, reference=reference))
@@ -224,7 +224,7 @@ class _Judged:
                 raise InvalidMeasurement(f"the plan's model has no {name}, which the job trains")
             if self._kept["first"] == position == 0 and not torch.equal(present[name].cpu(), state[name]):
                 raise InvalidMeasurement(
-                    f"the plan begins with another {name} than the baseline: the model does not follow Job.seed"
+                    f"the plan starts with a different {name} than the baseline: the model ignores Job.seed"
                 )
         put_state(self._run, state)
 

@@ -138,7 +138,7 @@ def criterion_of(run: PlannedRun, metric: str, margin: float) -> Criterion:
     if metric == "loss" and not run.metrics:
         return Criterion(metric=TRAINING, margin=margin)
     if metric not in run.metrics:
-        known = did_you_mean(metric, list(run.metrics)) if run.metrics else "give valid data and Job.metrics"
+        known = did_you_mean(metric, list(run.metrics)) if run.metrics else "set Job.valid and Job.metrics"
         raise Misconfigured(f'the job has no metric "{metric}"', where="--metric", fix=known)
     higher = run.metrics[metric]
     if higher is None:
@@ -158,7 +158,7 @@ def judged(
     if broken := next((pair for pair in pairs if pair.failed), None):
         verdict, sentence, failure = _of_failure(broken)
     elif len(pairs) < LEAST_PAIRS:
-        sentence = f"{len(pairs)} of {wanted} pairs were trained, too few to say anything: {LEAST_PAIRS} are the least"
+        sentence = f"{len(pairs)} of {wanted} pairs were trained, too few for a result: {LEAST_PAIRS} are needed"
     else:
         try:
             _refuse_equal_seeds(pairs)
@@ -212,7 +212,7 @@ def values_of(pairs: Sequence[Pair], criterion: Criterion) -> tuple[Numbers, Num
 
 def _refuse_few(pairs: int) -> None:
     if pairs < LEAST_PAIRS:
-        what = f"{pairs} pairs are too few for an interval"
+        what = f"{pairs} pairs are too few for a confidence interval"
         raise Misconfigured(what, where="pairs", fix=f"train {LEAST_PAIRS} at least")
 
 
@@ -222,9 +222,9 @@ def _of_failure(pair: Pair) -> tuple[Verdict | Literal["failed"], str, ArmFailed
         return "failed", f"the baseline failed with seed {pair.seed}, so nothing can be compared: {plain}", plain
     assert isinstance(planned, ArmFailed)
     if planned.outcome is not Outcome.NON_FINITE:
-        return "failed", f"the plan failed with seed {pair.seed}, which says nothing of its loss: {planned}", planned
+        return "failed", f"the plan failed with seed {pair.seed}, which says nothing about its loss: {planned}", planned
     harm = f"with seed {pair.seed} the planned run became {planned.outcome.value} ({planned.what})"
-    return "harmed", f"the loss is harmed: {harm}, and the baseline came to its end", None
+    return "harmed", f"the loss is harmed: {harm}, but the baseline finished", None
 
 
 def _refuse_equal_seeds(pairs: Sequence[Pair]) -> None:
@@ -233,7 +233,7 @@ def _refuse_equal_seeds(pairs: Sequence[Pair]) -> None:
         losses = trained(pair.plain).losses
         if (other := seen.setdefault(losses, pair.seed)) != pair.seed:
             raise InvalidMeasurement(
-                f"seeds {other} and {pair.seed} gave the same losses to the last bit, so they are no sample",
+                f"seeds {other} and {pair.seed} gave bit-identical losses, so the runs are not independent",
                 where="plain",
-                fix="let weights and order come from Job.seed: seed nothing in the job's own functions",
+                fix="set no seed in the job's own functions: Job.seed sets the weights and the order",
             )

@@ -82,7 +82,7 @@ def pieces(arm: Arm, **asked: Any) -> Iterator[dict[str, Any]]:
         yield answer
         answer = arm.ask("train on", seconds=PIECE_SECONDS)
     if not answer["steps"]:
-        raise ArmFailed(arm.name, Outcome.NOTHING_RAN, "not one optimizer step was taken")
+        raise ArmFailed(arm.name, Outcome.NOTHING_RAN, "no optimizer step was taken")
     yield answer
 
 

@@ -303,5 +303,5 @@ def _states(folder: Path) -> Mapping[str, Any]:
 
     loaded = RunFolder(folder).store.newest(damaged)
     if loaded is None:
-        raise StorageFailed("a run has ended without a checkpoint", where=str(folder))
+        raise StorageFailed("a run ended without a checkpoint", where=str(folder))
     return {name: loaded.states[name] for name in _STATES}

@@ -88,8 +88,8 @@ class RunProcess:
 
     def hung(self, seconds: float) -> Hang:
         """The error for a process that has reported nothing for so long."""
-        what = f"a process that trains has taken no step for {seconds:,.0f} s; {self._child.standing()}"
-        return Hang(what, fix="train it once to see where it stands: hasten train")
+        what = f"a training process has taken no step for {seconds:,.0f} s; {self._child.standing()}"
+        return Hang(what, fix="run hasten train to see where it hangs")
 
     def _settle(self, expected: int | None = None) -> None:
         """Read its messages, and whether it has ended. expected: the exit code that is no failure."""
@@ -117,20 +117,20 @@ class RunProcess:
             case "failed":
                 self._failure = SentError(**message["error"]).as_error()
                 if self._failure is None:
-                    raise RuntimeError(f"a process that trains failed:\n{message['error']['trace']}")
+                    raise RuntimeError(f"a training process failed:\n{message['error']['trace']}")
             case _:
                 pass  # a sign of life
 
     def _died(self, code: int) -> HastenError:
         if ended_for_memory(code, self._killed_before):
-            what = "the system has killed the process that trains, as memory was full"
+            what = "the system killed the training process because memory was full"
             return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
-        what = f"the process that trains {how_it_ended(code)}"
-        return UserCodeFailed(what, fix="train it once to see it fail: hasten train")
+        what = f"the training process {how_it_ended(code)}"
+        return UserCodeFailed(what, fix="run hasten train to see it fail")
 
     def _kill_all(self) -> None:
         if not self._child.kill(KILLED_SECONDS):
-            raise Hang("a process that was killed does not end", fix="look at what its device or its disk waits for")
+            raise Hang("a killed process does not exit", fix="check its device and its disk")
 
 
 def environment_in(scratch: Path) -> dict[str, str]:

@@ -37,7 +37,7 @@ MEMORY_ALONE = frozenset({"activation_checkpointing"})
 AT_ONCE = 2
 """Values of one row that are tried first; the next ones only where the last of these was the best."""
 
-OUT_OF_TIME = "the time was over"
+OUT_OF_TIME = "the time ran out"
 """The reason of a choice that a search had no time to try."""
 
 UNPROVEN = ", and there was no time to prove it"

@@ -98,6 +98,6 @@ def _why(tried: Tried, kept: Sequence[Choice]) -> str:
         return f"faster alone, {tried.reason}"
     if tried.verdict == "faster":
         rival = next((choice for choice in kept if choice.technique == tried.choice.technique), None)
-        better = f"{rival} was better" if rival else "earned nothing in the whole plan"
+        better = f"{rival} was better" if rival else "no gain in the whole plan"
         return f"faster alone, {tried.reason}; {better}"
     return f"{tried.verdict}: {tried.reason}"

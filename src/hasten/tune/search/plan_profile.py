@@ -118,7 +118,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
     busy = not arms.other_programs.are_avoided
     surveyed = replace(_surveyed(job, answer, ceiling, busy=busy), process_seconds=process_seconds)
     if surveyed.total_steps is None:
-        raise JobError("max_steps", "is not given, and the data has no length", "say how long: max_steps=10_000")
+        raise JobError("max_steps", "is not given, and the data has no length", "set the length: max_steps=10_000")
     return PlanProfile(
         surveyed=surveyed,
         proposed=tuple(map(choice_of, answer["proposed"])),

@@ -118,7 +118,7 @@ class Search:
         except NotMeasurable as error:
             if not found.has_plan:
                 raise
-            log.report(Doing(what=f"{error.what}; what was proven before stays", stays=True))
+            log.report(Doing(what=f"{error.what}; what was proven before is kept", stays=True))
         except KeyboardInterrupt as interrupt:
             found.interrupt = interrupt
         return found

@@ -161,7 +161,7 @@ class SearchRounds:
             waiting = [choice for choice in waiting if choice not in onward]
             results += self.trials.try_all(stage.profile, stage.base, onward)
         if not self.trials.has_lead(results):
-            reason = "its values before did not get better from one to the next"
+            reason = "its earlier values did not improve from one to the next"
             self.log.skip([(choice, reason) for choice in waiting], stage.base)
         return results
 

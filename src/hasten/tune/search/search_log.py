@@ -85,7 +85,7 @@ class SearchLog:
 
     @property
     def not_reached(self) -> list[str]:
-        """Techniques of which no value was tried, because the time was over."""
+        """Techniques of which no value was tried, because the time ran out."""
         tried = {each.choice.technique for each in self.tried if each.verdict != "skipped"}
         late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
         return [name for name in late if name not in tried]

@@ -131,12 +131,12 @@ class TargetTrials:
             before = next(time for choice, time in sooner if choice is best.choice)
             choices = [choice for choice, _ in sooner if choice.technique != best.choice.technique]
             rivals = [choice for choice, _ in sooner[FURTHER:] if choice.technique == best.choice.technique]
-            _skip(self.log, rivals, base, f"it was sooner from one seed, and {best.choice} was sooner still")
+            _skip(self.log, rivals, base, f"it was faster from one seed, but {best.choice} was even faster")
             base, joined = _joined(base, best.choice), (*joined, best)
             won(TargetGain(choices=(*base, self._end()), reached=joined))
             if not choices:
                 break
-        _skip(self.log, choices, base, "it was sooner from one seed, and others were tried from more in its place")
+        _skip(self.log, choices, base, "it was faster from one seed, but others were tried from more seeds instead")
 
     def _end(self) -> Choice:
         """The choice that ends the run at the target."""

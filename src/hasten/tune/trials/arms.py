@@ -55,7 +55,7 @@ class Arm:
         found = self.ask("window", steps=steps)
         with self._failing_alone():
             if not found["steps"]:
-                raise ArmFailed(self.name, Outcome.NOTHING_RAN, "not one optimizer step was taken")
+                raise ArmFailed(self.name, Outcome.NOTHING_RAN, "no optimizer step was taken")
             for epoch, seconds in found["turns"]:
                 if epoch:
                     self.turns.append(seconds)
@@ -121,7 +121,7 @@ class Arm:
     def _died(self) -> ArmFailed:
         code = self._process.child.exit_code_within(END_SECONDS)
         if code is not None and ended_for_memory(code, self._killed_before):
-            return ArmFailed(self.name, Outcome.OUT_OF_MEMORY, "the system has killed it, as memory was full")
+            return ArmFailed(self.name, Outcome.OUT_OF_MEMORY, "the system killed it because memory was full")
         how = "has closed its connection" if code is None else how_it_ended(code)
         return ArmFailed(self.name, Outcome.CRASHED, f"it {how}")
 
@@ -162,9 +162,7 @@ class Arms:
         if self._data is None:
             self._data = data
         if other := [name for name in self._data if data.get(name) != self._data[name]]:
-            what = (
-                f"builds other data each time it is built: {' and '.join(other)} had other values in an earlier trial"
-            )
+            what = f"builds different data each time: {' and '.join(other)} had different values in an earlier trial"
             raise Misconfigured(what, where=self._job, fix=SEED_THE_DATA)
 
     def process_seconds(self, arm: Arm) -> float:

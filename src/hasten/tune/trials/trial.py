@@ -159,5 +159,5 @@ class Trial:
     def _finite_losses(self, first: int) -> list[WindowLoss]:
         losses = self.run.losses.drain()
         if losses and not math.isfinite(loss := mean_loss(losses)):
-            raise NonFinite(f"the loss is {loss} within the steps from {first + 1} on")
+            raise NonFinite(f"the loss is {loss} at step {first + 1} or later")
         return losses

@@ -122,9 +122,9 @@ class ArmFailed(Exception):
 _ERRORS: Mapping[Outcome, tuple[type[HastenError], str]] = {
     Outcome.OUT_OF_MEMORY: (OutOfMemory, "make the microbatch smaller: hasten explain microbatch"),
     Outcome.DISK_FULL: (StorageFailed, "free space on the disk of temporary files, or set TMPDIR to another one"),
-    Outcome.CRASHED: (UserCodeFailed, "train it once to see it fail: hasten train"),
-    Outcome.HUNG: (Hang, "train it once to see where it stands: hasten train"),
-    Outcome.NON_FINITE: (NonFinite, "train it once to see where it begins: hasten train"),
+    Outcome.CRASHED: (UserCodeFailed, "run hasten train to see it fail"),
+    Outcome.HUNG: (Hang, "run hasten train to see where it hangs"),
+    Outcome.NON_FINITE: (NonFinite, "run hasten train to see where it begins"),
     Outcome.REFUSED: (Misconfigured, ""),
     Outcome.NOTHING_RAN: (DataFailed, "look at how many batches the training data gives"),
 }
