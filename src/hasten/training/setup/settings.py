@@ -64,8 +64,8 @@ def module_settings(model: nn.Module) -> dict[str, Any]:
     named = dict(model.named_modules())
     found: dict[str, Any] = {"number of modules": len(named)}
     for name, module in named.items():
-        kind = own_class(module)
-        found[name or "model"] = kind.__name__
+        kind, name = own_class(module), name or "(root)"
+        found[name] = kind.__name__
         if is_library(kind):
             values = {key: _plain(each) for key, each in vars(module).items() if key[0] != "_" and key != "training"}
             found |= {f"{name} {kind.__name__}.{key}": each for key, each in values.items() if each is not _UNKNOWN}
