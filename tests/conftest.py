@@ -16,6 +16,8 @@ hypothesis.settings.load_profile("deterministic")
 # Of many processes that begin as new ones, most of the time goes to loading these: the forkserver loads them once.
 multiprocessing.set_forkserver_preload(["hasten.entry", "torch._dynamo", "torchmetrics"])
 
+_BEGUN: set[object] = set()  # modules of tests
+
 
 def pytest_configure():
     """A shell lets what it starts in the background ignore Ctrl-C, and nohup SIGHUP; so would all that tests start."""
@@ -45,6 +47,14 @@ def pytest_collection_finish():
     """All that is there now stays to the end; left to the collector, each gc.collect() of a test would walk it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown(nextitem):
+    """What a module of tests has loaded stays as well."""
+    if nextitem is not None and nextitem.path not in _BEGUN:
+        _BEGUN.add(nextitem.path)
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

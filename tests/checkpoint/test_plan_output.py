@@ -67,7 +67,7 @@ def test_where_no_plan_can_be_written_is_told_with_what_to_do_and_nothing_is_lef
         ("folder.toml", "is a folder", "folder.toml/plan.toml"),
         ("missing/plan.toml", "No such file or directory", "create the folder first"),
         ("file/plan.toml", "Not a directory", "choose another path"),
-        ("link.toml", "is not a file", "plan.toml"),
+        ("link.toml", "is not a regular file", "plan.toml"),
     ):
         with pytest.raises(StorageFailed, match=what) as told:
             check_place(tmp_path / name)

@@ -16,7 +16,6 @@ from torch import nn
 
 import hasten
 from hasten.checkpoint.store import Store
-from hasten.training.run_folder.folder_names import ASKED
 from support import small_job
 from support.cli.commands import ran
 from support.training.complete_runs import checkpoints_of, complete_run, flip, sealed_again
@@ -51,13 +50,6 @@ def test_checkpoints_are_listed_newest_first_and_the_one_that_is_resumed_from_is
     assert [row.split()[:2] for row in found] == [["→", "10"], ["8", "1"], ["6", "1"]]
     assert re.search(r" 10 +1 +\d+ s +1\d\.\d KiB  as planned +verified$", found[0])
     assert "resumes   at step 10, from runs/job-1/checkpoints/step-10\n" in shown
-
-
-def test_the_list_ends_with_the_command_that_resumes_the_run_by_the_name_of_its_job(here: Path):
-    last = "next      hasten train {} --resume --run-dir runs/job-1"
-    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
-    (here / ASKED).unlink()
-    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("JOB")
 
 
 @pytest.mark.fault("clock jump")

@@ -96,7 +96,7 @@ def test_whole_shards_verify_and_damaged_ones_end_with_the_code_of_data(here: Pa
     ("line", "code", "says", "fix"),
     [
         ("pack photos data_of_tests.py", 2, "data_of_tests.py: it exists and is not empty", "that is empty or new"),
-        ("pack photos photos", 2, "photos: it lies in the folder that is packed", "photos-shards"),
+        ("pack photos photos", 2, "photos: it is inside the folder to be packed", "photos-shards"),
         ("pack photos .", 2, ".: it exists and is not empty", "that is empty or new"),
         ("pack photos", 2, "DST is missing", "hasten pack photos a-new-folder"),
         ("pack photos shards --verify", 2, "--verify takes one folder", "hasten pack shards --verify"),

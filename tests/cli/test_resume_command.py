@@ -90,10 +90,6 @@ def told_command(shown: str) -> str:
     return shown.strip().splitlines()[-1].partition("resume with  hasten ")[2]
 
 
-def next_command(shown: str) -> str:
-    return shown.strip().splitlines()[-1].partition("next      hasten ")[2]
-
-
 def remembered(run: str) -> RunRequest:
     found = asked_in(Path(run))
     assert found is not None
@@ -114,16 +110,6 @@ def test_the_command_that_is_told_goes_on_as_the_run_was_asked_for(here: Path):
     assert ran(command)[0] == 0
     assert killed_jobs.trace(here / "run") == killed_jobs.trace(here / "whole")
     assert kept("run") == kept("whole") == [15, 14, 13, 12, 10, 8, 6, 4, 2]
-
-
-def test_the_command_that_checkpoints_tells_goes_on_as_the_run_was_asked_for(here: Path):
-    broken_off(f"train going_a.py:job --run-dir run {OPTIONS}")
-    _, shown, _ = ran("checkpoints run")
-    code, shown, _ = ran(next_command(shown))
-    assert code == 0
-    assert f"options taken from the run: {OPTIONS}\n" in shown
-    assert kept("run")[0] == 15
-    assert remembered("run").changes == {"epochs": 3, "seed": 5}
 
 
 def test_what_is_given_again_holds_and_is_remembered(here: Path):
@@ -161,7 +147,7 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every
     path.write_text(path.read_text().replace('"keep_last": 3', '"keep_last": 5'))
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume")
     assert code == 0
-    assert "says which: run: asked.json was changed after it was written" in shown
+    assert "is given: run: asked.json was changed after it was written" in shown
     assert remembered("run") == RunRequest(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 

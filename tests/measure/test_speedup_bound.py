@@ -122,5 +122,5 @@ def test_seconds_that_cannot_be_are_an_error(seconds):
 
 
 def test_a_run_that_takes_no_time_is_an_error():
-    with pytest.raises(InvalidMeasurement, match="the planned run 0"):
+    with pytest.raises(InvalidMeasurement, match="the planned run takes 0"):
         most_gain(BUDGET, PlannedRun(steps=0), STEP)

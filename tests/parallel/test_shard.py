@@ -88,7 +88,7 @@ def test_what_cannot_be_trained_in_parts_is_refused_on_all_ranks(run_on):
         "has an auxiliary term",
         "16-bit weights are not supported",
         'is valid only with precision = "bf16"',
-        "Own.kept is a tensor but no buffer",
+        "Own.kept is a tensor but not a buffer",
         "cannot be built on the meta device",
     ]
     for found in run_on(2, refusals):

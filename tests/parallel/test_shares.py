@@ -83,7 +83,7 @@ def test_a_run_goes_on_with_words_in_shares_or_not(before, after, run_on):
 
 def test_what_cannot_be_in_shares_is_refused_with_the_reason(run_on):
     cases = [
-        ({"vocabulary": ["head"]}, {}, "words.weight and head.weight are one tied parameter, and only head.weight"),
+        ({"vocabulary": ["head"]}, {}, "words.weight and head.weight are one tied parameter, but only head.weight"),
         ({"vocabulary": ["nothing"]}, {}, "which matches nothing in the model"),
         (GPT_WORDS, {"loss": "smoothed"}, "remove sequence or vocabulary"),
         (GPT_WORDS, {"loss": "squared"}, "the gradient of"),

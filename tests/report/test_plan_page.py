@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from hasten.errors import PlanError, StorageFailed
-from hasten.facts.choice import Speedup
-from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
+from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Budget, Confirmed, Curves, Proven, Record, Surveyed
 from hasten.report.page.plan_evidence import gathered, read_evidence
 from hasten.report.page.plan_page import next_command, sentence_of
@@ -31,7 +30,6 @@ from support.report.samples import (
     write_plan,
 )
 
-EARLY = "all of it unless early stopping ends the run before"
 SEEN = (
     "the first 40 steps: early training loss is inconclusive with 3 pairs: +0.40% (90 % interval -1.10% to +1.90%, "
     "positive is worse; margin 1.00%); a true harm below 2.10% would be called harm less often than 80%"
@@ -71,14 +69,6 @@ def test_the_page_begins_with_the_sentence_that_the_search_ended_with():
     first = re.search(r"<h1>(.*?)</h1>", page().source)
     assert first is not None
     assert first[1] == sentence_of(evidence())
-
-
-def test_where_early_stopping_can_end_the_run_before_every_total_says_so():
-    assert EARLY in search_sentence(the(Confirmed), 1.0, stops_early=True)
-    assert EARLY not in search_sentence(the(Confirmed), 1.0)
-    stopping = page(with_one(Surveyed, lambda record: replace(record, stops_early=True)))
-    assert EARLY in stopping.text.lower()
-    assert EARLY not in page().text.lower()
 
 
 def test_all_that_the_records_hold_has_its_section():
@@ -174,20 +164,7 @@ def test_each_answer_is_counted_by_its_name_and_only_what_holds_counts_as_holdin
     assert "✕ does not hold lies beyond the bound" in shown
 
 
-def test_of_a_proof_that_only_the_plan_states_no_answer_is_given():
-    shown = text_of([], Plan(choices=(PlannedChoice(choice=BF16, proof=Proof(losses=SEEN)),)))
-    assert f"as the plan states by its losses: {SEEN}" in shown
-    assert "holds" not in shown
-
-
 # ── which records count ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_latest_confirmation_of_the_plans_own_choices_counts():
-    again = replace(the(Confirmed), speedup=Speedup(ratio=2.5, low=2.4, high=2.6, pairs=20))
-    other = replace(again, choices=(BF16,))
-    assert sentence_of(evidence([*sample_records(steps=2), again])).endswith("(2.50×, 95 % 2.40–2.60, 20 pairs)")
-    assert "3.14×" in sentence_of(evidence([*sample_records(steps=2), other]))
 
 
 def test_a_plan_that_was_edited_is_said_to_be():

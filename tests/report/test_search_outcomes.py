@@ -75,13 +75,6 @@ def test_a_plan_never_stands_beside_the_seconds_of_another_machine():
         assert other not in shown
 
 
-def test_a_plan_that_states_no_machine_is_told_by_the_trials_beside_it():
-    hand_written = replace(sample_plan(), job=None, machine=None)
-    assert told(hand_written, begun_elsewhere()).outdated == 0
-    assert ELSEWHERE in text_of(told(hand_written, begun_elsewhere()))
-    assert ELSEWHERE in text_of(told(Plan(), begun_elsewhere()))
-
-
 # ── a search that came to nothing ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -139,21 +132,7 @@ def test_a_plan_whose_own_choices_were_not_proven_says_why_and_leads_to_another_
     assert "interval kept" not in drawn
 
 
-def test_a_plan_that_was_proven_and_is_not_in_the_file_is_not_nothing():
-    killed = [record for record in sample_records(steps=12) if not isinstance(record, Ended)]  # before it was written
-    assert sentence_of(told(Plan(), killed)) == "10 trials, and no plan yet"
-    ended = told(NONE, [*killed, killed[0], Ended(choices=(), seconds=61.0)])  # and a later search did not find it
-    assert "nothing that was tried" in sentence_of(ended)
-
-
 # ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_search_for_another_file_names_it():
-    assert next_command(told(NONE, without(*NO_WINNER), "night.toml")) == (
-        "hasten tune examples/digits.py:job --output night.toml"
-    )
-    assert next_command(told(sample_plan(), begun_elsewhere(), "night.toml")).endswith("--output night.toml")
 
 
 def test_no_search_is_sent_over_a_plan_that_was_written_by_hand():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import Between, Plan, PlannedChoice
+from hasten.facts.plan import Plan, PlannedChoice
 from hasten.facts.trials import Confirmed, Reached, Record
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of as page_of_plan
@@ -78,14 +78,3 @@ def test_the_last_sentence_says_which_seconds_are_compared_and_that_training_cha
         "This job takes about 6 min 52 s; nothing that was tried is proven to make its planned run shorter. "
         f"{of_the_target}"
     )
-
-
-def test_seconds_have_their_spread_where_it_is_known():
-    confirmed = next(record for record in sample_records(steps=12) if isinstance(record, Confirmed))
-    spread = replace(confirmed, plain=replace(confirmed.plain, between=Between(low=380, high=628)))
-    assert search_sentence(spread, 412.3).startswith(
-        "This job would take 6 min 52 s, by most windows 6 min 20 s to 10 min 28 s; with this plan 2 min 11 s, "
-        "1 min 55 s to 3 min 34 s (3.14×, 95 % "
-    )
-    unproven = search_sentence(None, 6, between=Between(low=5, high=7))
-    assert "about 6.0 s, by most windows 5.0 s to 7.0 s; nothing" in unproven

@@ -12,7 +12,7 @@ import pytest
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
 from hasten.report.terminal import progress_bar
-from hasten.report.terminal.output import is_plain, show
+from hasten.report.terminal.output import is_plain
 from hasten.report.terminal.training_progress import Progress, seconds_left
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -188,11 +188,6 @@ def test_the_estimate_leaves_out_what_happened_before_the_first_record():
     assert seconds_left(compiled, trained(20, seconds=110.0), started()) == 220.0
     assert seconds_left(compiled, trained(240, seconds=330.0), started()) is None
     assert seconds_left(compiled, trained(20, seconds=110.0), started(total_steps=None)) is None
-
-
-def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.CaptureFixture[str]):
-    show("", [("next", "hasten techniques")])
-    assert capsys.readouterr().out == "\n  next      hasten techniques\n"
 
 
 def test_preparing_is_shown_as_every_long_work_is_and_gone_when_anything_else_is_told(monkeypatch: pytest.MonkeyPatch):

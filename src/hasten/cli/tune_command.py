@@ -186,7 +186,7 @@ def _sentence(found: Found, others: float) -> str:
     """others: share of the CPU that other programs used."""
     from hasten.report.plan_sentence import search_sentence
 
-    gained = found.gained.reached if found.gained else ()
+    gained = [found.gained.reached] if found.gained else []
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
     result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
@@ -213,7 +213,7 @@ def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> di
         "plan": None if written is None else str(written),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
-        "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],
+        "target": [] if found.gained is None else [asdict(found.gained.reached)],
         "choices": [asdict(each.choice) for each in plan.choices],
         "rejected": [asdict(each) for each in plan.rejected],
         "not_reached": found.log.not_reached,

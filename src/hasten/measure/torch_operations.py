@@ -1,4 +1,4 @@
-"""Names of torch without a public replacement, for watching every operation. Checked with torch 2.13."""
+"""Names of torch without a public replacement, for watching operations and shapes. Checked with torch 2.13."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["TorchDispatchMode", "tensors_in"]
+__all__ = ["FakeTensorMode", "TorchDispatchMode", "tensors_in", "tree_leaves"]
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:

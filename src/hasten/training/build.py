@@ -18,6 +18,7 @@ from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement, TrainingData
 from hasten.training.evaluate import Evaluator
 from hasten.training.evaluation.stopping import Ending, Stopping
+from hasten.training.failures.torch_errors import TorchErrors
 from hasten.training.schedule.rate_schedule import build_schedule
 from hasten.training.setup.apply_plan import with_places
 from hasten.training.setup.optimizers import (
@@ -196,11 +197,17 @@ class Built:
         )
         if self.setup.step.scale_gradients:
             self.rollback.take_snapshots(self.model, self.declared, deferred=self.step.skips.deferred)
+        explain = TorchErrors(
+            many=self.grid.all.many,
+            replicated=ranks.many and self.sharding.is_whole,
+            sharded=self.sharding.in_parts,
+        )
         self.windows = WindowRunner(
             step=self.step,
             batches=batches,
             rollback=self.rollback,
             undeclared=UndeclaredState(job, self.model, self.declared, self.device),
+            explain=explain,
             seed=job.seed,
             rank=ranks.rank,
             device=self.device,

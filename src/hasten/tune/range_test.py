@@ -73,8 +73,6 @@ def suggest_rate(rates: Sequence[float], losses: Sequence[float]) -> Suggestion:
     without at least FEWEST losses before, or when the loss did not fall by more than its noise. Multiplying all losses
     by one positive number changes nothing.
     """
-    if len(rates) != len(losses) or any(b <= a for a, b in zip([0.0, *rates], rates, strict=False)):
-        raise ValueError("rates must be positive and rising, with one loss for each")
     end = divergence(losses)
     count = len(losses) if end is None else end
     if count < FEWEST:

@@ -39,13 +39,6 @@ def test_a_packed_folder_gives_the_very_samples_of_its_files(both):
     assert batch_of(packed, range(18)) == batch_of(files, range(18))
 
 
-def test_the_order_is_that_of_the_shards(both):
-    packed = hasten.ImageFolder(both[1], VIEW)
-    order = source_of(packed, field="train").order(7, True).indices(0, 0, 18)
-    labels = [label for one in epoch_of(packed) for label in one.batch[1].tolist()]
-    assert labels == [packed.steady.labelled(int(index))[1] for index in order]
-
-
 def test_workers_and_a_cache_give_the_same_batches(both, tmp_path):
     packed = hasten.ImageFolder(both[1], VIEW)
     alone = content(epoch_of(packed))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hasten import Shards
 from hasten.checkpoint.locks.file_lock import locked
-from hasten.data.shards.shard_writer import Samples, estimated, pack
+from hasten.data.shards.shard_writer import Samples, estimated
 from hasten.errors import Misconfigured
 from support.data.small_shards import Numbered, contents, pack_samples, packed_folder
 
@@ -36,10 +35,3 @@ def test_two_packings_of_one_folder_do_not_meet(tmp_path: Path):
         pack_samples([1], tmp_path / "shards")
     pack_samples([1], tmp_path / "shards")
     assert os.listdir(tmp_path) == ["shards"]
-
-
-def test_the_present_folder_is_packed_into_where_it_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    pack(Samples([1]), Path("."), shard_bytes=1)
-    assert len(Shards(tmp_path / "here")) == 1

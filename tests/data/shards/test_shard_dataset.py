@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 
 from hasten import Shards
-from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.augmented import Augmented, seam_of, steady_reason
-from support.data.loaders import HERE, TWO_WORKERS, content, epoch_of, indices, steps
+from support.data.loaders import content, epoch_of, indices
 from support.data.small_shards import NUMBERED, Numbered, packed_folder
-
-THREADS = LoaderOptions(workers=2, worker_kind="threads")
 
 
 @pytest.fixture
@@ -69,17 +66,6 @@ def test_webdataset_reads_the_same_samples(folder: Path):
         assert {name for name in their if name not in ("__url__", "__local_path__")} == set(our)
         assert np.array_equal(their["array.npy"], our["array.npy"])
         assert [their[name] for name in ("__key__", *NUMBERED)] == [our[name] for name in ("__key__", *NUMBERED)]
-
-
-@pytest.mark.trap(40)
-@pytest.mark.parametrize("options", [HERE, TWO_WORKERS, THREADS], ids=lambda one: f"{one.workers} {one.worker_kind}")
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_each_sample_comes_once_an_epoch_and_global_batches_stay(folder: Path, options: LoaderOptions, world_size: int):
-    data = Shards(folder, form=NUMBERED, buffer=8)
-    alone = steps(epoch_of(data, 1))
-    assert sorted(index for batch in alone for index in batch) == list(range(30))
-    ranks = [steps(epoch_of(data, 1, options=options, rank=rank, world_size=world_size)) for rank in range(world_size)]
-    assert [[index for share in shares for index in share] for shares in zip(*ranks, strict=True)] == alone
 
 
 @pytest.mark.trap(36)

@@ -42,11 +42,11 @@ def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"def f(:", "is not Python"),
+        (b"def f(:", "is not valid Python"),
         (b"x = '\xff'", "cannot be read"),
         (b"# coding: nonsense\n", "cannot be read"),
-        (b"x = 1\0", "cannot be parsed|is not Python"),
-        (b"x" + b".a" * 20_000, "cannot be parsed|is not Python"),
+        (b"x = 1\0", "cannot be parsed|is not valid Python"),
+        (b"x" + b".a" * 20_000, "cannot be parsed|is not valid Python"),
     ],
     ids=["broken", "encoding", "coding", "null", "attributes"],
 )

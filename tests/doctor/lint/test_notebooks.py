@@ -60,7 +60,7 @@ def test_a_cell_of_another_language_is_passed_over(findings):
 
 
 def test_a_syntax_error_names_its_cell(findings):
-    with pytest.raises(Unreadable, match=r"a\.ipynb:cell 2:1: is not Python"):
+    with pytest.raises(Unreadable, match=r"a\.ipynb:cell 2:1: is not valid Python"):
         findings(notebook(("code", "import torch"), ("code", "def f(:")))
 
 

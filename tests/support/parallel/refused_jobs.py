@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from hasten.entry import prepare
 from hasten.errors import HastenError
@@ -14,6 +15,18 @@ from hasten.facts.plan import make_plan
 from support.ranks.word_jobs import job_on_words
 
 WORDS, LENGTH, WIDTH = 8, 4, 6
+
+
+class Normed(nn.Module):
+    """By batch norm over samples alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.norm = nn.Embedding(WORDS, WIDTH), nn.BatchNorm1d(LENGTH * WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.norm(self.words(words).flatten(1)).unflatten(1, (LENGTH, WIDTH)))
 
 
 class Plain(nn.Module):
@@ -25,8 +38,36 @@ class Plain(nn.Module):
         return self.head(self.words(words))
 
 
+class Reentrant(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.between = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, words: Tensor) -> Tensor:
+        stream = self.words(words)
+        for _ in range(2):
+            stream = checkpoint(self.between, stream, use_reentrant=True)
+        return self.head(stream)
+
+
+class WithPlainState(torch.optim.SGD):
+    """As an optimizer from elsewhere that knows of no parts."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for each in group["params"]:
+                each.grad.add_(torch.ones(each.shape, dtype=each.dtype))
+        return super().step(closure)
+
+
 JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "normed": lambda: {"model": Normed, "batch_size": 35},  # 2 are left
+    "normed, without the last batch": lambda: {"model": Normed, "batch_size": 35, "drop_last": True},
     "sparse": lambda: {"model": lambda: Plain(sparse=True), "optimizer": lambda some: torch.optim.SGD(some, lr=0.1)},
+    "reentrant": lambda: {"model": Reentrant},
+    "adafactor": lambda: {"optimizer": torch.optim.Adafactor},
+    "rprop": lambda: {"optimizer": torch.optim.Rprop},
+    "plain state": lambda: {"optimizer": WithPlainState},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import io
+import itertools
 import multiprocessing
 import os
 import sys
@@ -18,7 +19,7 @@ import torch.distributed as dist
 
 
 class RankGroup:
-    """Ranks of one process group that run one function after the other.
+    """Ranks that run one function after the other, each in a process group of its own.
 
     They are copies of the forkserver, which has loaded torch for all of them (conftest.py).
     """
@@ -84,13 +85,18 @@ def _serve(rank: int, size: int, store: str, environment: dict[str, str], end: C
     os.environ.clear()  # of the forkserver: as it was when that began
     os.environ.update(environment)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size)
-    while (task := end.recv()) is not None:
+    for number in itertools.count():
+        if (task := end.recv()) is None:
+            break
         function, arguments = task
         try:
+            # Each task has groups of its own: the threads of all that were ever made would keep the processor busy.
+            place = dist.FileStore(f"{store}-{number}", size)
+            dist.init_process_group("gloo", store=place, rank=rank, world_size=size)
             content = io.BytesIO()
             torch.save(function(*arguments), content)
             dist.barrier()  # no rank may leave while another still talks to it
+            dist.destroy_process_group()
             end.send(content.getvalue())
         except BaseException:
             end.send(f"rank {rank}: {traceback.format_exc()}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hasten.errors import JobError, OutOfMemory, UserCodeFailed
+from hasten.errors import JobError, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.training.failures.as_failure import as_failure
 from hasten.training.failures.user_code import users_traceback
 
@@ -45,3 +45,17 @@ def test_an_error_without_a_line_of_the_user_is_nobodys_fault_but_ours():
         error = error.with_traceback(error.__traceback__.tb_next)
     assert as_failure(error) is None
     assert users_traceback(error) == ""
+
+
+def test_compiled_code_that_cannot_be_loaded_names_the_folder_that_it_is_kept_in(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+
+    def load(path: object) -> None:
+        raise RuntimeError(f"backend='inductor' raised:\nImportError: {path}: file too short\n\nSet a variable")
+
+    failure = as_failure(raised_by(load, tmp_path / "compiled" / "ab" / "cd.so"))
+    assert isinstance(failure, StorageFailed)
+    assert failure.where == str(tmp_path / "compiled")
+    assert failure.what.endswith("cannot be loaded: ab/cd.so: file too short")
+    assert failure.fix.startswith("remove the folder")
+    assert isinstance(as_failure(raised_by(load, tmp_path / "elsewhere.so")), UserCodeFailed)

@@ -160,7 +160,7 @@ def test_checkpoints_go_on_to_say_what_holds():
 def test_another_rate_of_a_module_is_refused_until_it_is_allowed(tmp_path):
     half_trained(tmp_path / "run", model=dropping(0.2))
     refused = refusal(tmp_path / "run", model=dropping(0.5))
-    assert "model: 1 Dropout.p 0.2 → 0.5" in refused.what
+    assert "model: Dropout '1' p 0.2 → 0.5" in refused.what
     assert "--allow-change model" in refused.fix
     told = notices(resumed(tmp_path / "run", job(model=dropping(0.5)), allow_change=["model"]))
     assert "changes what is trained" in told

@@ -52,7 +52,7 @@ def test_a_tensor_that_is_not_the_models_is_refused():
 
 @pytest.mark.trap(12)
 def test_an_optimizer_whose_step_needs_a_closure_is_refused_with_the_reason():
-    with pytest.raises(JobError, match=r"is LBFGS, whose step computes the loss any number of times"):
+    with pytest.raises(JobError, match=r"is LBFGS, whose step\(\) computes the loss several times"):
         made(model(), lambda params: torch.optim.LBFGS(params))
 
 

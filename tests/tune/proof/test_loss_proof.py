@@ -100,7 +100,7 @@ def test_too_few_pairs_say_so_and_nothing_else():
     ("metrics", "asked", "says"),
     [
         ({"loss": False, "right": True}, "rihgt", 'did you mean "right"'),
-        ({}, "right", "give valid data"),
+        ({}, "right", "set Job.valid"),
         ({"loss": False, "silent": None}, "silent", "does not say whether higher is better"),
     ],
 )

@@ -144,7 +144,7 @@ def test_an_error_that_comes_when_the_run_is_to_go_on_says_so():
 
 
 def test_a_process_that_dies_without_a_word_is_told_so_and_its_temporary_files_go(here: Path):
-    with pytest.raises(UserCodeFailed, match="the process that trains ended with exit code 3"):
+    with pytest.raises(UserCodeFailed, match="the training process ended with exit code 3"):
         proven("ending")
     made = Path((here / "kept" / "temporary").read_text())
     assert made.is_relative_to(tempfile.gettempdir())

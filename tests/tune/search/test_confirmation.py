@@ -16,6 +16,13 @@ from hasten.tune.trials.arms import Arms
 COSTS = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100, peak_bytes=0)
 
 
+JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
+
+
+def arms(function: str = "job") -> Arms:
+    return Arms(f"{JOBS}:{function}")
+
+
 def ratio(low: float, middle: float, high: float) -> Speedup:
     return Speedup(ratio=middle, low=low, high=high, pairs=12)
 
@@ -42,13 +49,6 @@ def test_a_plan_is_proven_where_it_is_surely_faster_and_farther_off_than_equal_a
     assert is_proven(confirmed(speedup, noise)) is proven
 
 
-def arms_of_room(room: int) -> Arms:
-    """As if memory had no place for more beside each other."""
-    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job")
-    arms.room = lambda bytes_of_one: room - 1  # type: ignore[method-assign]
-    return arms
-
-
 @pytest.mark.proof
 @pytest.mark.parametrize(
     ("doubtful", "kept"),
@@ -67,9 +67,8 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
     def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
         pairs_done.append(done)
 
-    arms = arms_of_room(10)
     final = confirm(
-        arms,
+        arms(),
         choices,
         ComparisonSettings(steps=2),
         length,
@@ -89,10 +88,16 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
 def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     choices = (HALF, Choice(technique="precision", value="bf16"))
-    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:halved_by_either")
     asked = choices if doubtful else ()
     final = confirm(
-        arms, choices, ComparisonSettings(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked
+        arms("halved_by_either"),
+        choices,
+        ComparisonSettings(steps=2),
+        length,
+        lambda *_: None,
+        told.append,
+        room=10,
+        doubtful=asked,
     )
     assert final.confirmed.choices == choices
     assert [each.kept for each in final.confirmed.earned] == [True, True]
@@ -108,8 +113,7 @@ def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room
     told: list[Confirmed] = []
     length = RunLength(steps=100, epochs=1, evaluations=0)
     settings = ComparisonSettings(steps=2, checks=())
-    arms = arms_of_room(room)
-    final = confirm(arms, (HALF, THREADS), settings, length, lambda *_: None, told.append, room=room)
+    final = confirm(arms(), (HALF, THREADS), settings, length, lambda *_: None, told.append, room=room)
     assert final.confirmed.choices == (HALF,)
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert [each.choice for each in final.confirmed.earned] == [HALF]
@@ -123,8 +127,7 @@ def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_tha
 ):
     """Of the second job the plan has a choice that does nothing for it."""
     length, choices = RunLength(steps=100, epochs=1, evaluations=0), (HALF if job == "job" else THREADS,)
-    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:{job}")
-    final = confirm(arms, choices, ComparisonSettings(steps=2), length, lambda *_: None, lambda _: None, room=10)
+    final = confirm(arms(job), choices, ComparisonSettings(steps=2), length, lambda *_: None, lambda _: None, room=10)
     assert final.confirmed.noise.pairs == pairs
     assert final.confirmed.noise.ratio == pytest.approx(1)
 
@@ -134,9 +137,8 @@ def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_pla
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     flush = Choice(technique="flush_denormals", value=True)
     pairs_done = list[int]()
-    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job")
     final = confirm(
-        arms,
+        arms(),
         (HALF, THREADS, flush),
         ComparisonSettings(steps=2, checks=()),
         length,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Between
@@ -27,7 +25,6 @@ from hasten.tune.search.objective import (
 )
 
 RUN = RunLength(steps=100, epochs=5, evaluations=4)
-SECONDS = st.floats(0.001, 1000)
 
 
 def seen(seconds_per_step: float, *, arm: str = "plain", windows: int = 12, **rest: object) -> Measured:
@@ -134,15 +131,6 @@ def cost(one_off: float, step: float) -> Costs:
 )
 def test_the_break_even_step_is_where_what_was_paid_is_saved(planned: Costs, step: int | None):
     assert break_even_step(cost(0, 0.5), planned) == step
-
-
-@given(extra=SECONDS, plain=SECONDS, share=st.floats(0.01, 0.99))
-def test_from_the_break_even_step_on_the_plan_is_ahead_and_not_before(extra: float, plain: float, share: float):
-    planned = plain * share
-    step = break_even_step(cost(0, plain), cost(extra, planned))
-    assert step is not None
-    assert extra + step * planned <= step * plain * (1 + 1e-9)
-    assert extra + (step - 1) * planned >= (step - 1) * plain * (1 - 1e-9)
 
 
 def test_what_is_paid_once_is_the_build_the_first_batch_and_what_first_steps_take_beyond_their_time():

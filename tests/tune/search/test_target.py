@@ -42,7 +42,8 @@ class Judged:
             arms=arms, log=log, metric=target_metric(arms, Plan()), first_seed=0, steps=20, run_seconds=25.0
         )
         with suppress(ArmFailed):
-            trials.add_choices(base, choices, self.won.append)
+            found = trials.fastest(base, choices)
+            self.won += [] if found is None else [found]
 
     def tried(self) -> dict[str, tuple[str, str]]:
         tried = [record for record in self.records if isinstance(record, Tried)]
@@ -117,13 +118,13 @@ def test_a_gain_that_is_noise_is_not_kept(monkeypatch, tmp_path):
 
 
 @pytest.mark.proof
-def test_the_next_best_is_tried_on_top_of_the_winner():
+def test_of_two_that_are_kept_the_sooner_one_joins():
     judged = Judged("job", rate(0.1), changing("batch_size", 4))
-    assert len(judged.won) == 2
-    joined = [record.choice.technique for record in judged.won[-1].reached]
-    assert sorted(joined) == ["batch_size", "learning_rate"]
-    assert judged.won[-1].reached[1].on == judged.won[0].choices[:1]
-    assert judged.won[-1].choices[-1] == judged.won[0].choices[-1]
+    [gained] = judged.won
+    kept = sorted((each for each in judged.reached() if each.kept and each.speedup), key=lambda each: each.seconds_with)
+    assert gained.reached == kept[0]
+    assert [choice.technique for choice in gained.choices] == [kept[0].choice.technique, "stop_at"]
+    assert [judged.tried()[str(each.choice)][0] for each in kept] == ["faster", "skipped"]
 
 
 @pytest.mark.proof

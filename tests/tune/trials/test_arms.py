@@ -63,7 +63,7 @@ def test_an_error_of_hastens_keeps_its_class_and_its_fix():
     ("function", "outcome", "what"),
     [
         ("job_killed", Outcome.CRASHED, "killed by SIGKILL"),
-        ("job_lost_without_a_trace", Outcome.NON_FINITE, "the loss is nan within the steps from 1 on"),
+        ("job_lost_without_a_trace", Outcome.NON_FINITE, "the loss is nan at step 1 or later"),
         ("job_greedy", Outcome.OUT_OF_MEMORY, "allocate memory"),
         ("job_finding_the_disk_full", Outcome.DISK_FULL, "could not be saved"),
         ("empty", Outcome.REFUSED, "has 0 samples"),

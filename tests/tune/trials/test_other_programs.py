@@ -122,14 +122,6 @@ def test_a_search_that_was_never_quiet_keeps_no_trial():
 
 
 @pytest.mark.proof
-def test_where_the_machine_is_quiet_the_planted_gain_is_found():
-    records = list[Record]()
-    found = searched(Machine([QUIET]).others(30.0), records)()
-    assert found.proven is not None
-    assert [str(choice) for choice in found.proven.choices] == ["microbatch = 4"]
-
-
-@pytest.mark.proof
 def test_the_time_that_other_programs_cost_is_not_taken_from_the_search():
     others = Machine([*[BUSY] * 20, QUIET]).others(60.0)
     found = searched(others, [])()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 # One function for every room; `tune`, which may not import `data`, imports it from here.
 from hasten.data.loading.data_errors import is_out_of_memory as is_out_of_memory
-from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, Terminated, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
 from hasten.parallel.launch.failure_store import Cause
 from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
 
@@ -18,6 +21,8 @@ def as_failure(error: BaseException) -> HastenError | None:
     if is_out_of_memory(error):
         what = str(error).partition("\n")[0]
         return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
+    if unloadable := _unloadable(error):
+        return unloadable
     failure = user_code_failed(error) or _in_the_loss(error)
     if failure is None and isinstance(error, SystemExit):  # by a library; hasten itself never does
         failure = UserCodeFailed(f"the job asked Python to exit: {error!r}", fix="find what calls sys.exit()")
@@ -36,6 +41,17 @@ def cause_of(error: BaseException) -> Cause:
     if failure is None:
         return Cause(code=HastenError.exit_code, what=f"{type(error).__name__}: {error}")
     return Cause(code=failure.exit_code, what=": ".join(filter(None, (failure.where, failure.what))))
+
+
+def _unloadable(error: BaseException) -> StorageFailed | None:
+    """For a file in the folder of compiled code that is incomplete, because a run was killed while it linked."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    text = f"{type(error).__name__}: {error}"
+    found = re.search(rf"ImportError: {re.escape(folder)}{os.sep}(.*)", text) if folder else None
+    if found is None:
+        return None
+    what = f"compiled code in this folder cannot be loaded: {found[1]}"
+    return StorageFailed(what, where=folder or "", fix="remove the folder: code is compiled again when it is needed")
 
 
 def _in_the_loss(error: BaseException) -> UserCodeFailed | None:

@@ -1,6 +1,7 @@
 """What differs between two values of a run's configuration, in words; and the digest of the job's source files.
 
-Settings are compared by the names that both have, so that a new option of another torch version is no change.
+Settings are compared by the names that both have, so that a new option of another torch version is no change. A model
+is a list of modules, each with its name, its class and its settings.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _DIGESTS = {
 
 
 def differs(before: Any, now: Any) -> bool:
+    before, now = _settings_of(before), _settings_of(now)
     if _are_settings(before) and _are_settings(now):
         return bool(_different_names(before, now))
     return before != now
@@ -32,6 +34,7 @@ def differs(before: Any, now: Any) -> bool:
 
 def difference(before: Any, now: Any) -> str:
     """Old value → new value; of settings, the first ones that differ."""
+    before, now = _settings_of(before), _settings_of(now)
     if _are_settings(before) and _are_settings(now):
         names = _different_names(before, now)
         texts = [f"{name} {difference(before[name], now[name])}" for name in names[:_MOST_SHOWN]]
@@ -40,6 +43,21 @@ def difference(before: Any, now: Any) -> str:
         if _is_digest(before, kind) and _is_digest(now, kind):
             return words
     return f"{_shown(before)} → {_shown(now)}"
+
+
+def _settings_of(value: Any) -> Any:
+    """Of a model, one mapping; any other value unchanged."""
+    if not isinstance(value, list) or not value or not all(map(_is_module, value)):
+        return value
+    found: dict[str, Any] = {"modules": len(value)}
+    for number, (name, kind, settings) in enumerate(value):
+        found[f"module {number}:"] = f"{kind} '{name}'"
+        found |= {f"{kind} '{name}' {key}": each for key, each in settings.items()}
+    return found
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, list) and [*map(type, value)] == [str, str, dict]
 
 
 def _are_settings(value: Any) -> bool:

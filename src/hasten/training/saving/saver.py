@@ -241,4 +241,4 @@ class Saver:
             with suppress(StorageFailed):  # it is removed after the next save
                 self.store.remove(checkpoint)
             fix = error.fix or "check the disk, and the memory of this machine"
-            raise StorageFailed(f"after writing, {error.what}", where=str(checkpoint.path), fix=fix) from error
+            raise StorageFailed(f"read back, {error.what}", where=str(checkpoint.path), fix=fix) from error

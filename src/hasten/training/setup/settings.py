@@ -59,16 +59,13 @@ def schedule_length(schedule: RateSchedule) -> str:
     return f"{schedule.unit}s without an end" if schedule.end is None else f"{schedule.end} {schedule.unit}s"
 
 
-def module_settings(model: nn.Module) -> dict[str, Any]:
-    """The number of modules; by a module's name its class; and by name and class the arguments of torch's classes."""
-    named = dict(model.named_modules())
-    found: dict[str, Any] = {"number of modules": len(named)}
-    for name, module in named.items():
-        kind, name = own_class(module), name or "(root)"
-        found[name] = kind.__name__
-        if is_library(kind):
-            values = {key: _plain(each) for key, each in vars(module).items() if key[0] != "_" and key != "training"}
-            found |= {f"{name} {kind.__name__}.{key}": each for key, each in values.items() if each is not _UNKNOWN}
+def module_settings(model: nn.Module) -> list[list[Any]]:
+    """Of each module its name, its class and, for torch's classes, its arguments."""
+    found = list[list[Any]]()
+    for name, module in model.named_modules():
+        kind, held = own_class(module), vars(module) if is_library(own_class(module)) else {}
+        values = {key: _plain(each) for key, each in held.items() if key[0] != "_" and key != "training"}
+        found.append([name, kind.__name__, {key: each for key, each in values.items() if each is not _UNKNOWN}])
     return found
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from hasten.data.order.randomness import seed_step
 from hasten.errors import RAISED, HastenError, NonFinite
 from hasten.training.batches.training_data import TrainingData
+from hasten.training.failures.torch_errors import TorchErrors
 from hasten.training.failures.user_code import AT_A_STEP
 from hasten.training.state.declared_state import UndeclaredState
 from hasten.training.state.window_snapshot import StepRollback
@@ -28,6 +29,7 @@ class WindowRunner:
     batches: TrainingData
     rollback: StepRollback
     undeclared: UndeclaredState
+    explain: TorchErrors
     seed: int
     rank: int
     device: torch.device
@@ -61,6 +63,9 @@ class WindowRunner:
         except HastenError:
             raise
         except RAISED as error:
+            refusal = self.explain(error, batches.present.samples, is_updating=step.is_updating)
+            if refusal is not None:
+                raise refusal from error
             number = step.skips.attempted + 1
             error.add_note(f"{AT_A_STEP}{number}: {batches.describe(number)}; seed {self.seed}")
             raise

@@ -18,13 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.errors import OutOfMemory
-from hasten.facts.formatting import byte_size
 from hasten.facts.job import Job
-from hasten.facts.machine import read_machine
 from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
 from hasten.measure.flop_count import profile_flops
+from hasten.measure.torch_operations import FakeTensorMode, tensors_in
 from hasten.techniques.common.batch_split import few_samples
 from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
 from hasten.techniques.setup import OptimizerOptions
@@ -33,7 +31,6 @@ from hasten.training.setup.optimizers import build_optimizers
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
 from hasten.tune.mesh.saved_tensors import AROUND, SavedBytes, saved_by
-from hasten.tune.mesh.torch_trees import FakeTensorMode, tensors_in
 
 SAMPLES = 2, 4  # at which activations are measured
 ON_SHAPES = "on shapes alone"
@@ -84,23 +81,7 @@ def needs_of(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelNeed
             return _needs(job, plan, name, mode, ON_SHAPES)
         except Exception as error:  # whatever a job's own code raises for tensors without values
             why = f"{type(error).__name__}: {error}".splitlines()[0]
-        _check_room(job, mode, why)
         return _needs(job, plan, name, nullcontext(), f"on this host, as shapes alone do not do: {why}")
-
-
-def _check_room(job: Job, mode: FakeTensorMode, why: str) -> None:
-    """Raises OutOfMemory where the model is known to be larger than this host."""
-    try:
-        with mode:
-            needed = sum(each.nbytes for each in job.model().parameters())
-    except Exception:  # then only building it can say
-        return
-    if needed > (room := read_machine().memory_bytes):
-        raise OutOfMemory(
-            f"the model's weights take {byte_size(needed)}, this host has {byte_size(room)}, and the job cannot be "
-            f"measured by shapes alone: {why}",
-            fix="do not read tensor values in the model and the loss, or use a larger host",
-        )
 
 
 def _needs(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], how: str) -> ModelNeeds:

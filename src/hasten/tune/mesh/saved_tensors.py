@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from hasten.measure.torch_operations import tensors_in, tree_leaves
 from hasten.techniques.common.mesh_parts import ModelParts
-from hasten.tune.mesh.torch_trees import tensors_in, tree_leaves
 
 AROUND = ""  # the name of what is in no repeated block
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.job import Job
-from hasten.measure.float64_reference import longest_sum, nearby_gradients, reference_gradients
+from hasten.measure.float64_reference import dense, longest_sum, nearby_gradients, reference_gradients
 from hasten.measure.gradient_error import (
     BOUND,
     GradientJudge,
@@ -135,7 +135,9 @@ class _References:
         """Include the squared errors from nearby weights, clipped as far as the true gradient is."""
         found = nearby_gradients(self._run.model, self._job.loss, batch, terms=self._terms, seed=seed)
         errors = squared_errors(found, self._truth)
-        errors[NORM] = (clipped_as(self._job, _in_float64(found)).norm - self._clipped.norm) ** 2
+        errors[NORM] = (
+            clipped_as(self._job, {name: dense(each) for name, each in found.items()}).norm - self._clipped.norm
+        ) ** 2
         for name, error in errors.items():
             shortened = 1.0 if name == NORM else self._clipped.factor**2
             self._nearby[name] = self._nearby.get(name, 0.0) + error * shortened / NEIGHBOURS
@@ -275,10 +277,6 @@ def _include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> N
 
 def _strided(gradient: Tensor) -> Tensor:
     return gradient if gradient.layout == torch.strided else gradient.to_dense()
-
-
-def _in_float64(gradients: Tensors) -> dict[str, Tensor]:
-    return {name: _strided(each).double() for name, each in gradients.items()}
 
 
 def _step_file(folder: Path, step: int) -> Path:

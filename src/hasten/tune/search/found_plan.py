@@ -57,7 +57,7 @@ def _rounded(between: Between | None) -> Between | None:
 def _planned(
     choice: Choice, proven: Confirmed | None, proofs: Sequence[Proven], gained: TargetGain | None
 ) -> PlannedChoice:
-    records = [*(proven.earned if proven else ()), *(gained.reached if gained else ())]
+    records = [*(proven.earned if proven else ()), *([gained.reached] if gained else [])]
     earned = [each.speedup for each in records if each.speedup and same(each.choice, choice)]
     stated = [_proof(each) for each in proofs if same(each.choice, choice) and each.passes]
     proof = next((each for each in reversed(stated) if each is not None), None)

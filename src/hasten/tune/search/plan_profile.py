@@ -12,6 +12,7 @@ from typing import Any
 from hasten.errors import JobError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.formatting import printable
+from hasten.facts.machine import free_memory
 from hasten.facts.plan import Fingerprint, ProvenOn
 from hasten.facts.trials import Budget, Costs, Surveyed
 from hasten.measure.speedup_bound import PlannedRun
@@ -113,7 +114,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
             longest = max(first, second, budget.evaluation, evaluating, *turns)
             arms.expect(build_seconds=arm.build_seconds, request_seconds=longest)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
-        room = _room(arms, arm)
+        room = _room(arm)
         process_seconds = arms.process_seconds(arm)
     busy = not arms.other_programs.are_avoided
     surveyed = replace(_surveyed(job, answer, ceiling, busy=busy), process_seconds=process_seconds)
@@ -147,9 +148,9 @@ def ask_budget(arm: Arm, *, steps: int, called: str = "plain") -> tuple[Budget, 
     return Budget(arm=called, **found["spent"]), Around(**found["around"]), found["evaluating"]
 
 
-def _room(arms: Arms, arm: Arm) -> int:
+def _room(arm: Arm) -> int:
     """How many arms like this one, which lives, fit beside each other, on the host and on its device."""
-    beside = arms.room(arm.held_bytes)
+    beside = room_for(arm.held_bytes, free_memory())
     device = arm.ask("device memory")
     if device["held"]:
         beside = min(beside, room_for(device["held"], device["free"]))

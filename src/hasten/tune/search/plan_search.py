@@ -204,11 +204,20 @@ class Search:
 
     def _change_training(self, found: Found) -> None:
         """These runs are not counted as the search's time."""
+        found.gained = judge_training(self._arms, self._log, found.profile, found.choices)
+        if found.gained is None:
+            return
+        try:
+            self._keep_rates(found.choices)
+        except ArmFailed as failure:  # the rates that the report has are those of another plan
+            self._log.report(Doing(what=f"a part of the report is missing: {failure}"))
+            self._log.keep(Rates(steps=(), rates=(), momenta=()))
 
-        def won(gained: TargetGain) -> None:
-            found.gained = gained
-
-        judge_training(self._arms, self._log, found.profile, found.choices, won)
+    def _keep_rates(self, choices: Sequence[Choice]) -> None:
+        """For the report. Raises ArmFailed."""
+        with self._arms.start("rates", plan_of(choices)) as arm:
+            traced = arm.ask("rates")
+        self._log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
 
     # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
 
@@ -244,9 +253,7 @@ class Search:
         self._log.report(Doing(what="profiling the plan"))
         try:
             self._log.keep(self._profile_of(found.choices).budget)
-            with self._arms.start("rates", plan_of(found.choices)) as arm:
-                traced = arm.ask("rates")
-            self._log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
+            self._keep_rates(found.choices)
             for step in self._way(found.profile, found.proven):
                 self._log.keep(step)
         except (ArmFailed, InvalidMeasurement) as failure:

@@ -5,7 +5,7 @@ the end of its planned run from the same seed. What counts are the seconds to th
    dropped.
 2. The best two run from five more seeds, beside the plan without them and interleaved: A B C, then C B A. A choice is
    kept when it reached the target from every seed, and was sooner beyond the spread of the five ratios (Student's t).
-3. The winner joins the plan, and the next best is tried on top of it. The target stays.
+3. The fastest of those that are kept joins the plan.
 
 It is a gain only if the run then ends at the target, so the plan says that as well (`stop_at`), with the target of the
 job's own seed.
@@ -13,13 +13,13 @@ job's own seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.trials import Doing, Rates, Reached, Tried
+from hasten.facts.trials import Doing, Reached, Tried
 from hasten.tune.proof.time_to_target import (
     EvaluatedRun,
     TargetMetric,
@@ -38,37 +38,32 @@ from hasten.tune.trials.trial_outcome import ArmFailed
 
 PAIRS = 5
 FURTHER = 2  # choices that are trained from more than one seed, of those that were sooner from the first
-MOST_ADDED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetGain:
-    """choices: of the whole plan; the last one ends the run at its target. reached: of each choice that joined."""
+    """choices: of the whole plan; the last one ends the run at its target. reached: of the choice that joined."""
 
     choices: tuple[Choice, ...]
-    reached: tuple[Reached, ...]
+    reached: Reached
 
 
-def judge_training(
-    arms: Arms, log: SearchLog, profile: PlanProfile, base: tuple[Choice, ...], won: Callable[[TargetGain], None]
-) -> None:
-    """Try what may change training on top of a plan that is proven, as far as the ceiling allows it.
-
-    won: receives every plan that reaches its target sooner, the best last, so that an interruption loses none.
-    """
+def judge_training(arms: Arms, log: SearchLog, profile: PlanProfile, base: tuple[Choice, ...]) -> TargetGain | None:
+    """Try what may change training on top of a plan that is proven, as far as the ceiling allows it. None where nothing
+    reaches the target sooner."""
     only = log.options.only
     proposed = [choice for choice in profile.proposed if only is None or choice.technique in only]
     choices = [choice for choice in proposed if changes_training(choice) and with_choice(base, choice) is not None]
     if log.options.ceiling < Preserves.TRAINING or not choices:
-        return
+        return None
     try:
         metric = target_metric(arms, plan_of(base))
     except ArmFailed as failure:
         _skip(log, choices, base, f"there is no target: {failure.reason}")
-        return
+        return None
     if metric.refused is not None:
         _skip(log, choices, base, metric.refused)
-        return
+        return None
     trials = TargetTrials(
         arms=arms,
         log=log,
@@ -77,27 +72,9 @@ def judge_training(
         steps=profile.length.steps,
         run_seconds=profile.run_seconds,
     )
-    gained = list[TargetGain]()
-
-    def joins(found: TargetGain) -> None:
-        gained.append(found)
-        won(found)
-
     with suppress(ArmFailed):  # of the plan itself, which is the reason of its choices
-        trials.add_choices(base, choices, joins)
-    if gained:
-        _keep_rates(arms, log, gained[-1].choices)
-
-
-def _keep_rates(arms: Arms, log: SearchLog, choices: tuple[Choice, ...]) -> None:
-    """For the report, in place of those of the plan without them; where that fails it shows none."""
-    try:
-        with arms.start("rates", plan_of(choices)) as arm:
-            traced = arm.ask("rates")
-    except ArmFailed as failure:
-        log.report(Doing(what=f"a part of the report is missing: {failure}"))
-        traced = {"steps": (), "rates": (), "momenta": ()}
-    log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
+        return trials.fastest(base, choices)
+    return None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -113,30 +90,23 @@ class TargetTrials:
     targets: dict[int, float] = field(default_factory=dict[int, float])
     _runs_left: int = 0
 
-    def add_choices(
-        self, base: tuple[Choice, ...], choices: Sequence[Choice], won: Callable[[TargetGain], None]
-    ) -> None:
-        """Raises ArmFailed when the base fails."""
-        joined, before = tuple[Reached, ...](), None
-        for _ in range(MOST_ADDED):
-            try:
-                sooner = self._sooner(base, choices, before)
-                best = self._best(base, [choice for choice, _ in sooner[:FURTHER]])
-            except ArmFailed as failure:
-                _skip(self.log, choices, base, f"the plan without it {failure.reason}")
-                raise
-            if best is None:
-                choices = [choice for choice, _ in sooner[FURTHER:]]
-                break
-            before = next(time for choice, time in sooner if choice is best.choice)
-            choices = [choice for choice, _ in sooner if choice.technique != best.choice.technique]
-            rivals = [choice for choice, _ in sooner[FURTHER:] if choice.technique == best.choice.technique]
-            _skip(self.log, rivals, base, f"it was faster from one seed, but {best.choice} was even faster")
-            base, joined = _joined(base, best.choice), (*joined, best)
-            won(TargetGain(choices=(*base, self._end()), reached=joined))
-            if not choices:
-                break
-        _skip(self.log, choices, base, "it was faster from one seed, but others were tried from more seeds instead")
+    def fastest(self, base: tuple[Choice, ...], choices: Sequence[Choice]) -> TargetGain | None:
+        """The plan with the choice that reaches the target soonest; None where none is significantly sooner. Raises
+        ArmFailed when the base fails."""
+        try:
+            sooner = self._sooner(base, choices)
+            kept = self._kept(base, sooner[:FURTHER])
+        except ArmFailed as failure:
+            _skip(self.log, choices, base, f"the plan without it {failure.reason}")
+            raise
+        reason = "it was faster from one seed, but others were tried from more seeds instead"
+        _skip(self.log, sooner[FURTHER:], base, reason)
+        if not kept:
+            return None
+        best, *others = kept
+        reason = f"it was faster, but {best.choice} was even faster, and one choice that changes training joins"
+        _skip(self.log, [each.choice for each in others], base, reason)
+        return TargetGain(choices=(*_joined(base, best.choice), self._end()), reached=best)
 
     def _end(self) -> Choice:
         """The choice that ends the run at the target."""
@@ -144,16 +114,12 @@ class TargetTrials:
         target: dict[str, Value] = {option: self.targets[self.first_seed]}
         return Choice(technique="stop_at", value=self.metric.metric, preserves=Preserves.TRAINING, options=target)
 
-    def _sooner(
-        self, base: tuple[Choice, ...], choices: Sequence[Choice], before: Time | None
-    ) -> list[tuple[Choice, Time]]:
-        """Those that reach the target of the job's own seed sooner, the soonest first.
-
-        before: when the base reaches it, None where it has not run. Raises ArmFailed when the base fails."""
+    def _sooner(self, base: tuple[Choice, ...], choices: Sequence[Choice]) -> list[Choice]:
+        """Those that reach the target of the job's own seed sooner, the soonest first. Raises ArmFailed when the base
+        fails."""
         seed = self.first_seed
-        self._runs_left = (before is None) + len(choices) + PAIRS * (1 + min(len(choices), FURTHER))
-        if before is None:
-            before = self._time_of_base(self._run(base, None, seed), seed)
+        self._runs_left = 1 + len(choices) + PAIRS * (1 + min(len(choices), FURTHER))
+        before = self._time_of_base(self._run(base, None, seed), seed)
         found = list[tuple[Choice, Time]]()
         for choice in choices:
             try:
@@ -168,12 +134,10 @@ class TargetTrials:
                 found.append((choice, pair.after))
             else:
                 self._add(record)
-        return sorted(found, key=lambda each: each[1].seconds)
+        return [choice for choice, _ in sorted(found, key=lambda each: each[1].seconds)]
 
-    def _best(self, base: tuple[Choice, ...], choices: Sequence[Choice]) -> Reached | None:
-        """The one that reaches the target soonest, of those that are significantly sooner.
-
-        Raises ArmFailed when the base fails."""
+    def _kept(self, base: tuple[Choice, ...], choices: Sequence[Choice]) -> list[Reached]:
+        """Those that reach the target significantly sooner, the soonest first. Raises ArmFailed when the base fails."""
         running, found = {str(choice): (choice, list[TargetPair]()) for choice in choices}, list[Reached]()
         for number in range(PAIRS if choices else 0):
             seed, self._runs_left = self.first_seed + 1 + number, (PAIRS - number) * (1 + len(running))
@@ -193,7 +157,7 @@ class TargetTrials:
             if not running:
                 break
         kept = [record for record in found if record.kept]
-        return max(kept, key=lambda record: record.speedup.ratio if record.speedup else 0.0, default=None)
+        return sorted(kept, key=lambda record: record.speedup.ratio if record.speedup else 0.0, reverse=True)
 
     def _interleaved(
         self, base: tuple[Choice, ...], order: Sequence[Choice | None], seed: int

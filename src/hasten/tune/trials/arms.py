@@ -15,14 +15,14 @@ from typing import Any
 
 from hasten.errors import Misconfigured
 from hasten.facts.job import SEED_THE_DATA
-from hasten.facts.machine import free_memory, killed_for_memory
+from hasten.facts.machine import killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired_timing import Window
 from hasten.tune.trials.other_programs import OtherPrograms
 from hasten.tune.trials.process_seconds import import_seconds, libraries_of
 from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended
-from hasten.tune.trials.trial_limits import LimitCheck, Limits, room_for
+from hasten.tune.trials.trial_limits import LimitCheck, Limits
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tune.trials.trial_process import END_SECONDS, TrialProcess
 
@@ -181,7 +181,3 @@ class Arms:
             build_seconds=min(self._given.build_seconds, max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)),
             window_seconds=min(self._given.window_seconds, max(LEAST_WINDOW_SECONDS, MANY_TIMES * request_seconds)),
         )
-
-    def room(self, bytes_of_one: int) -> int:
-        """How many arms that hold so many bytes (Arm.held_bytes) fit into the memory that is free now."""
-        return room_for(bytes_of_one, free_memory())

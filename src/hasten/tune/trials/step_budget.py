@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from hasten.measure.process_memory import page_faults
 from hasten.measure.speedup_bound import STEP, Part
 from hasten.training.probes.brief_run import observing
 from hasten.training.run import Run
@@ -46,9 +47,9 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     trial.make_room(steps)
     clock = _Clock(trial.run)
     with observing(trial.run, clock):
-        faults = _page_faults()
+        faults = page_faults()
         window = trial.window(steps)
-        faults = _page_faults() - faults
+        faults = page_faults() - faults
     taken = window["steps"]
     seconds = {part: clock.seconds[part] / taken for part in STEP - {Part.PYTHON}}
     # The parts do not overlap inside the window, so a negative remainder can only be rounding.
@@ -99,15 +100,6 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[part] += now - self._mark
         self._mark = now
-
-
-def _page_faults() -> int:
-    """That this process has had without reading from a disk: pages of memory that the system gave it."""
-    try:
-        import resource  # not on Windows
-    except ImportError:
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _around(run: Run, peak_bytes: int, *, page_faults: float) -> Around:

@@ -1,0 +1,49 @@
+"""Errors of torch that do not name their cause, as errors that say what to do."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from torch.optim import Optimizer
+
+from hasten.errors import HastenError, JobError, Misconfigured
+
+# Torch's words.
+_ONE_VALUE = "Expected more than 1 value per channel"
+_TWICE = "marked as ready twice"
+_NOT_FOR_DTENSOR = (
+    "Sharding propagation failed",
+    "in-place operations that require placement changes",
+    "does not have a sharding strategy registered",
+    "mixed torch.Tensor and DTensor",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchErrors:
+    """many: several ranks train together. replicated, sharded: how they hold the model."""
+
+    many: bool
+    replicated: bool
+    sharded: bool
+
+    def __call__(self, error: BaseException, samples: int, *, is_updating: bool) -> HastenError | None:
+        """None for any other error. samples: of this rank's microbatch. is_updating: raised inside the optimizers."""
+        text = str(error)
+        if _ONE_VALUE in text and self.many and samples < 2:
+            what = "leaves this process one sample of a batch, but batch norm needs more than one"
+            return JobError("batch_size", what, "set drop_last=True if it is an epoch's last batch, or change the size")
+        if _TWICE in text and self.replicated:
+            what = "runs several backward passes in one step, as reentrant torch.utils.checkpoint does"
+            fix = "call checkpoint with use_reentrant=False, or add `communication` with static_graph = true"
+            return JobError("model", what, fix)
+        if is_updating and self.sharded and any(each in text for each in _NOT_FOR_DTENSOR):
+            what = f"{_optimizer_in(error)} uses an operation that torch does not have for sharded parameters"
+            return Misconfigured(what, where="shard", fix="use another optimizer, or remove `shard` from the plan")
+        return None
+
+
+def _optimizer_in(error: BaseException) -> str:
+    callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next((type(each).__name__ for each in callers if isinstance(each, Optimizer)), "the optimizer")
