@@ -14,7 +14,6 @@ from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
 from hasten.training.step_parts.losses import WindowLoss, check_count, mean_loss
-from hasten.training.step_parts.torch_loss_graph import SUMMED
 
 _NAMED = 5  # of many parameters
 
@@ -127,8 +126,6 @@ class LogLines:
         if self._first_step_reported:
             return
         self._first_step_reported, names = True, self._run.built.step.unreached or ()
-        if self._run.built.step.window.loss_is_summed:
-            self.notices([SUMMED])
         if names:
             others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             reached = f"no gradient reached {', '.join(names[:_NAMED])}{others} in the first step"

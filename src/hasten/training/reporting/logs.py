@@ -20,7 +20,6 @@ from hasten.errors import StorageFailed, Unavailable
 from hasten.facts.events import Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
 
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
-_STRICT = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for every line
 
 
 class JsonLines:
@@ -45,11 +44,7 @@ class JsonLines:
         fields = {"event": type(event).__name__.lower()} | {
             each.name: getattr(event, each.name) for each in fields_of(event)
         }
-        try:
-            line = _STRICT.encode(fields)
-        except (TypeError, ValueError):  # another kind of mapping, or a number that is not finite
-            line = _STRICT.encode(_as_json(fields))
-        self._waiting.append(line.encode("ascii"))
+        self._waiting.append(json.dumps(_as_json(fields), allow_nan=False).encode("ascii"))
         with suppress(StorageFailed):  # it is written with a later line
             self._write()
 

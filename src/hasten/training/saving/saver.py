@@ -36,7 +36,7 @@ class State:
     """What is to be saved.
 
     trees: by name, plain values and tensors, which may be the run's own.
-    since: when training stopped for it, by the saver's clock.
+    since: when training stopped for it, on the monotonic clock.
     """
 
     step: int
@@ -112,10 +112,6 @@ class Saver:
         if not saving.keep_best or saving.every_steps is not None:
             return saving.keep_best
         return self._clock() >= self._start + seconds_between(replace(saving, every_seconds=0.0), self._cost_seconds)
-
-    def now(self) -> float:
-        """Seconds, for State.since."""
-        return self._clock()
 
     def due(self, step: int) -> bool:
         """Whether to save after this step."""

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import Job, Unit
 from hasten.techniques.setup import ScheduleOptions
-from hasten.training.schedule.group_values import Fault, ValueCheck, as_float, has_usable_rates
+from hasten.training.schedule.group_values import Fault, as_float, check_rates, has_usable_rates
 from hasten.training.schedule.schedule_checks import (
     built,
     check_length,
@@ -92,11 +92,16 @@ class RateSchedule:
         can use. depends_on_results: whether the rates cannot be known before the evaluations."""
         self.optimizers, self.schedulers = list(optimizers), list(schedulers)
         self.unit, self.metric, self.end = unit, metric, end
-        self._moved, self.before_update = 0, ValueCheck(self.optimizers, fault)  # called before each optimizer step
+        self._moved, self._fault = 0, fault
         self.depends_on_results = any(watches_metric(scheduler) for scheduler in self.schedulers)
         if self.schedulers:
             for optimizer in self.optimizers:
                 expect_scheduler_first(optimizer)
+
+    def before_update(self, step: int) -> None:
+        """That optimizer step comes, from 1 on. Raises the fault for a rate that it cannot use."""
+        for optimizer in self.optimizers:
+            check_rates(optimizer, step, self._fault)
 
     def after_update(self) -> None:
         """An update was applied. Not to be called for one that was skipped."""

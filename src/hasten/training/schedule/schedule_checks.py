@@ -30,8 +30,6 @@ def built(recipe: Recipe, optimizer: Optimizer) -> Any:
         raise UserCodeFailed(f"raised {type(error).__name__}: {error}", where="Job.schedule") from error
     if not callable(getattr(scheduler, "step", None)):
         raise recipe.fault(f"returns {describe(scheduler)}", "return a scheduler of torch.optim.lr_scheduler")
-    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
-        raise recipe.fault("returns a scheduler of another optimizer", "build it with the optimizer that it is given")
     if still and any(getattr(part, "cycle_momentum", False) for part, _ in parts(scheduler)):
         raise _momentum_fault(recipe, optimizer)
     return scheduler

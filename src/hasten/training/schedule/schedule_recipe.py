@@ -6,7 +6,7 @@ A function that names `total_steps` or `total_epochs` is given those of the plan
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -51,9 +51,11 @@ def recipe_of_job(schedule: Schedule | Callable[..., Any], total_steps: int | No
     for name in wanted:
         if totals[name] is None:
             raise _job_fault(f"needs {name}, which is unknown, as the data has no length", _REMEDIES[name])
+    named = [name for name in totals if name in parameters]
+    units: dict[str, Unit] = {"total_steps": "step", "total_epochs": "epoch"}
     return Recipe(
         build=partial(build, **{name: totals[name] for name in wanted}),
-        unit=schedule.unit if isinstance(schedule, Schedule) else _unit_named_by(parameters),
+        unit=schedule.unit if isinstance(schedule, Schedule) else units[named[0]] if len(named) == 1 else None,
         metric=schedule.metric if isinstance(schedule, Schedule) else "loss",
         uses_total=bool(wanted),
         fault=_job_fault,
@@ -79,17 +81,6 @@ def recipe_of_plan(options: ScheduleOptions, total_steps: int | None, total_epoc
         uses_total=bool(wanted),
         fault=_plan_fault,
     )
-
-
-def _unit_named_by(parameters: Mapping[str, inspect.Parameter]) -> Unit | None:
-    if "total_steps" in parameters and "total_epochs" in parameters:
-        raise _job_fault(
-            "takes both total_steps and total_epochs, so it is not clear what one of its steps is",
-            'write hasten.Schedule(build, unit="step") or unit="epoch"',
-        )
-    if "total_steps" in parameters:
-        return "step"
-    return "epoch" if "total_epochs" in parameters else None
 
 
 def _plan_fault(was: str, write: str) -> HastenError:

@@ -61,16 +61,6 @@ class Change:
         return f"{self.key}: {difference(self.before, self.now)}"
 
     @property
-    def is_restored(self) -> bool:
-        """Whether loading the state restores the saved value."""
-        return _is_restored(self.key)
-
-    @property
-    def can_never_fit(self) -> bool:
-        """False for an optimizer of another name, which may be the same one: its change can be allowed."""
-        return not self.fits and _OPTIMIZER.fullmatch(self.key) is None
-
-    @property
     def fits(self) -> bool:
         """Whether the saved state can be loaded."""
         match self.key:
@@ -104,13 +94,15 @@ def check_allowed(found: Collection[Change], allowed: Collection[str]) -> list[s
     """A sentence for every accepted change. Raises Misconfigured for risky ones that are not allowed by name, with the
     options to write, and for changes that no state fits."""
     risky = [change for change in found if change.kind is Kind.RISKY]
-    risky = [change for change in risky if change.key not in allowed or change.can_never_fit]
+    # An optimizer of another name may be the same one: its change can be allowed.
+    risky = [each for each in risky if each.key not in allowed or not (each.fits or _OPTIMIZER.fullmatch(each.key))]
     if risky:
         raise _refusal(risky)
     return [f"resumed with {change}, {_meaning(change)}" for change in found]
 
 
 def _is_restored(key: str) -> bool:
+    """Whether loading the state restores the saved value."""
     return key == "schedule.settings" or key in _RESTORED_PLAN or _OF_OPTIMIZER.fullmatch(key) is not None
 
 
@@ -145,14 +137,14 @@ def _refusal(risky: Sequence[Change]) -> Misconfigured:
     fix = f"{again}, or allow the change: {flags}"
     if [change.key for change in risky] == ["data"]:
         fix = f"{SEED_THE_DATA}; if the change is intended: {flags}"
-    restored = [change.key for change in risky if change.is_restored]
+    restored = [change.key for change in risky if _is_restored(change.key)]
     if restored:
         fix += f". The saved {_listed(restored)} is restored all the same; to train with another, {new_run}"
     return Misconfigured(what, fix=fix)
 
 
 def _meaning(change: Change) -> str:
-    if change.kind is Kind.RISKY and change.is_restored:
+    if change.kind is Kind.RISKY and _is_restored(change.key):
         return "as allowed; but the saved value is used, because loading the state restores it"
     return {
         Kind.SAFE: "which does not change what is trained",

@@ -39,7 +39,7 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     """New optimizers over the parameters of a model that is already on its device.
 
     They hold every trainable parameter that they were given exactly once, and no other tensor. What Job.parameters
-    does not give them is not trained: see without_optimizer(). Those that have modes are in training mode.
+    does not give them is not trained. Those that have modes are in training mode.
 
     Raises JobError when that does not hold or a step needs a closure, UserCodeFailed when Job.optimizer raises, and
     PlanError when the optimizers cannot be as the plan wants them.
@@ -56,12 +56,6 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     for optimizer in with_modes(optimizers):
         optimizer.train()
     return optimizers
-
-
-def without_optimizer(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[str]:
-    """The names of the trainable parameters that no optimizer holds."""
-    held = {id(parameter) for parameter in _held(optimizers)}
-    return [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in held]
 
 
 def check_optimizers(optimizers: Sequence[Optimizer], sharding: Sharding) -> None:
@@ -201,10 +195,6 @@ class OptimizerModes:
 
     def __bool__(self) -> bool:
         return bool(self._optimizers)
-
-    @property
-    def names(self) -> str:
-        return ", ".join(type(each).__name__ for each in self._optimizers)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

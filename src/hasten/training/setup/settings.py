@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hasten.training.schedule.rate_schedule import RateSchedule
 
 _UNKNOWN = object()
-_LARGEST = 2**63  # no checkpoint can hold every whole number
 _COMPUTES = {"params", "param_names", "foreach", "fused"}
 _OF_CYCLE = "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"
 
@@ -91,6 +90,4 @@ def _plain(value: Any) -> Any:
         return _UNKNOWN if any(each is _UNKNOWN for each in plain_items) else plain_items
     if type(value) is float and value != value:
         return "nan"  # NaN is not equal to itself
-    if type(value) is int and abs(value) >= _LARGEST:
-        return _UNKNOWN
     return value if value is None or type(value) in (bool, int, float, str) else _UNKNOWN

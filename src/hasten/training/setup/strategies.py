@@ -48,8 +48,7 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
     from hasten.parallel.pipeline.pipelined import Pipelined
     from hasten.training.step_parts.pipeline_streams import Streams
 
-    streams = Streams(device, prepared.declared)
-    return Pipelined(device, grid, setup.pipeline, workload, streams, layers=layers, shard=setup.shard)
+    return Pipelined(device, grid, setup.pipeline, workload, Streams(device), layers=layers, shard=setup.shard)
 
 
 def followed_loss(prepared: PreparedJob, grid: Grid) -> LossFunction:
@@ -96,9 +95,9 @@ def _check_pipeline_job(prepared: PreparedJob) -> None:
     fix = "remove `pipeline` from the plan"
     if prepared.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches must be of equal size", fix)
-    if prepared.declared.has_more_than_generators:
+    if prepared.declared:
         what = f"declares {', '.join(prepared.declared.parts)}, which only one stage would change"
-        raise JobError("state", what, f"{fix}, or move it into the model")
+        raise JobError("state", what, f"{fix}, or move it into the model; draw from torch's default generator")
 
 
 def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any]) -> Workload:

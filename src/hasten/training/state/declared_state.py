@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hasten.data.order.randomness import derived, generator_state, is_generator, seed_generator, set_generator_state
+from hasten.data.order.randomness import generator_state, is_generator, set_generator_state
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.training.state.torch_tensors import make_buffers
@@ -79,18 +79,6 @@ class DeclaredState:
             yield
         finally:
             self.load_state_dict(before)
-
-    def generator_states(self) -> list[Any]:
-        return [generator_state(each) for each in self._generators]
-
-    def set_generator_states(self, states: list[Any]) -> None:
-        for each, state in zip(self._generators, states, strict=True):
-            set_generator_state(each, state)
-
-    def reseed_generators(self, number: int) -> None:
-        """Seed each with another number below 2^64, which follows from this one."""
-        for position, each in enumerate(self._generators):
-            seed_generator(each, derived(number, position))
 
 
 def declared_by(job: Job) -> DeclaredState:

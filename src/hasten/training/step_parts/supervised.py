@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ def _measurer(loss: Callable[..., Tensor] | nn.Module, loss_on: OnDevice) -> Mea
         raise JobError("loss", f"supervised was given {describe(loss)}", "write supervised(F.cross_entropy)")
     _refuse_parameters(loss)
     function, arguments = _unwrapped(loss)
-    _refuse_other_reductions(function, arguments)
+    _refuse_other_reductions(arguments)
     if function in _CLASS_LOSSES:
         return _class_measure(function, arguments)
     mean = partial(_call_on_its_device, loss_on) if _held_tensors(loss) else loss
@@ -86,17 +86,13 @@ def _refuse_parameters(loss: Any) -> None:
         )
 
 
-def _refuse_other_reductions(function: Any, arguments: dict[str, Any]) -> None:
-    legacy = ("size_average", "reduce") if function in (*_CLASS_LOSSES, *_ELEMENT_LOSSES) else ()
-    others = {name: arguments[name] for name in legacy if arguments.get(name) is not None}
+def _refuse_other_reductions(arguments: dict[str, Any]) -> None:
     # batchmean, of the Kullback-Leibler divergence, is the mean over the first dimension
-    if arguments.get("reduction", "mean") not in ("mean", "batchmean"):
-        others["reduction"] = arguments["reduction"]
-    for name, value in others.items():
+    if (reduction := arguments.get("reduction", "mean")) not in ("mean", "batchmean"):
         raise JobError(
             "loss",
-            f"supervised was given a loss with {name}={value!r}",
-            f"remove {name}; for another reduction write a function that returns hasten.Loss(total, count)",
+            f"supervised was given a loss with reduction={reduction!r}",
+            "remove reduction; for another one write a function that returns hasten.Loss(total, count)",
         )
 
 
@@ -182,15 +178,11 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 def _on_each_device(loss: Callable[..., Tensor]) -> OnDevice:
     """loss: a module, or a partial that holds modules or tensors. The loss itself where nothing must be copied."""
-    there: dict[torch.device, Callable[..., Tensor]] = {}
 
+    @cache
     def on(device: torch.device) -> Callable[..., Tensor]:
-        found = there.get(device)
-        if found is None:
-            # The first use may be in inference mode, whose tensors cannot be trained with.
-            with torch.inference_mode(False):
-                found = there[device] = _moved(loss, device)
-        return found
+        with torch.inference_mode(False):  # the first use may be in it, and its tensors cannot be trained with
+            return _moved(loss, device)
 
     return on
 

@@ -32,7 +32,6 @@ from hasten.training.step_parts.losses import (
     never_zero,
     total_of,
 )
-from hasten.training.step_parts.torch_loss_graph import is_summed
 from hasten.training.step_parts.torch_ops import backward, multiply, present
 
 
@@ -58,8 +57,6 @@ def ignore(phase: Phase) -> None:
 
 class Window:
     """begin(), then differentiate() for each microbatch, or add() for all of them at once, then divide_gradients()."""
-
-    loss_is_summed = False  # whether the first microbatch's loss is a sum in place of a mean
 
     def __init__(
         self,
@@ -116,7 +113,8 @@ class Window:
         self.observer(Phase.READY)
         returned = self._call(batch)
         if self._is_first:
-            self._is_first, self.loss_is_summed = False, is_summed(checked(returned), batch)
+            self._is_first = False
+            checked(returned)
         elif isinstance(returned, Loss):
             check_count(returned.count, self._step)
         self.observer(Phase.FORWARD)

@@ -8,16 +8,12 @@ Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.lo
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
 import re
 import stat
-import sys
 import warnings
-import zipfile
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -64,10 +60,7 @@ def weights_in(path: Path) -> dict[str, Tensor]:
     check_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return _of_safetensors(path)
-    content, storages = _unpickled(path)
-    tensors = _checked(_unwrapped(content, path), path)
-    _refuse_unwritten(tensors, storages, path)
-    return tensors
+    return _checked(_unwrapped(_unpickled(path), path), path)
 
 
 def _unwrapped(content: object, path: Path) -> dict[Any, Any]:
@@ -139,82 +132,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_Marked = list[tuple[torch.UntypedStorage, bytes]]
-"""Storages that torch allocated for a file, each with the random bytes that were written into it before torch read it;
-without any where torch had read it by then. A storage that still begins with its bytes was not read."""
-
-
-def _unpickled(path: Path) -> tuple[Any, _Marked]:
-    """The content of the file, and the storages that torch allocated for it."""
-    storages: _Marked = []
-
-    def on_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
-        # The old format has the bytes last, and torch does not notice that they are missing.
-        mark = b"" if zipped else os.urandom(min(16, storage.nbytes()))
-        for place, value in enumerate(mark):
-            storage[place] = value
-        storages.append((storage, mark))
-        return storage
-
-    zipped = False
+def _unpickled(path: Path) -> Any:
     try:
-        zipped = _is_zip(path)
-        return _loaded(path, on_cpu), storages
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # this module's errors say what is wrong
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # torch's reader raises many kinds
         if is_out_of_memory(error):
             raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
-        what, fix = f"is not a weights file that torch.load reads: {_words(error)}", _CONVERT
+        what = f"is not a weights file that torch.load reads: {_words(error)}"
         if asked := _ASKED_FOR.search(str(error)):
             what = f"asks for {shortened(printable(asked[1]), 80)}, which is not allowed in weights; no code was run"
-        elif zipped and (misfits := _misfits(path)):
-            what, fix = f"describes storages of other sizes than the file has: {some(misfits)}", _AGAIN
-        raise Misconfigured(what, where=_name(path), fix=fix) from error
-
-
-def _loaded(path: Path, place: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this module's errors say what is wrong
-        return torch.load(path, map_location=place, weights_only=True, mmap=False)
-
-
-def _is_zip(path: Path) -> bool:
-    """By the same test as torch.load."""
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\x03\x04"
-
-
-def _misfits(path: Path) -> list[str]:
-    """Of a file that torch refuses: the tensors whose storage matches no record's length.
-
-    On the device "meta", torch reads no record, and grows a storage until its tensor fits.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            lengths = {each.file_size for each in archive.infolist() if "/data/" in each.filename}
-        found = _unwrapped(_loaded(path, "meta"), path)
-    except Exception:  # then torch's own message is used
-        return []
-    tensors = {str(name): each for name, each in found.items() if isinstance(each, Tensor)}
-    return [name for name, each in tensors.items() if each.untyped_storage().nbytes() not in lengths]
-
-
-def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: _Marked, path: Path) -> None:
-    """Raises Misconfigured for tensors whose bytes are not in the file: they would be uninitialised memory."""
-    written = sorted(
-        (storage.data_ptr(), storage.nbytes())
-        for storage, mark in storages
-        if not mark or bytes(storage[: len(mark)].tolist()) != mark
-    )
-
-    def is_written(tensor: Tensor) -> bool:
-        place = tensor.untyped_storage().data_ptr()
-        begin, length = written[bisect_right(written, (place, sys.maxsize)) - 1] if written else (0, 0)
-        return begin <= place < begin + length  # old files have views of storages, too
-
-    if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
-        raise Misconfigured(f"has no data for {some(unwritten)}", where=_name(path), fix=_AGAIN)
+        raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
 
 
 def _entries(found: object, path: Path) -> dict[Any, Any]:
@@ -261,9 +192,5 @@ def _name(path: Path) -> str:
 
 def _unreadable(path: Path, error: Exception) -> StorageFailed:
     reason = getattr(error, "strerror", None) or str(error)
-    fix = "check the path of the weights"
-    if isinstance(error, PermissionError):
-        fix = "make the file readable"
-    elif getattr(error, "errno", None) in (errno.EIO, errno.ESTALE):
-        fix = "check the disk that it is on, then run it again"
+    fix = "check the path of the weights and who may read them"
     return StorageFailed(f"cannot be read: {printable(reason)}", where=_name(path), fix=fix)
