@@ -7,6 +7,7 @@ import torch
 
 from support.parallel.tensor_jobs import trained_for_long
 
+SHARES = (2, {"vocabulary": ["words", "head"], "sequence": True})
 PARTS, TOGETHER = {"shard": "zero3"}, {"tensor": 2}
 WAYS = [
     (2, {}),
@@ -21,9 +22,12 @@ WAYS = [
     (4, {**TOGETHER, **PARTS}),
     (4, {**TOGETHER, "shard": "zero2", "microbatch": 2}),
     (4, {**TOGETHER, "communication": ("plain", {"static_graph": True}), "microbatch": 2}),
+    (2, {"tensor": SHARES}),
+    (4, {"tensor": SHARES, **PARTS}),
     (2, {"pipeline": 2}),
     (4, {"pipeline": (2, {"schedule": "gpipe"})}),
     (4, {"pipeline": 2, **TOGETHER}),
+    (4, {"pipeline": 2, "tensor": SHARES}),
     (4, {"pipeline": 2, **PARTS}),
     (4, {"pipeline": 2, "shard": "zero2"}),
     (8, {"pipeline": 2, **TOGETHER, **PARTS}),

@@ -16,6 +16,7 @@ from support.parallel.tensor_jobs import (
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
 STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})
+SHARES = (2, {"tensor": (2, {"vocabulary": ["words", "head"], "sequence": True})})
 FOUR, FOUR_PARTS, BOTH = (4, {}), (4, {"shard": "zero2"}), (4, {"tensor": 2, "shard": "zero3"})
 STAGES_OF_SHARES, STAGES_IN_PARTS = (4, {"pipeline": 2, "tensor": 2}), (4, {"pipeline": 2, "shard": "zero3"})
 EVERY_WAY = (8, {"pipeline": 2, "tensor": 2, "shard": "zero3"})
@@ -46,6 +47,8 @@ def wanted():
                 (PARTS, BOTH),
                 (BOTH, REPLICAS),
                 (FOUR_PARTS, TOGETHER),
+                (SHARES, PARTS),
+                (FOUR, SHARES),
                 *((STAGES, each) for each in (REPLICAS, PARTS, TOGETHER, FOUR_STAGES)),
                 *((FOUR_STAGES, each) for each in (ALONE, STAGES, BOTH)),
                 *((BOTH, each) for each in (PARTS, TOGETHER, STAGES, BOTH)),

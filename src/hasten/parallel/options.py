@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+
+from hasten.parallel.tensor.layer_divisions import Division, Scores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,3 +54,17 @@ class PipelineOptions:
     def chunks(self) -> int:
         """Stages that the model is cut into."""
         return self.stages * (2 if self.schedule == "interleaved" else 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorOptions:
+    """divisions: of layers that ranks hold together, by name. sequence: names of blocks in the order of their calls,
+    between whose layers each rank has a part of the sequence; empty where each has all of it."""
+
+    divisions: Mapping[str, Division]
+    sequence: tuple[str, ...] = ()
+
+    @property
+    def shares_activations(self) -> bool:
+        """Whether more than divided layers is computed in shares: a sequence, or the scores of a vocabulary."""
+        return bool(self.sequence) or any(isinstance(each, Scores) for each in self.divisions.values())

@@ -12,7 +12,7 @@ The last two combine with each other and with DTensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hasten.facts.ranks import Ranks
-from hasten.parallel.collectives import copy_from_first, gather_over_ranks, max_over_ranks
+from hasten.parallel.collectives import copy_from_first, gather_over_ranks, max_over_ranks, sum_gradients
 from hasten.parallel.grid import Grid
 
 NormOf = Callable[[Sequence[Tensor]], Tensor]
@@ -105,6 +105,7 @@ class Sharding:
 
     in_parts: parameters are DTensors, by FSDP.
     splits: tensor-parallel parameters.
+    partial: parameters held whole whose gradient each rank knows for its part of a sequence alone.
     owners: pipeline parameters -> the rank, in grid.stages, that owns them. shapes: of these, whole.
     buffer_owners: buffers -> the rank that updates them; the last rank updates all others.
     """
@@ -112,6 +113,7 @@ class Sharding:
     grid: Grid = field(default_factory=Grid)
     in_parts: bool = False
     splits: Mapping[str, Split] = field(default_factory=dict[str, Split])
+    partial: frozenset[str] = frozenset()
     owners: Mapping[str, int] = field(default_factory=dict[str, int])
     shapes: Mapping[str, torch.Size] = field(default_factory=dict[str, torch.Size])
     buffer_owners: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -127,6 +129,13 @@ class Sharding:
         return bool(self.splits or self.owners)
 
     # ── in a step ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def complete(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Sum gradients, in place, of which each rank knows the part of its own sequence. Once a step, after the last
+        microbatch."""
+        found = [each for name, each in parameters if name in self.partial]
+        if found:
+            sum_gradients(found, self.grid.shares, torch.zeros(0, dtype=torch.float64, device=found[0].device))
 
     def norm(self, gradients: Mapping[str, Tensor], norm_of: NormOf, kind: float) -> Tensor:
         """The norm over the gradients of the whole model, each counted once. norm_of: of the tensors it is given."""

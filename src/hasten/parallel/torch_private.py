@@ -6,6 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
 
 
 def default_store() -> Any:

@@ -19,8 +19,7 @@ from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.kernels.graph_rewrite import FusedOperators
-from hasten.parallel.options import PipelineOptions, ReplicaOptions, ShardOptions
-from hasten.parallel.tensor.layer_divisions import Division
+from hasten.parallel.options import PipelineOptions, ReplicaOptions, ShardOptions, TensorOptions
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
@@ -109,7 +108,7 @@ class Setup:
     step: StepOptions = field(default_factory=StepOptions)
     compile: CompileOptions | None = None
     shares: int = 1  # neighbouring ranks that divide layers between them
-    tensor: Mapping[str, Division] | None = None  # the layers that they divide, by name
+    tensor: TensorOptions | None = None  # the layers that they divide
     pipeline: PipelineOptions | None = None  # the stages of one model, each on as many ranks
     replica: ReplicaOptions = ReplicaOptions()  # noqa: RUF009 frozen
     shard: ShardOptions | None = None  # None: each rank, or each group of `shares` ranks, holds the whole model

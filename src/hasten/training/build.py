@@ -121,7 +121,8 @@ class Built:
             from hasten.training.setup.strategies import followed_loss, strategy_of
 
             loss = followed_loss(prepared, self.grid)
-            self.strategy: Strategy = strategy_of(prepared, self.grid, self.batches.first_batch)
+            enter = self.resources.enter_context
+            self.strategy: Strategy = strategy_of(prepared, self.grid, self.batches.first_batch, enter)
         else:
             self.strategy = Single(self.device, self.grid)
         self.model, self.loss = self.strategy.prepare(self.setup.model, loss)

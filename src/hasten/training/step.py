@@ -140,6 +140,8 @@ class Step:
             if self.skips.deferred:
                 self.skips.settle()
             self.window.divide_gradients(self.parameters)
+            if self._sharding.partial:
+                self._sharding.complete((name, each) for name, each in self._named() if each.requires_grad)
             if scaler is not None:
                 self._unscale(scaler)
             gradients = present(self.parameters)

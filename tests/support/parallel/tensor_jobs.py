@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
@@ -114,6 +115,26 @@ def copied_teacher() -> list[Any]:
         return [torch.equal(teacher(words).detach(), before), torch.equal(run.model(words).detach(), before)]
 
 
+def smoothed(model: nn.Module, batch: Any) -> Tensor:
+    words, following = batch
+    return functional.cross_entropy(model(words).transpose(1, 2), following, label_smoothing=0.1)
+
+
+def squared(model: nn.Module, batch: Any) -> Tensor:
+    """Of which torch computes the value of scores in shares, and another gradient."""
+    return model(batch[0]).log_softmax(-1).square().mean()
+
+
+def strange_word(word: int) -> str:
+    """What a word raises that is not known, in a run whose words are in shares."""
+    with prepare(word_job(), make_plan(tensor=(2, {"vocabulary": ["words", "head"]}))) as run:
+        try:
+            run.model(torch.full((1, LENGTH), word))
+        except Exception as error:
+            return type(error).__name__
+    return ""
+
+
 def refused_optimizer() -> str:
     try:
         optimizer = torch.optim.Adafactor
@@ -129,9 +150,12 @@ def noticed(choices: Mapping[str, Any]) -> list[str]:
 
 
 def refused(choices: Mapping[str, Any], changes: Mapping[str, str] | None = None) -> str:
-    """changes: the name of a model."""
+    """changes: of the job, by names: a model's, and a loss's."""
+    fields: dict[str, Any] = dict(changes or {})
+    if "loss" in fields:
+        fields["loss"] = {"smoothed": smoothed, "squared": squared}[fields["loss"]]
     try:
-        with prepare(word_job(**(changes or {})), make_plan(**choices)):
+        with prepare(word_job(**fields), make_plan(**choices)):
             return ""
     except HastenError as error:
         return str(error)

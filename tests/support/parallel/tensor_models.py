@@ -60,6 +60,14 @@ class Encoder(nn.Module):
         return self.head(self.layers(self.words(words), mask=causal, is_causal=True))
 
 
+class PaddingAware(Encoder):
+    """Whose first word is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH, padding_idx=0)
+
+
 class Padded(Encoder):
     """As torch makes its encoder by itself, which leaves padding out while it evaluates."""
 
@@ -70,6 +78,25 @@ class Padded(Encoder):
 
     def forward(self, words: Tensor) -> Tensor:
         return self.head(self.layers(self.words(words), src_key_padding_mask=words == 3))
+
+
+class LengthFirst(Encoder):
+    """As torch's own layers are by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.layers(self.words(words).transpose(0, 1)).transpose(0, 1))
+
+
+class Mixing(Block):
+    """Which lets its words see each other outside of what is divided."""
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return super().forward(stream + stream.mean(1, keepdim=True))
 
 
 class Normed(Block):
@@ -101,6 +128,40 @@ class Resting(Block):
         attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         stream = stream + self.mix(attended.transpose(1, 2).flatten(2))
         return stream + self.perceptron(stream)
+
+
+class InTraining(Block):
+    """Which looks at all heads, and in training mode alone."""
+
+    def forward(self, stream: Tensor) -> Tensor:
+        if self.training:
+            stream = stream + self.query_key_value(self.attention_norm(stream)).std(-1, keepdim=True)
+        return super().forward(stream)
+
+
+class WithBatchNorm(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return super().forward(self.norm(stream.transpose(1, 2)).transpose(1, 2))
+
+
+class Adapted(Block):
+    """Whose few adapters each take some items: a part of a sequence may use one, another part another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters = nn.ParameterList(nn.Parameter(torch.full((WIDTH,), 0.1)) for _ in range(3))
+
+    def forward(self, stream: Tensor) -> Tensor:
+        stream = super().forward(stream)
+        chosen = (stream.detach()[..., 0] * 1000).long().abs() % 97 % 3
+        for number, adapter in enumerate(self.adapters):
+            if (chosen == number).any():
+                stream = stream + (chosen == number).unsqueeze(-1) * adapter
+        return stream
 
 
 class Masked(Encoder):
@@ -141,10 +202,16 @@ class Tripled(nn.Linear):
 MODELS: dict[str, Any] = {
     "gpt": GPT,
     "encoder": Encoder,
+    "length first": LengthFirst,
     "dropping": partial(GPT, dropout=0.5),
+    "padding": PaddingAware,
     "padded": Padded,
+    "mixing": lambda: of_blocks(Mixing),
     "normed": lambda: of_blocks(Normed),
     "resting": lambda: of_blocks(Resting),
+    "training": lambda: of_blocks(InTraining),
+    "batch norm": lambda: of_blocks(WithBatchNorm),
+    "adapters": lambda: of_blocks(Adapted),
     "masked": lambda: Masked(),
     "unknown": lambda: Unknown(),
 }

@@ -1,1 +1,1 @@
-"""Several ranks hold each layer together: columns, rows, heads."""
+"""Several ranks hold each layer together: columns, rows, heads, vocabulary."""

@@ -31,16 +31,30 @@ class Heads:
     attribute: str = "num_heads"
 
 
-Division = Columns | Rows | Heads
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An embedding by its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A linear layer by its outputs, which are the scores of a vocabulary: the cross-entropy is computed on shares."""
+
+
+Division = Columns | Rows | Heads | Words | Scores
+
+
+_SIZES = {Columns: "out_features", Scores: "out_features", Rows: "in_features", Words: "num_embeddings"}
 
 
 def parameter_splits(module: nn.Module, division: Division) -> dict[str, Split]:
     """How each of a layer's parameters is divided, by its name in the layer."""
     found: dict[str, Split] = {}
-    if isinstance(division, Columns):
-        found = {"weight": Split(0, division.parts), "bias": Split(0, division.parts)}
-    elif isinstance(division, Rows):
-        found = {"weight": Split(1)}
+    if isinstance(division, Columns | Scores):
+        split = Split(0, division.parts if isinstance(division, Columns) else 1)
+        found = {"weight": split, "bias": split}
+    elif isinstance(division, Rows | Words):
+        found = {"weight": Split(1 if isinstance(division, Rows) else 0)}
     elif isinstance(module, nn.MultiheadAttention):
         found = {"in_proj_weight": Split(0, 3), "in_proj_bias": Split(0, 3), "out_proj.weight": Split(1)}
     present = dict(module.named_parameters(remove_duplicate=False))
@@ -49,10 +63,9 @@ def parameter_splits(module: nn.Module, division: Division) -> dict[str, Split]:
 
 def size_to_divide(name: str, module: Any, division: Division) -> tuple[str, int]:
     """The name and the value of the size that the number of ranks must divide. name: of the module."""
-    if isinstance(division, Columns):
-        return qualified(name, "out_features"), module.out_features // division.parts
-    attribute = division.attribute if isinstance(division, Heads) else "in_features"
-    return qualified(name, attribute), getattr(module, attribute)
+    attribute = division.attribute if isinstance(division, Heads) else _SIZES[type(division)]
+    size = getattr(module, attribute)
+    return qualified(name, attribute), size // division.parts if isinstance(division, Columns) else size
 
 
 def qualified(module: str, name: str) -> str:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import Misconfigured
-from hasten.parallel.tensor.layer_exchange import Exchange
+from hasten.parallel.tensor.layer_exchange import Exchange, LayerExchange
 
 
-def attention_of_shares(exchange: Exchange) -> Callable[..., tuple[Tensor, None]]:
+def attention_of_shares(exchange: LayerExchange) -> Callable[..., tuple[Tensor, None]]:
     """Its forward pass on this rank's heads, as torch computes it on all of them. torch's own asks for a width that is
     that of all heads."""
 
@@ -45,7 +45,7 @@ def attention_of_shares(exchange: Exchange) -> Callable[..., tuple[Tensor, None]
             for each, part, extra in zip(asked, weights, biases, strict=True)
         )
         if attn_mask is not None and attn_mask.requires_grad:  # learned: each rank has the gradient of its heads
-            attn_mask = exchange.begin(attn_mask)
+            attn_mask = Exchange(exchange.ranks).begin(attn_mask)
         mask = _mask(
             query.dtype, key_padding_mask, None if is_causal and key_padding_mask is None else attn_mask, module
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -23,9 +23,11 @@ from hasten.training.setup.prepared_job import PreparedJob
 from hasten.training.step_parts.losses import Count, calling, checked, mean_and_count
 from hasten.training.step_parts.window import weighed
 
+Enter = Callable[[AbstractContextManager[Any]], Any]
 
-def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any]) -> Strategy:
-    """first_batch: the first microbatch on the device.
+
+def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any], enter: Enter) -> Strategy:
+    """first_batch: the first microbatch on the device. enter: keeps a context open until the run is closed.
 
     Raises JobError or PlanError for what the job or the plan's other choices rule out.
     """
@@ -39,7 +41,7 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
     if setup.tensor is not None and grid.shares.many:
         from hasten.parallel.tensor.tensor_parallel import TensorParallel  # each takes a while to load
 
-        layers = TensorParallel(over_data, setup.tensor, device, workload)
+        layers = TensorParallel(over_data, setup.tensor, device, workload, enter)
     if setup.pipeline is None or not grid.stages.many:
         return layers or over_data
     _check_pipeline_job(prepared)
