@@ -37,6 +37,7 @@ _TO_A_GROUP = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1",
 
 _LAST_WORDS_SECONDS = _CLEANING_SECONDS = 0.5  # at most: usually a few milliseconds
 _CHILDREN_SECONDS = 1.0  # with the import of psutil
+_END_SECONDS = 1.0  # at most: the thread is woken
 _OVER = 0  # no signal has this number
 
 
@@ -113,7 +114,8 @@ def listening(
     _IN_FORCE.append(scope)
     for number in scope.before:
         signal.signal(number, handle)
-    threading.Thread(target=_listen, args=(scope, hear), name="hasten-signals", daemon=True).start()
+    thread = threading.Thread(target=_listen, args=(scope, hear), name="hasten-signals", daemon=True)
+    thread.start()
     try:
         yield scope.before
     finally:
@@ -125,6 +127,7 @@ def listening(
             # The thread ends by this number: an end of file may never come, as forked processes can hold the pipe open.
             os.write(writing, bytes([_OVER]))
             os.close(writing)
+            thread.join(_END_SECONDS)  # a thread that runs while the interpreter ends may abort the process
 
 
 def _listen(scope: _Scope, hear: Hear) -> None:
