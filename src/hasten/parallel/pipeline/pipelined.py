@@ -113,6 +113,7 @@ class Pipelined:
             grid=self.grid,
             in_parts=self._shard_options is not None,
             splits=splits.splits,
+            partial=splits.partial,
             owners=owners,
             shapes=shapes,
             buffer_owners=buffers,
@@ -161,6 +162,7 @@ class Pipelined:
                 total, _ = workload.weighed(returned, samples)
                 total.backward()
                 total_loss += float(total.detach())
+            self.sharding.complete(self._model.named_parameters())
             return Outcome(loss=total_loss, gradients=gradients_of(self._model))
 
     def _check(self, whole: Outcome) -> None:
@@ -168,6 +170,7 @@ class Pipelined:
             with self._workload.untouched(self._model):
                 total, _, _ = self._run(self._first_microbatches(), lambda total: total)
                 total = self._sum_over_stages(total.reshape(1))
+                self.sharding.complete(self._model.named_parameters())
                 divided = Outcome(loss=float(total), gradients=gradients_of(self._model))
         except HastenError:
             raise
