@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hasten.doctor.lint.source_files import Source, files_in, read
-from hasten.doctor.lint.suppression import Suppressed, not_understood
+from hasten.doctor.lint.suppression import Suppressed
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rule import Found, SourceRule
 from hasten.doctor.rules import ALL
@@ -22,11 +22,10 @@ _OF_TRAINING = re.compile(r"torch|lightning|accelerate|transformers|zero_grad")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """One file. notes: on comments that silence nothing. unreadable: why no rule could check it."""
+    """One file. unreadable: why no rule could check it."""
 
     path: str
     findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
     unreadable: Unreadable | None = None
 
 
@@ -40,7 +39,7 @@ def lint(paths: Iterable[Path], rules: Collection[SourceRule] = ALL) -> Iterator
 def check_file(path: Path, rules: Collection[SourceRule]) -> Checked:
     try:
         source = read(path)
-        return Checked(path=str(path), findings=tuple(lint_source(source, rules)), notes=tuple(not_understood(source)))
+        return Checked(path=str(path), findings=tuple(lint_source(source, rules)))
     except Unreadable as error:
         return Checked(path=str(path), unreadable=error)
 

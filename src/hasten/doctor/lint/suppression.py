@@ -1,7 +1,7 @@
 """Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
 
 A comment on the first or last line of a statement counts for all of it. One that names codes without brackets, or
-something else than codes in them, silences nothing, and is reported.
+something else than codes in them, silences nothing.
 """
 
 from __future__ import annotations
@@ -58,15 +58,6 @@ class Suppressed:
     def _lines(self) -> dict[int, tuple[str, ...]]:
         """Beginnings of codes, by line."""
         return {line: _codes(text) or () for line, text in _comments(self._source.text)}
-
-
-def not_understood(source: Source) -> list[str]:
-    """A message for each comment that should silence something and does not."""
-    return [
-        f"{source.where(line)}: this comment silences nothing: write # hasten: ignore[H205, H3]"
-        for line, text in _comments(source.text)
-        if _codes(text) is None
-    ]
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:

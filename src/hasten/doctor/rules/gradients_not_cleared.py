@@ -43,12 +43,12 @@ _LATER = "clear them before backward(), or after step()"
 def _cleared_too_early(code: Code, turn: Turn, update: Event) -> Event | None:
     """What clears them with nothing behind it that computes new ones, and with a backward pass before it."""
     others = (Action.BACKWARD, Action.REWRITE, Action.TOUCH, Action.CLEAR, Action.UPDATE)
-    cleared = None
+    optimizers, cleared = code.updates.optimizers, None
     for each in reversed(turn.before(update, *others)):
         if not each.may_meet(update):
             continue
         if cleared is None and each.action is Action.CLEAR:
-            cleared = each if _surely_clears(code, each, update) and each.surely_before(update) else None
+            cleared = each if optimizers.is_same(each.target, update.target) and each.surely_before(update) else None
         elif each.action is Action.BACKWARD:
             return cleared
         elif each.action in {Action.REWRITE, Action.TOUCH} or (cleared is not None and each.action is Action.UPDATE):
@@ -56,34 +56,23 @@ def _cleared_too_early(code: Code, turn: Turn, update: Event) -> Event | None:
     return None
 
 
-def _surely_clears(code: Code, clear: Event, update: Event) -> bool:
-    optimizers = code.updates.optimizers
-    if clear.target is None or update.target is None:
-        return False
-    if optimizers.is_same(clear.target, update.target):
-        return True
-    return ast.unparse(clear.target) in optimizers.modules_of(update.target)
-
-
 def _is_never_cleared(code: Code, turn: Turn, update: Event) -> bool:
     assert update.target is not None
-    if any(_may_clear(code, turn, each, update.target) for each in turn.events):
+    if any(_may_clear(code, each, update.target) for each in turn.events):
         return False
     if isinstance(turn.node, Function) and not _has_it_alone(code, turn.node, update.target):
         return False
     return not _is_made_in(code, turn, update.target) and not _has_closure(code, update)
 
 
-def _may_clear(code: Code, turn: Turn, event: Event, optimizer: ast.expr) -> bool:
+def _may_clear(code: Code, event: Event, optimizer: ast.expr) -> bool:
     if event.action not in {Action.CLEAR, Action.REWRITE, Action.TOUCH}:
         return False
     optimizers = code.updates.optimizers
     if event.target is None:
         return True
-    if event.action is Action.TOUCH or optimizers.role(event.target) is Role.OPTIMIZER:
-        return not optimizers.is_distinct(event.target, optimizer)
-    others = [each.target for each in turn.of(Action.UPDATE) if each.target is not None]
-    return not optimizers.belongs_to_another({ast.unparse(event.target)}, optimizer, others)
+    is_of_module = event.action is not Action.TOUCH and optimizers.role(event.target) is not Role.OPTIMIZER
+    return is_of_module or not optimizers.is_distinct(event.target, optimizer)
 
 
 def _has_it_alone(code: Code, function: Function, optimizer: ast.expr) -> bool:

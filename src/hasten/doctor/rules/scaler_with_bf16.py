@@ -1,6 +1,6 @@
 """A GradScaler with bfloat16.
 
-What it finds: A `GradScaler` that scales the loss of a training loop whose autocast is of `torch.bfloat16`.
+What it finds: A `GradScaler` that scales a loss in a file whose autocasts are all of `torch.bfloat16`.
 
 Why it costs: Scaling keeps small gradients from becoming zero in float16. bfloat16 has the range of float32 and needs
 none. `scaler.step()` searches the gradients for infinities, waits for the device to read the answer, and skips steps.
@@ -18,24 +18,22 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.argument_values import ABSENT, Unknown
-from hasten.doctor.reading.steps.autocast_use import (
-    all_autocasts,
-    argument,
-    autocasts_of,
-    is_bfloat16,
-    scalers,
-    steps_of,
-)
+from hasten.doctor.reading.steps.autocast_use import all_autocasts, argument, is_bfloat16, scalers
 from hasten.doctor.rule import Code, Found, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
+    autocasts = all_autocasts(code)
+    scaled = {
+        code.names.making(call.func.value) for call in code.methods("scale") if isinstance(call.func, ast.Attribute)
+    }
     for scaler in scalers(code):
-        steps = steps_of(code, scaler)
-        around = [call for step in steps for call in autocasts_of(code, step)]
-        if steps and not around:  # it is entered where the step cannot be followed, as in forward()
-            around = all_autocasts(code)
-        if around and all(is_bfloat16(code, each) and _is_with(code, scaler, each) for each in around):
+        is_used = scaler in scaled or None in scaled  # one that comes from elsewhere may be this
+        if (
+            is_used
+            and autocasts
+            and all(is_bfloat16(code, each) and _is_with(code, scaler, each) for each in autocasts)
+        ):
             yield Found(scaler, "bfloat16 needs no scaling of the loss, and this scales it")
 
 

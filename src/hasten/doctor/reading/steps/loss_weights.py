@@ -13,7 +13,6 @@ from hasten.doctor.reading.objects.tensor_kinds import Tensors
 
 _DEEPEST = 8
 _WEIGH = frozenset({"div", "div_", "mul", "mul_", "divide", "divide_", "true_divide", "multiply", "sum"})
-_DIVIDE_BY_OPTION = frozenset({"accelerate.Accelerator", "lightning.Fabric"})
 
 
 class Weights:
@@ -75,20 +74,14 @@ class Weights:
         return isinstance(call.func, ast.Attribute) and self.is_mean_of_batch(call.func.value, depth + 1)
 
 
-def loss_of(names: Names, values: Values, backward: ast.AST) -> ast.expr | None:
+def loss_of(backward: ast.AST) -> ast.expr | None:
     """What backward() is called on; None where a framework may divide it by itself, or where it is given a gradient."""
     if not isinstance(backward, ast.Call) or not isinstance(backward.func, ast.Attribute):
         return None
     base, given = backward.func.value, backward.args[0] if backward.args else None
     if backward.func.attr == "manual_backward":
         return given
-    if given is not None:
-        made = names.making(base)
-        if made is None or names.qualified(made.func) not in _DIVIDE_BY_OPTION:
-            return None
-        options = ("gradient_accumulation_steps", "gradient_accumulation_plugin")
-        return given if all(values.constant_argument(made, each) is ABSENT for each in options) else None
-    if any(each.arg in {"gradient", None} for each in backward.keywords):
+    if given is not None or any(each.arg in {"gradient", None} for each in backward.keywords):
         return None
     if isinstance(base, ast.Call) and name_of(base.func) == "scale" and len(base.args) == 1:
         return base.args[0]
