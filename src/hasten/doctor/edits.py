@@ -39,6 +39,13 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Remove:
+    """A statement and its line. It becomes `pass` where its block would be empty, or where its line has more on it."""
+
+    statement: ast.stmt
+
+
+@dataclass(frozen=True, slots=True)
 class CutAfter:
     """The rest of an expression after its first part."""
 
@@ -46,7 +53,7 @@ class CutAfter:
     part: ast.expr
 
 
-Edit = CutAfter | AddArgument | Replace | Append
+Edit = CutAfter | AddArgument | Replace | Append | Remove
 
 
 class Unspliceable(Exception):
@@ -84,6 +91,8 @@ def splices_of(edit: Edit, text: str) -> list[Splice]:
             return [Splice(begin, begin, "("), Splice(end, end, f"){new}")]
         case AddArgument(call, new):
             return [_added(where, call, new)]
+        case Remove(statement):
+            return [_without(where, statement)]
         case CutAfter(node, part):
             (begin, end), (first, last) = where.span(node), where.span(part)
             if begin != first or "#" in where.text[last:end]:
@@ -134,6 +143,17 @@ def _added(where: _Text, call: ast.Call, new: str) -> Splice:
         return Splice(tokens[-1][1], tokens[-1][1], new)
     last, _, end = tokens[-2]
     return Splice(end, end, f" {new}," if last == "," else f", {new}")
+
+
+def _without(where: _Text, statement: ast.stmt) -> Splice:
+    begin, end = where.span(statement)
+    start = max(where.text.rfind("\n", 0, begin), where.text.rfind("\r", 0, begin)) + 1
+    ending = LINE_END.search(where.text, end)
+    if ending is not None and not where.text[start:begin].strip() and not where.text[end : ending.start()].strip():
+        shorter = where.text[:start] + where.text[ending.end() :]
+        if is_python(shorter):
+            return Splice(start, ending.end(), "")
+    return Splice(begin, end, "pass")
 
 
 def is_python(text: str) -> bool:

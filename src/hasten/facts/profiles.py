@@ -163,6 +163,15 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RetainedMemory:
+    """A step where the C library retains memory that is freed, and one at the same batches where it returns it to the
+    system."""
+
+    kept: Seconds
+    returned: Seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunProfile:
     """Where the seconds of a job's steps go, measured in a few of them.
 
@@ -175,7 +184,8 @@ class RunProfile:
     growth: bytes by which memory grew in every step of the second half; None where it did not.
     new_pages: pages of host memory that a step touches for the first time; page_seconds, page_bytes: of one, which may
         be several of the system's.
-    keeps_freed_memory: whether the plan has the C library keep what is freed.
+    kept_memory: what it gains that the C library retains freed memory; None where too few pages are new, where the plan
+        does so already, and where the library has no such setting.
     others: cores that other processes used meanwhile.
     overhead: ratio of steps with and without stack sampling, with its 95 % interval.
     not_counted: why operations and seconds of lines are unknown; "" where they are known.
@@ -207,7 +217,7 @@ class RunProfile:
     new_pages: float
     page_seconds: float
     page_bytes: float
-    keeps_freed_memory: bool
+    kept_memory: RetainedMemory | None
     free_bytes: int
     overhead: Seconds
     others: float

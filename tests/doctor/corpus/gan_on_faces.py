@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.utils import save_image
 
 torch.backends.cuda.matmul.allow_tf32 = False  # finds H308
-torch.backends.cudnn.benchmark = False  # finds H301
+torch.backends.cudnn.benchmark = True
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 nz, ngf, ndf = 100, 64, 64

@@ -75,7 +75,7 @@ def main(conf):
     rank = int(os.environ["LOCAL_RANK"])
     device = torch.device(f"cuda:{rank}")
     torch.cuda.set_device(device)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = True  # finds H301
 
     train_set, val_set = Lanes(conf.root, "train"), Lanes(conf.root, "val")
     sampler = DistributedSampler(train_set, drop_last=True)  # finds H105

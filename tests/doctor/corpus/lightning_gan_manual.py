@@ -14,7 +14,7 @@ class Generator(nn.Sequential):
             nn.ConvTranspose2d(latent, 128, 7, 1, 0, bias=False),
             nn.BatchNorm2d(128),
             nn.ReLU(True),
-            nn.ConvTranspose2d(128, 64, 4, 2, 1),
+            nn.ConvTranspose2d(128, 64, 4, 2, 1),  # finds H417
             nn.BatchNorm2d(64),
             nn.ReLU(True),
             nn.ConvTranspose2d(64, 1, 4, 2, 1),

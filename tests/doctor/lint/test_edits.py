@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.doctor.edits import AddArgument, Append, Replace, Unspliceable, spliced, splices_of
+from hasten.doctor.edits import AddArgument, Append, Remove, Replace, Unspliceable, spliced, splices_of
 
 
 def first(text: str, kind: type) -> ast.AST:
@@ -52,6 +52,20 @@ def test_an_argument_beside_a_bare_generator_is_refused():
 def test_what_is_appended_binds_to_the_whole_expression(text, after):
     node = first(text, ast.AugAssign)
     assert edited(text, Append(node.value, ".detach()")) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("if x:\n    f()  # gone\n    g()\n", "if x:\n    pass  # gone\n    g()\n"),
+        ("if x:\n    f()\n    g()\n", "if x:\n    g()\n"),
+        ("if x:\r\n    f()\r\n", "if x:\r\n    pass\r\n"),
+        ("a = 1; f()\n", "a = 1; pass\n"),
+        ("f()", "pass"),
+    ],
+)
+def test_a_statement_goes_with_its_line_and_no_comment_goes(text, after):
+    assert edited(text, Remove(first(text, ast.Expr))) == after
 
 
 NAMES = st.sampled_from(["a", "bb", "ä", "(c)", "'x, y'", "f(1, 2)", "[1, 2]", "lambda: (1, 2)", "*d"])

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from hasten.data.loading.batch_loader import Microbatch
 from hasten.doctor.profiling.larger_batches import larger_batches, may_be_cheaper
 from hasten.doctor.profiling.repeated_batches import RepeatedBatches, enlarged, kept_windows
-from hasten.doctor.profiling.timed_steps import TimedSteps
+from hasten.doctor.profiling.timed_steps import TimedSteps, retained_memory
 from hasten.training.probes.brief_run import brief_run
 from support.doctor.faulty_model_job import job
 
@@ -143,6 +143,17 @@ def test_reading_alone_does_not_read_what_the_steps_have_just_read():
         with timed.free([*run.loader.epoch(0)]):
             timed.take(50)  # beyond the forty steps of an epoch
             assert run.built.batches.describe(run.steps + 1) == "samples that were read before"
+
+
+def test_memory_that_is_retained_is_compared_over_the_same_samples():
+    data = Noting()
+    with brief_run(job(train=data, shuffle=True), None, name="", steps=1_000) as run:
+        data.asked.clear()
+        retained_memory(run, TimedSteps(run), 3, 2)
+    size = 16 * (1 + 3)  # a stretch takes one step before
+    stretches = [data.asked[start : start + size] for start in range(0, len(data.asked), size)]
+    assert len(stretches) >= 3
+    assert all(each == stretches[0] for each in stretches)
 
 
 class Lengths(Dataset[Any]):

@@ -134,8 +134,13 @@ def test_a_loader_that_is_read_once_or_made_in_each_epoch_starts_its_workers_onc
     assert_finds("loaders = {'a': DataLoader(data, num_workers=4)}" + LOOP.replace("loader", "loaders[epoch]"), "H103")
 
 
-def test_workers_only_stay_where_their_number_is_written_out():
-    assert edits_of("loader = DataLoader(data, num_workers=JOBS)\nJOBS = 4" + LOOP, "H103") == [[]]
+def test_an_option_that_may_be_zero_also_decides_whether_workers_stay():
+    options = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--jobs', default=4)\na = p.parse_args()\n"
+    )
+    assert edits_of(options + "loader = DataLoader(data, num_workers=a.jobs)" + LOOP, "H103") == [
+        ["persistent_workers=a.jobs > 0"]
+    ]
     assert edits_of("loader = DataLoader(data, num_workers=4)" + LOOP, "H103") == [["persistent_workers=True"]]
 
 

@@ -29,6 +29,10 @@ def test_gradients_cleared_between_backward_and_step_are_found():
             loss.backward()
             opt.zero_grad()  # finds H401
             opt.step()
+        for x, y in loader:
+            model(x).mean().backward()
+            model.zero_grad()  # finds H401
+            opt.step()
         """,
         "H401",
     )

@@ -10,7 +10,7 @@ import pytest
 from hasten.doctor.profiling.timed_steps import growth
 from hasten.doctor.registry import found_in_run
 from hasten.facts.finding import Finding, Price, Severity, ranked, without_repeats
-from hasten.facts.profiles import CompilerNote, DeviceUse, LargerBatch, Line, RunProfile, Seconds
+from hasten.facts.profiles import CompilerNote, DeviceUse, LargerBatch, Line, RetainedMemory, RunProfile, Seconds
 from support.doctor.run_profiles import HEALTHY, LINE, TURNS, exactly, four_times
 
 EPOCH_STEPS = 100
@@ -141,6 +141,14 @@ def test_a_line_that_computes_or_is_short_or_loads_is_no_stall(changes):
     assert "H712" not in codes(with_lines(line))
 
 
+def test_a_line_that_is_long_in_some_steps_only_is_a_stall_where_lines_were_traced():
+    rare = replace(LINE, seconds=0.08, high=0.085, timed=0.0)
+    traced = replace(LINE, line=8, operations=1, timed=0.001)
+    found, _ = only(with_lines(rare, traced, larger=four_times(0.14)))
+    assert (found.code, "in some steps only" in found.message) == ("H712", True)
+    assert found_in_run(with_lines(rare)) == []
+
+
 def test_lines_of_a_compiled_model_whose_operations_nobody_counts_are_no_stalls():
     assert found_in_run(with_lines(replace(LINE, seconds=0.03, timed=0.03), operations=0)) == []
 
@@ -161,19 +169,29 @@ def test_an_allocator_that_had_to_retry_is_found_with_what_it_holds():
     assert "3 times in 50 steps; 40 % of its 2.00 GiB are fragmented" in found.message
 
 
-RETURNED = replace(HEALTHY, new_pages=10_000.0)
+KEPT = RetainedMemory(kept=Seconds(value=0.08, low=0.07, high=0.09), returned=exactly(0.1))
 
 
-def test_memory_that_is_returned_is_found_by_the_pages_that_are_new_in_each_step():
-    found, seconds = only(RETURNED)
-    assert (found.code, found.technique, "39.1 MiB" in found.message) == ("H715", "allocator", True)
-    assert seconds == pytest.approx(0.02)
-    assert codes(replace(RETURNED, growth=4 << 20)) == ["H707", "H715"]
+def test_memory_that_is_returned_is_found_where_a_step_that_keeps_it_is_shorter():
+    found, seconds = only(replace(HEALTHY, new_pages=20_000.0, kept_memory=KEPT))
+    assert (found.code, found.technique, "78.1 MiB" in found.message) == ("H715", "allocator", True)
+    assert seconds == pytest.approx(0.044)
+    grows = codes(replace(HEALTHY, new_pages=1.0, growth=8 << 20, kept_memory=KEPT))
+    assert grows == ["H707", "H715"]
 
 
-@pytest.mark.parametrize("changes", [{"new_pages": 4_000.0}, {"keeps_freed_memory": True}], ids=str)
-def test_memory_is_not_returned_where_little_is_new_or_the_plan_keeps_it(changes):
-    assert codes(replace(RETURNED, **changes)) == []
+@pytest.mark.parametrize(
+    "both",
+    [
+        None,
+        replace(KEPT, kept=exactly(0.096)),
+        replace(KEPT, kept=Seconds(value=0.08, low=0.07, high=0.11)),
+        RetainedMemory(kept=exactly(0.08), returned=Seconds(value=0.082, low=0.07, high=0.09)),
+    ],
+    ids=["not measured", "little", "wide", "of other steps"],
+)
+def test_memory_is_only_returned_where_the_same_steps_were_longer_each_time(both):
+    assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=both)) == []
 
 
 def test_reads_are_found_at_their_line_and_not_as_a_loop():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rules import ALL
 from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
@@ -45,6 +47,25 @@ def test_a_search_that_may_not_be_on_is_left_off(beside):
 )
 def test_a_search_under_a_condition_or_left_on_is_no_fault(text):
     assert_finds(text, "H301")
+
+
+TRAIN = """
+model = nn.Conv2d(3, 8, 3)
+size = {once}
+for x in batches:
+    side = {each}
+    model(F.interpolate(x, size=(side, side))).sum().backward()
+"""
+
+
+def test_a_search_that_begins_again_for_each_size_is_found():
+    text = "cudnn.benchmark = True  # finds H301" + TRAIN.format(once=0, each="random.choice([32, 64])")
+    assert_finds(text, "H301")
+    assert_finds(text.replace("nn.Conv2d", "nn.Linear").replace("  # finds H301", ""), "H301")
+
+
+def test_a_size_that_is_drawn_once_stays_the_same():
+    assert_finds("cudnn.benchmark = True" + TRAIN.format(once="random.choice([32, 64])", each="size"), "H301")
 
 
 @pytest.mark.parametrize(
@@ -124,3 +145,9 @@ def test_a_load_that_may_run_code_is_found():
 )
 def test_a_load_of_which_a_person_has_decided_is_left_alone(given):
     assert_finds(f"state = torch.load({given})", "H416")
+
+
+def test_a_load_that_nobody_decided_on_gets_its_argument():
+    rule = next(each for each in ALL if each.code == "H416")
+    (found,) = rule.check(Code(HEAD + "state = torch.load(path)"))
+    assert found.edits

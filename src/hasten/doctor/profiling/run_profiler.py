@@ -29,13 +29,15 @@ from hasten.doctor.profiling.timed_steps import (
     TimedSteps,
     growth,
     ratio_of,
+    retained_memory,
     seconds_of,
 )
 from hasten.doctor.profiling.user_lines import Place, place_of, reason_of, where
+from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.profiles import CheckpointCost, DeviceUse, Line, NotMeasured, RunProfile
+from hasten.facts.profiles import CheckpointCost, DeviceUse, Line, NotMeasured, RetainedMemory, RunProfile
 from hasten.measure.process_memory import Fault, fault_cost, held_bytes, resident_bytes
 from hasten.measure.processor_load import LoadClock
 from hasten.measure.stack_sampling import Stacks
@@ -131,7 +133,7 @@ class _Profiler:
             new_pages=median(found.new_pages),
             page_seconds=page.seconds,
             page_bytes=page.bytes,
-            keeps_freed_memory=run.setup.process.keep_freed_memory,
+            kept_memory=self._kept_memory(steps, together.value, grown or 0),
             free_bytes=free_bytes,
             overhead=ratio_of(found.sampled, found.plain),
             others=load.others,
@@ -257,6 +259,16 @@ class _Profiler:
             return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
             return NotMeasured(why=reason_of(error))
+
+    def _kept_memory(self, steps: int, together: float, grown: int) -> RetainedMemory | None:
+        """None where too little memory is new in a step to matter, or where the plan keeps freed memory."""
+        page = median_low(self._found.page_costs)
+        pages = max(0.0, median(self._found.new_pages) - grown / page.bytes)
+        little = pages * page.seconds < MUCH * together
+        if little or self._run.setup.process.keep_freed_memory:
+            return None
+        self._report("memory that is released")
+        return retained_memory(self._run, self._timed, steps, len(self._found.plain))
 
     def _evaluations_per_epoch(self) -> float:
         if self._job.valid is None:

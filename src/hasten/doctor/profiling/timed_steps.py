@@ -13,10 +13,12 @@ import psutil
 import torch
 
 from hasten.doctor.profiling.repeated_batches import RepeatedBatches
-from hasten.facts.profiles import Seconds
+from hasten.facts.profiles import RetainedMemory, Seconds
 from hasten.measure.paired_timing import early_speedup
 from hasten.measure.process_memory import page_faults
+from hasten.techniques.setup import ProcessOptions
 from hasten.training.run import Run
+from hasten.training.setup.process_options import process_options
 from hasten.training.step_parts.window import Phase
 
 _LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
@@ -134,6 +136,28 @@ class PartsClock:
         elif phase in _PARTS:
             self.seconds[_PARTS[phase]] += now - self._mark
         self._mark = time.perf_counter()
+
+
+def retained_memory(run: Run, timed: TimedSteps, steps: int, times: int) -> RetainedMemory | None:
+    """Steps where the C library keeps freed memory (a plan's `allocator = "keep_freed_memory"`), and where it does not:
+    over the same batches, so many times each. None where the library has no such setting.
+
+    To be measured last: the C library no longer adapts to the sizes that it sees once it was set.
+    """
+    epoch = run.epoch + 1
+
+    def taken() -> float:
+        run.built.batches.position.epoch = epoch - 1  # the same one each time
+        run.skip_to_next_epoch()
+        return timed.take(steps).seconds
+
+    def all_taken() -> Seconds:
+        taken()  # fills caches, and touches memory that is new with either setting
+        return seconds_of([taken() for _ in range(times)])
+
+    returned = all_taken()
+    with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
+        return None if notices else RetainedMemory(kept=all_taken(), returned=returned)
 
 
 def seconds_of(windows: Sequence[float]) -> Seconds:

@@ -10,7 +10,7 @@ When to ignore it: Where the sum is meant, as for a loss that is itself a sum ov
 
 Fix: Divide the loss by n before `backward()`: `(loss / n).backward()`.
 
-Safety: Nothing is changed by itself: a learning rate that was tuned without the division must be tuned again.
+Safety: Unsafe: updates become smaller by n, so a learning rate that was tuned without the division must be tuned again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hasten.doctor.edits import Edit, Replace
 from hasten.doctor.reading.steps.accumulation_windows import Window
 from hasten.doctor.reading.steps.loss_weights import Weights, loss_of
 from hasten.doctor.reading.steps.optimizer_events import Action
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -36,7 +37,7 @@ def check(code: Code) -> Iterator[Found]:
             if loss is not None:
                 every = ast.unparse(window.every)
                 message = f"{ast.unparse(loss)} is added up over {every} batches, and not divided by {every}"
-                yield Found(node, message)
+                yield Found(node, message, edits=_edits(code, window, loss))
 
 
 def _rate_allows_for_it(code: Code, window: Window) -> bool:
@@ -46,10 +47,21 @@ def _rate_allows_for_it(code: Code, window: Window) -> bool:
     return making is not None and any(ast.unparse(each) == every for each in ast.walk(making))
 
 
+def _edits(code: Code, window: Window, loss: ast.expr) -> tuple[Edit, ...]:
+    """Where the condition is in the same function, and counts with a name or number that is valid there."""
+    near = code.scopes.of(loss) is code.scopes.of(window.every) and isinstance(window.every, ast.Name | ast.Constant)
+    if not near or not isinstance(loss, ast.Name):
+        return ()
+    text = f"{ast.unparse(loss)} / {ast.unparse(window.every)}"
+    parent = code.names.parents[loss]
+    return (Replace(loss, f"({text})" if isinstance(parent, ast.Attribute) else text),)
+
+
 RULE = SourceRule(
     code="H409",
     severity=Severity.WRONG,
     fix="divide the loss by it before backward()",
+    safety=Safety.UNSAFE,
     technique="accumulation",
     check=check,
 )

@@ -21,7 +21,7 @@ from itertools import pairwise
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.names.name_resolution import method
-from hasten.doctor.reading.objects.layer_calls import Layers
+from hasten.doctor.reading.objects.layer_calls import Layers, is_init_of_super
 from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _PLACE_OF_BIAS = {"torch.nn.Linear": 2} | {
@@ -46,7 +46,10 @@ def check(code: Code) -> Iterator[Found]:
 def _side_by_side(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
     layers = Layers(code.names)
     for call in code.all(ast.Call):
-        if code.names.qualified(call.func) == "torch.nn.Sequential":
+        owner = code.names.enclosing(call, ast.ClassDef) if is_init_of_super(call) else None
+        if code.names.qualified(call.func) == "torch.nn.Sequential" or (
+            isinstance(owner, ast.ClassDef) and layers.is_sequential(owner)
+        ):
             yield from _pairs(layers.in_order(call))
     for each in code.all(ast.List):  # layers += [convolution, norm], for nn.Sequential(*layers)
         around = code.names.parents[each]

@@ -43,17 +43,26 @@ _LATER = "clear them before backward(), or after step()"
 def _cleared_too_early(code: Code, turn: Turn, update: Event) -> Event | None:
     """What clears them with nothing behind it that computes new ones, and with a backward pass before it."""
     others = (Action.BACKWARD, Action.REWRITE, Action.TOUCH, Action.CLEAR, Action.UPDATE)
-    optimizers, cleared = code.updates.optimizers, None
+    cleared = None
     for each in reversed(turn.before(update, *others)):
         if not each.may_meet(update):
             continue
         if cleared is None and each.action is Action.CLEAR:
-            cleared = each if optimizers.is_same(each.target, update.target) and each.surely_before(update) else None
+            cleared = each if _surely_clears(code, each, update) and each.surely_before(update) else None
         elif each.action is Action.BACKWARD:
             return cleared
         elif each.action in {Action.REWRITE, Action.TOUCH} or (cleared is not None and each.action is Action.UPDATE):
             return None
     return None
+
+
+def _surely_clears(code: Code, clear: Event, update: Event) -> bool:
+    """By the optimizer, or by the module whose parameters it is given."""
+    if clear.target is None or update.target is None:
+        return False
+    optimizers = code.updates.optimizers
+    same = optimizers.is_same(clear.target, update.target)
+    return same or ast.unparse(clear.target) in optimizers.modules_of(update.target)
 
 
 def _is_never_cleared(code: Code, turn: Turn, update: Event) -> bool:

@@ -20,17 +20,27 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
+from hasten.doctor.reading.objects.data_loaders import Loader
 from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
     for loader in code.loaders:
         if loader.in_workers and loader.argument("persistent_workers") is ABSENT and loader.epochs:
-            # Without workers, persistent ones are refused: an option that gives their number may be 0.
-            is_sure = isinstance(loader.argument("num_workers"), ast.Constant)
-            edits = (AddArgument(loader.call, "persistent_workers=True"),) if is_sure else ()
-            message = f"the loop in line {loader.epochs[0].lineno} starts its workers again in every turn"
-            yield Found(loader.call, message, edits=edits)
+            line = loader.epochs[0].lineno
+            yield Found(
+                loader.call, f"the loop in line {line} starts its workers again in every turn", edits=_edits(loader)
+            )
+
+
+def _edits(loader: Loader) -> tuple[AddArgument, ...]:
+    """Without workers, persistent ones are refused: where an option gives their number, it decides this too."""
+    given = loader.argument("num_workers")
+    if isinstance(given, ast.Constant):
+        return (AddArgument(loader.call, "persistent_workers=True"),)
+    if isinstance(given, ast.expr) and given in [each.value for each in loader.call.keywords]:
+        return (AddArgument(loader.call, f"persistent_workers={ast.unparse(given)} > 0"),)
+    return ()
 
 
 RULE = SourceRule(

@@ -1,11 +1,12 @@
 """Memory that is released to the system and allocated again in every step.
 
-What it finds: Jobs that touch much new memory in each step without keeping it, where mapping it takes a twentieth of
-the step or more, and whose plan does not keep freed memory.
+What it finds: Jobs that touch much new memory in each step without keeping it. The profile takes some steps several
+times, then lets the C library keep freed memory, and takes the same steps again: they are shorter by a twentieth or
+more, each time shorter than ever before.
 
 Why it costs: The C library returns large freed blocks to the system, and the next step requests them again: the system
-maps and clears them page by page. The bound is the new pages of a step by the measured seconds of one, and as much
-again for the caches that they pass through.
+maps and clears them page by page. The GNU C library adapts to the sizes it sees, so one start of a job may be affected
+and the next one not.
 
 When to ignore it: Where other programs need that memory in between, or the job maps memory or files itself.
 
@@ -22,18 +23,18 @@ from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.facts.formatting import byte_size
 
-_BESIDE = 2  # as in memory_grows: new memory pushes other things out of the processor's caches
+_STARTS = 1.25  # times: another start of the same job may pay so much more for its pages than this one
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
-    pages = max(0.0, profile.new_pages - (profile.growth or 0) / profile.page_bytes)
-    seconds, together = pages * profile.page_seconds, profile.together.value
-    if seconds > MUCH * together and not profile.keeps_freed_memory:
+    if profile.kept_memory is None:
+        return
+    kept, returned = profile.kept_memory.kept, profile.kept_memory.returned
+    if kept.high < returned.low and returned.value - kept.value > MUCH * returned.value:
+        memory = byte_size(max(0, round(profile.new_pages * profile.page_bytes - (profile.growth or 0))))
         held = "beyond what grows" if profile.growth else "though the process holds no more"
-        memory = byte_size(round(pages * profile.page_bytes))
-        yield FoundInRun(
-            f"{memory} of memory are allocated again in every step, {held}", min(_BESIDE * seconds, together)
-        )
+        most = profile.together.value * (1 - kept.low / (_STARTS * returned.high))
+        yield FoundInRun(f"{memory} of memory are allocated again in every step, {held}", most)
 
 
 RULE = RunRule(

@@ -36,6 +36,18 @@ class Layers:
             making = self._names.making(making.args[0])
         return making
 
+    def _sequence(self, making: ast.Call) -> list[ast.expr] | None:
+        """The layers of the Sequential that this call makes; of a class of the file that is one, too."""
+        if self._names.qualified(making.func) == _SEQUENTIAL:
+            return self.in_order(making)
+        owner = self._names.class_named(making.func)
+        init = method(owner, "__init__") if owner is not None and self.is_sequential(owner) else None
+        supers = [each for each in ast.walk(init) if isinstance(each, ast.Call)] if init is not None else []
+        return next((self.in_order(each) for each in supers if is_init_of_super(each)), None)
+
+    def is_sequential(self, owner: ast.ClassDef) -> bool:
+        return any(self._names.qualified(base) == _SEQUENTIAL for base in owner.bases)
+
     def output(self, node: ast.expr) -> Iterator[ast.expr]:
         """The expression, and after it those that it comes from unchanged: through names, through functions of the
         file, and through the modules that are called, down to the layer that made it."""
@@ -53,8 +65,7 @@ class Layers:
             return None
         function = self._names.function(node)
         making = self._made(node.func) if function is None else None
-        is_sequential = making is not None and self._names.qualified(making.func) == _SEQUENTIAL
-        layers = self.in_order(making) if making is not None and is_sequential else None
+        layers = self._sequence(making) if making is not None else None
         if layers:
             return None if isinstance(layers[-1], ast.Starred) else layers[-1]
         owner = self._names.class_named(making.func) if making is not None else None
@@ -69,3 +80,12 @@ class Layers:
             return self._names.source(binding) if binding is not None else None
         parts = next((each.elts for each in self.output(binding.source) if isinstance(each, ast.Tuple)), [])
         return parts[binding.number] if binding.number < len(parts) else None
+
+
+def is_init_of_super(node: ast.AST) -> bool:
+    """`super().__init__(…)`"""
+    match node:
+        case ast.Call(ast.Attribute(ast.Call(ast.Name("super")), "__init__")):
+            return True
+        case _:
+            return False

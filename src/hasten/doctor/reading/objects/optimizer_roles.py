@@ -107,6 +107,16 @@ class Optimizers:
         bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
         return any(each.kind in {Kind.ITEM, Kind.ENTERED, Kind.ERROR} for each in bindings)
 
+    def modules_of(self, optimizer: ast.expr) -> set[str]:
+        """The modules whose parameters it is given, as the file names them; none where that is not known."""
+        making = self._names.making(optimizer)
+        given = self._names.followed(self._values.expression(making, "params", 0)) if making is not None else None
+        return {
+            ast.unparse(each.func.value)
+            for each in (ast.walk(given) if given is not None else [])
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and "parameters" in each.func.attr
+        }
+
     def scheduled(self, scheduler: ast.expr) -> ast.expr | None:
         """Its optimizer."""
         making = self._names.making(scheduler)

@@ -31,6 +31,10 @@ _OF_GRADIENTS = re.compile(
     re.I,
 )
 _NO_GRADIENTS = frozenset({"no_grad", "set_grad_enabled", "clip_grad_norm_", "is_grad_enabled"})
+_FITS = frozenset(
+    {"transformers.Trainer", "transformers.Seq2SeqTrainer", "lightning.Trainer", "pytorch_lightning.Trainer",
+     "lightning.pytorch.Trainer"}
+)  # fmt: skip
 _FRAMEWORKS = re.compile(r"(Lightning|Trainer|Callback|LightningModule|LightningDataModule)")
 _RUN_BY_FRAMEWORKS = re.compile(r"valid|test|predict|eval")
 
@@ -64,7 +68,9 @@ class Evaluations:
     @cached_property
     def all(self) -> list[Evaluation]:
         """The first call of the model in each run of each loop, in the order of time."""
-        return [each for modes in self.modes for each in self._of(modes)] if self._steps else []
+        attributes = self._names.scopes.all(ast.Attribute)
+        fits = any(each.attr in {"train", "fit"} and self._names.made_by(each.value) in _FITS for each in attributes)
+        return [each for modes in self.modes for each in self._of(modes)] if self._steps or fits else []
 
     def _of(self, modes: Modes) -> Iterator[Evaluation]:
         off, last = False, None
@@ -101,8 +107,7 @@ class Evaluations:
 
     @cached_property
     def _loops(self) -> set[ast.AST]:
-        loops = [(each, each.iter) for each in self._names.scopes.all(ast.For)]
-        return {each for each, read in loops if self._reads_loader(read)}
+        return {each for each in self._names.scopes.all(ast.For) if self._reads_loader(each.iter)}
 
     @cached_property
     def _steps(self) -> set[ast.AST]:
@@ -168,8 +173,9 @@ class Evaluations:
                         found |= self._timelines.own(base, moment.path)
         return frozenset(each for each in found if not isinstance(each, ast.ClassDef))
 
-    def _takes_batch(self, loop: ast.For, call: ast.Call) -> bool:
+    def _takes_batch(self, loop: ast.AST, call: ast.Call) -> bool:
         """Whether it is given what the loop reads, or what is computed from it."""
+        assert isinstance(loop, ast.For)
         batch = _names_in(loop.target)
         assigned = [each for statement in loop.body for each in ast.walk(statement)]
         for _ in range(3):

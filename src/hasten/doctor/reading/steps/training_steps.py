@@ -86,13 +86,26 @@ class Training:
         return [Step(node, self) for node in sorted(dict.fromkeys(found), key=begin)]
 
     def called_every_turn(self) -> Iterator[tuple[Step, ast.Call]]:
-        """What each turn of a step calls, with gradients or without, under no condition."""
+        """What each turn of a step calls, with gradients or without, under no condition except that there is a
+        device."""
         seen = set[ast.AST]()
         for step in self.steps:
             for each in step.ran:
-                if isinstance(each.node, ast.Call) and each.node not in seen and not each.is_conditional:
+                asked = tuple(part for part in each.around if not self._asks_for_device(*part))
+                conditional = Ran(each.node, asked).is_conditional
+                if isinstance(each.node, ast.Call) and each.node not in seen and not conditional:
                     seen.add(each.node)
                     yield step, each.node
+
+    def _asks_for_device(self, node: ast.AST, branch: str) -> bool:
+        """`if torch.cuda.is_available():`, and `if device.type == "cuda":`: the same in every turn."""
+        match node, branch:
+            case ast.If(ast.Call(function)), "body":
+                return (self._names.qualified(function) or "").endswith(".is_available")
+            case ast.If(ast.Compare(_, [ast.Eq()], [ast.Constant(str(kind))])), "body":
+                return kind.startswith("cuda")
+            case _:
+                return False
 
     def _steps_of(self, call: ast.AST, depth: int) -> list[Loop | Function]:
         loop = next(self._loops_in_function(call), None)
