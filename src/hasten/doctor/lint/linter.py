@@ -44,11 +44,6 @@ def check_file(path: Path, rules: Collection[SourceRule]) -> Checked:
         return Checked(path=str(path), unreadable=error)
 
 
-def lint_text(text: str, path: str, rules: Collection[SourceRule] = ALL) -> list[Finding]:
-    """path: its name in findings. Raises Unreadable."""
-    return lint_source(Source(path, text), rules)
-
-
 def lint_source(source: Source, rules: Collection[SourceRule] = ALL) -> list[Finding]:
     """Sorted by place. Raises Unreadable."""
     trains = _OF_TRAINING.search(source.text)
@@ -66,10 +61,9 @@ def found_in(source: Source, rules: Collection[SourceRule]) -> list[tuple[Source
         raise Unreadable(f"is not valid Python: {error.msg}", where=source.where(error.lineno or 1)) from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte; nested deeper than Python allows
         raise Unreadable(f"cannot be parsed: {error or type(error).__name__}", where=source.path) from error
-    suppressed = Suppressed(source, code)
-    return [
-        (rule, each) for rule in rules for each in _checked(rule, code, source) if not suppressed(rule.code, each.node)
-    ]
+    suppressed = Suppressed(source.text, code.tree)
+    found = [(rule, each) for rule in rules for each in _checked(rule, code, source)]
+    return [(rule, each) for rule, each in found if not suppressed(rule.code, each.line)]
 
 
 def _checked(rule: SourceRule, code: Code, source: Source) -> list[Found]:

@@ -9,10 +9,6 @@ from hasten.doctor.reading.source_code import Code
 
 _OUTDATED = ("torch.cuda.amp.", "torch.cpu.amp.")
 _AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
-_SCALERS = frozenset(
-    {"torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler",
-     "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"}
-)  # fmt: skip
 
 
 def outdated(code: Code, node: ast.AST) -> str | None:
@@ -46,11 +42,6 @@ def argument(code: Code, autocast: ast.Call, name: str) -> ast.expr | Unknown:
 def is_bfloat16(code: Code, autocast: ast.Call) -> bool:
     given = argument(code, autocast, "dtype")
     return not isinstance(given, Unknown) and code.names.qualified(given) == "torch.bfloat16"
-
-
-def scalers(code: Code) -> list[ast.Call]:
-    """The calls that make one, in the order of the file."""
-    return code.calls_to(*_SCALERS)
 
 
 def all_autocasts(code: Code) -> list[ast.Call]:
