@@ -101,9 +101,9 @@ class Rule(Generic[Subject, What]):
 
 
 def enrolled(package: str, path: Iterable[str]) -> tuple[Any, ...]:
-    """The rules of a package's files, by code."""
+    """The rules of a package's files that have one, by code."""
     files = [import_module(f"{package}.{each.name}") for each in iter_modules(path)]
-    return tuple(sorted((file.RULE for file in files), key=lambda rule: rule.code))
+    return tuple(sorted((file.RULE for file in files if hasattr(file, "RULE")), key=lambda rule: rule.code))
 
 
 SourceRule = Rule[Code, Found]
