@@ -107,7 +107,6 @@ def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Un
 
     count = sum(len(project.files) for project in projects)
     linted = [each for project in projects for each in _with_progress(lint(project.files, project.of_sources), count)]
-    _warn([note for each in linted for note in each.notes])
     failed = [each.unreadable for each in linted if each.unreadable is not None]
     return [finding for each in linted for finding in each.findings], len(linted), failed
 

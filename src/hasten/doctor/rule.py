@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hasten.doctor.edits import Edit
+from hasten.doctor.reading.names.scopes import begin
 from hasten.doctor.reading.source_code import Code
 from hasten.facts.finding import Finding, Safety, Severity
 from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
 
 __all__ = [
     "HEADINGS", "Code", "Found", "FoundInModel", "FoundInRun", "Layer", "Line", "ModelProfile", "ModelRule", "Rule",
-    "RunProfile", "RunRule", "Safety", "Severity", "SourceRule",
+    "RunProfile", "RunRule", "Safety", "Severity", "SourceRule", "enrolled",
 ]  # fmt: skip
 HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
 Subject = TypeVar("Subject")
@@ -32,6 +35,10 @@ class Found(NamedTuple):
     message: str
     fix: str = ""
     edits: tuple[Edit, ...] = ()
+
+    @property
+    def line(self) -> int:
+        return begin(self.node)[0]
 
 
 class FoundInModel(NamedTuple):
@@ -91,6 +98,12 @@ class Rule(Generic[Subject, What]):
     @property
     def headline(self) -> str:
         return self.manual.partition("\n")[0].rstrip(".")
+
+
+def enrolled(package: str, path: Iterable[str]) -> tuple[Any, ...]:
+    """The rules of a package's files that have one, by code."""
+    files = [import_module(f"{package}.{each.name}") for each in iter_modules(path)]
+    return tuple(sorted((file.RULE for file in files if hasattr(file, "RULE")), key=lambda rule: rule.code))
 
 
 SourceRule = Rule[Code, Found]

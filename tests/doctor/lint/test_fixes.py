@@ -18,12 +18,11 @@ from typer.testing import CliRunner
 
 from hasten.cli import app
 from hasten.doctor.lint.fixes import mend, write
-from hasten.doctor.lint.linter import lint_text
 from hasten.doctor.rules import ALL
 from hasten.errors import StorageFailed, Unreadable
 from hasten.facts.finding import Safety
 from support.checkpoint import file_faults
-from support.doctor.snippets import CORPUS, findings_in
+from support.doctor.snippets import CORPUS, findings_in, lint_text
 
 SCRIPTS = [path for path in CORPUS if path.suffix == ".py"]
 SAFE = [rule for rule in ALL if rule.safety is Safety.SAFE]

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.doctor.lint.linter import lint, lint_text
+from hasten.doctor.lint.linter import lint
 from hasten.doctor.lint.suppression import not_silenced
 from hasten.doctor.reading.steps.training_steps import Training
 from hasten.doctor.registry import selected
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Finding, Severity
-from support.doctor.snippets import CORPUS
+from support.doctor.snippets import CORPUS, lint_text
 
 SCRIPTS = [path for path in CORPUS if path.suffix == ".py"]
 WRONG = "optimizer.zero_grad(set_to_none=False)"

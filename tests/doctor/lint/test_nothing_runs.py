@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from hasten.doctor.lint.fixes import mend
-from hasten.doctor.lint.linter import lint_text
 from hasten.doctor.rules import ALL
+from support.doctor.snippets import lint_text
 
 WRONG = "optimizer.zero_grad(set_to_none=False)"
 TOUCH = "import pathlib; pathlib.Path({made!r}).touch()"

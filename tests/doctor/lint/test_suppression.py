@@ -8,7 +8,6 @@ import pytest
 
 from hasten.doctor.lint.suppression import not_silenced
 from hasten.facts.finding import Finding, Severity
-from support.cli.commands import ran
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,7 @@ from support.cli.commands import ran
         (" H205", set()),
     ],
 )
-def test_codes_are_understood_in_brackets_and_what_is_not_understood_is_reported(tmp_path: Path, said, silenced):
+def test_codes_are_understood_in_brackets_and_what_is_not_understood_silences_nothing(tmp_path: Path, said, silenced):
     file = tmp_path / "train.py"
     file.write_text(f"x = 1\ntotal += loss  # hasten: ignore{said}\n")
     found = [
@@ -37,5 +36,3 @@ def test_codes_are_understood_in_brackets_and_what_is_not_understood_is_reported
         for code in ("H205", "H206", "H303")
     ]
     assert {each.code for each in found} - {each.code for each in not_silenced(found)} == silenced
-    code, shown, noted = ran(f"doctor {file} --format json")
-    assert (code, shown.strip(), f"{file}:2: this comment silences nothing" in noted) == (0, "[]", not silenced)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from hasten.doctor.lint.linter import lint_source, lint_text
-from hasten.doctor.lint.source_files import read
+from hasten.doctor.lint.linter import lint_source
+from hasten.doctor.lint.source_files import Source, read
+from hasten.doctor.rule import SourceRule
 from hasten.doctor.rules import ALL
 from hasten.facts.finding import Finding
 
 MARK = re.compile(r"#.*\bfinds ((?:H\d+ ?)+)")
+
+
+def lint_text(text: str, path: str, rules: Collection[SourceRule] = ALL) -> list[Finding]:
+    """path: its name in findings. Raises Unreadable."""
+    return lint_source(Source(path, text), rules)
 
 
 def marked(text: str) -> set[tuple[int, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hasten.doctor.lint.source_files import Source, files_in, read
-from hasten.doctor.lint.suppression import Suppressed, not_understood
+from hasten.doctor.lint.suppression import Suppressed
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rule import Found, SourceRule
 from hasten.doctor.rules import ALL
@@ -22,11 +22,10 @@ _OF_TRAINING = re.compile(r"torch|lightning|accelerate|transformers|zero_grad")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """One file. notes: on comments that silence nothing. unreadable: why no rule could check it."""
+    """One file. unreadable: why no rule could check it."""
 
     path: str
     findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
     unreadable: Unreadable | None = None
 
 
@@ -40,14 +39,9 @@ def lint(paths: Iterable[Path], rules: Collection[SourceRule] = ALL) -> Iterator
 def check_file(path: Path, rules: Collection[SourceRule]) -> Checked:
     try:
         source = read(path)
-        return Checked(path=str(path), findings=tuple(lint_source(source, rules)), notes=tuple(not_understood(source)))
+        return Checked(path=str(path), findings=tuple(lint_source(source, rules)))
     except Unreadable as error:
         return Checked(path=str(path), unreadable=error)
-
-
-def lint_text(text: str, path: str, rules: Collection[SourceRule] = ALL) -> list[Finding]:
-    """path: its name in findings. Raises Unreadable."""
-    return lint_source(Source(path, text), rules)
 
 
 def lint_source(source: Source, rules: Collection[SourceRule] = ALL) -> list[Finding]:
@@ -67,10 +61,9 @@ def found_in(source: Source, rules: Collection[SourceRule]) -> list[tuple[Source
         raise Unreadable(f"is not valid Python: {error.msg}", where=source.where(error.lineno or 1)) from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte; nested deeper than Python allows
         raise Unreadable(f"cannot be parsed: {error or type(error).__name__}", where=source.path) from error
-    suppressed = Suppressed(source, code)
-    return [
-        (rule, each) for rule in rules for each in _checked(rule, code, source) if not suppressed(rule.code, each.node)
-    ]
+    suppressed = Suppressed(source.text, code.tree)
+    found = [(rule, each) for rule in rules for each in _checked(rule, code, source)]
+    return [(rule, each) for rule, each in found if not suppressed(rule.code, each.line)]
 
 
 def _checked(rule: SourceRule, code: Code, source: Source) -> list[Found]:

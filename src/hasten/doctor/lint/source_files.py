@@ -14,7 +14,6 @@ from hasten.doctor.lint.notebooks import Cell, cells_of, text_of_cells
 from hasten.errors import Unreadable
 
 SUFFIXES = (".py", ".ipynb")
-_LARGEST_BYTES = {".py": 10 << 20, ".ipynb": 100 << 20}  # nobody writes more by hand; notebooks contain pictures
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 
 
@@ -64,12 +63,9 @@ def read(path: Path) -> Source:
 
 
 def _content_of(path: Path) -> bytes:
-    largest = _LARGEST_BYTES.get(path.suffix, _LARGEST_BYTES[".py"])
     try:
         if not path.is_file():
             raise Unreadable("is not a file", where=str(path))
-        if path.stat().st_size > largest:
-            raise Unreadable(f"is larger than {largest >> 20} MiB", where=str(path))
         return path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error

@@ -1,7 +1,7 @@
 """Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
 
-A comment on the first or last line of a statement counts for all of it. One that names codes without brackets, or
-something else than codes in them, silences nothing, and is reported.
+A comment on the first or last line of a plain statement counts for all of it. One that names codes without brackets, or
+something else than codes in them, silences nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 
-from hasten.doctor.lint.source_files import Source, read
+from hasten.doctor.lint.source_files import read
 from hasten.doctor.reading.names.scopes import begin, end
-from hasten.doctor.reading.source_code import Code
 from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 
@@ -31,78 +29,50 @@ _COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, 
 
 
 class Suppressed:
-    """In one file: call it with a code and the node of a finding."""
+    """In one file: call it with a code and the line of a finding. tree: of the text."""
 
-    def __init__(self, source: Source, code: Code) -> None:
-        self._source, self._code = source, code
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self._codes = dict(_comments(text))
+        self._plain = [
+            each for each in ast.walk(tree) if isinstance(each, ast.stmt) and not isinstance(each, _COMPOUND)
+        ]
 
-    def __call__(self, code: str, node: ast.AST) -> bool:
-        return self._is_on(code, self._lines_about(node))
-
-    def on_line(self, code: str, line: int) -> bool:
-        """A finding about a line of a running job."""
-        statements = (node for node in ast.walk(self._code.tree) if isinstance(node, ast.stmt) and _spans(node, line))
-        around = [node for node in statements if not isinstance(node, _COMPOUND)]
-        return self._is_on(code, {line}.union(*map(self._lines_about, around)))
-
-    def _is_on(self, code: str, lines: set[int]) -> bool:
-        return any(code.startswith(self._lines.get(number, ())) for number in lines)
-
-    def _lines_about(self, node: ast.AST) -> set[int]:
-        """The lines on which a comment about it may be."""
-        statement = node if isinstance(node, ast.stmt) else self._code.names.enclosing(node, ast.stmt)
-        ends = [node] if statement is None or isinstance(statement, _COMPOUND) else [node, statement]
-        return {place(each)[0] for each in ends for place in (begin, end)}
-
-    @cached_property
-    def _lines(self) -> dict[int, tuple[str, ...]]:
-        """Beginnings of codes, by line."""
-        return {line: _codes(text) or () for line, text in _comments(self._source.text)}
+    def __call__(self, code: str, line: int) -> bool:
+        around = [each for each in self._plain if begin(each)[0] <= line <= end(each)[0]] if self._codes else []
+        lines = {line, *(place(each)[0] for each in around for place in (begin, end))}
+        return any(code.startswith(self._codes.get(number, ())) for number in lines)
 
 
-def not_understood(source: Source) -> list[str]:
-    """A message for each comment that should silence something and does not."""
-    return [
-        f"{source.where(line)}: this comment silences nothing: write # hasten: ignore[H205, H3]"
-        for line, text in _comments(source.text)
-        if _codes(text) is None
-    ]
-
-
-def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with a comment, and the text after `ignore`."""
+def _comments(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Each line with a comment, and the beginnings of the codes that it silences."""
     if "hasten:" not in text:
         return
     with suppress(tokenize.TokenError, SyntaxError):  # Python has parsed the text; its own tokenizer refuses more
         for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
             found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
             if found is not None:
-                yield token.start[0], found.group(1)
+                yield token.start[0], _codes(found.group(1))
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    """("",) for all of them, () where they are not understood."""
+    brackets = _IN_BRACKETS.match(text)
+    if brackets is None:
+        return () if _NAMES_A_CODE.search(text) else ("",)
+    words = brackets.group(1).replace(",", " ").split()
+    return tuple(map(str.upper, words)) if all(map(_CODE.fullmatch, words)) else ()
 
 
 def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
     """Findings of a job's profile that no comment silences. In a file that cannot be read, none is silenced."""
     files = {path: _suppressed_in(Path(path)) for path in {each.path for each in findings} if path}
-    return [each for each in findings if not ((file := files.get(each.path)) and file.on_line(each.code, each.line))]
+    return [each for each in findings if not ((file := files.get(each.path)) and file(each.code, each.line))]
 
 
 def _suppressed_in(path: Path) -> Suppressed | None:
     try:
-        source = read(path)
+        text = read(path).text
         with warnings.catch_warnings(action="ignore"):  # Python's own, about the file
-            return Suppressed(source, Code(source.text))
+            return Suppressed(text, ast.parse(text))
     except (Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def _spans(node: ast.stmt, line: int) -> bool:
-    return begin(node)[0] <= line <= end(node)[0]
-
-
-def _codes(text: str) -> tuple[str, ...] | None:
-    """("",) for all of them, None where they are not understood."""
-    brackets = _IN_BRACKETS.match(text)
-    if brackets is None:
-        return None if _NAMES_A_CODE.search(text) else ("",)
-    words = brackets.group(1).replace(",", " ").split()
-    return tuple(map(str.upper, words)) if words and all(map(_CODE.fullmatch, words)) else None

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_unconditional
-from hasten.doctor.reading.steps.training_steps import Step
 from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
@@ -56,27 +55,20 @@ def _changing_size(code: Code) -> ast.expr | None:
     if not any((code.names.qualified(call.func) or "").startswith("torch.nn.Conv") for call in code.all(ast.Call)):
         return None
     for step in code.training.steps:
-        for each in (ran.node for ran in step.ran if isinstance(ran.node, ast.Call)):
-            if code.names.qualified(each.func) in _RESIZES and _is_drawn(code, each, step):
-                return each
+        ran = {each.node for each in step.ran}
+        for call in (each for each in ran if isinstance(each, ast.Call)):
+            if code.names.qualified(call.func) in _RESIZES and any(map(ran.__contains__, _drawn(code, call))):
+                return call
     return None
 
 
-def _is_drawn(code: Code, resize: ast.Call, step: Step) -> bool:
-    """Whether its size comes from a random number of this step."""
-    ran = {each.node for each in step.ran}
-    waiting: list[ast.AST] = [*resize.args[1:], *(each.value for each in resize.keywords)]
-    seen = set[ast.AST]()
-    while waiting:
-        for each in ast.walk(waiting.pop()):
-            if each in seen:
-                continue
-            seen.add(each)
-            if isinstance(each, ast.Call) and (code.names.qualified(each.func) or "").startswith(_RANDOM):
-                return each in ran
-            followed = code.names.followed(each) if isinstance(each, ast.Name) else None
-            waiting += [followed] if followed is not None and followed is not each else []
-    return False
+def _drawn(code: Code, resize: ast.Call) -> Iterator[ast.Call]:
+    """The random numbers that its size comes from."""
+    given = [*resize.args[1:], *(each.value for each in resize.keywords)]
+    followed = [code.names.followed(each) or each for size in given for each in ast.walk(size)]
+    for each in (part for size in followed for part in ast.walk(size)):
+        if isinstance(each, ast.Call) and (code.names.qualified(each.func) or "").startswith(_RANDOM):
+            yield each
 
 
 RULE = SourceRule(

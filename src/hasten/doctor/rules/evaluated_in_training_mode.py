@@ -24,7 +24,6 @@ from hasten.doctor.reading.steps.model_modes import Mode
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _LAYERS = re.compile(r"^torch\.nn\.((?:Alpha|FeatureAlpha)?Dropout(?:1d|2d|3d)?|(?:Lazy|Sync)?BatchNorm(?:1d|2d|3d)?)$")
-_WITH_DROPOUT = re.compile(r"^torch\.nn\.Transformer((En|De)coderLayer)?$")  # by default
 _OF_TORCHVISION = re.compile(r"^torchvision\.models\.(\w+\.)?(?!vit_)[a-z]\w+$")
 
 
@@ -65,8 +64,6 @@ def _name(code: Code, call: ast.Call) -> str | None:
         return None if rate == 0 else layer.group(1)
     if name.startswith("torch.nn.functional.") and name.endswith("dropout"):
         return "dropout" if isinstance(code.values.argument(call, "training"), ast.Attribute) else None
-    if _WITH_DROPOUT.match(name):
-        return None if code.values.constant_argument(call, "dropout") == 0 else "dropout"
     return "batch norm or dropout" if _OF_TORCHVISION.match(name) else None
 
 

@@ -57,33 +57,31 @@ def _cleared_too_early(code: Code, turn: Turn, update: Event) -> Event | None:
 
 
 def _surely_clears(code: Code, clear: Event, update: Event) -> bool:
-    optimizers = code.updates.optimizers
+    """By the optimizer, or by the module whose parameters it is given."""
     if clear.target is None or update.target is None:
         return False
-    if optimizers.is_same(clear.target, update.target):
-        return True
-    return ast.unparse(clear.target) in optimizers.modules_of(update.target)
+    optimizers = code.updates.optimizers
+    same = optimizers.is_same(clear.target, update.target)
+    return same or ast.unparse(clear.target) in optimizers.modules_of(update.target)
 
 
 def _is_never_cleared(code: Code, turn: Turn, update: Event) -> bool:
     assert update.target is not None
-    if any(_may_clear(code, turn, each, update.target) for each in turn.events):
+    if any(_may_clear(code, each, update.target) for each in turn.events):
         return False
     if isinstance(turn.node, Function) and not _has_it_alone(code, turn.node, update.target):
         return False
     return not _is_made_in(code, turn, update.target) and not _has_closure(code, update)
 
 
-def _may_clear(code: Code, turn: Turn, event: Event, optimizer: ast.expr) -> bool:
+def _may_clear(code: Code, event: Event, optimizer: ast.expr) -> bool:
     if event.action not in {Action.CLEAR, Action.REWRITE, Action.TOUCH}:
         return False
     optimizers = code.updates.optimizers
     if event.target is None:
         return True
-    if event.action is Action.TOUCH or optimizers.role(event.target) is Role.OPTIMIZER:
-        return not optimizers.is_distinct(event.target, optimizer)
-    others = [each.target for each in turn.of(Action.UPDATE) if each.target is not None]
-    return not optimizers.belongs_to_another({ast.unparse(event.target)}, optimizer, others)
+    is_of_module = event.action is not Action.TOUCH and optimizers.role(event.target) is not Role.OPTIMIZER
+    return is_of_module or not optimizers.is_distinct(event.target, optimizer)
 
 
 def _has_it_alone(code: Code, function: Function, optimizer: ast.expr) -> bool:

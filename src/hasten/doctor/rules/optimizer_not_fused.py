@@ -31,22 +31,8 @@ def check(code: Code) -> Iterator[Found]:
         given = {name: code.values.constant_argument(call, name) for name in _CHOICES}
         if any(value is not ABSENT and value is not None and value is not False for value in given.values()):
             continue
-        if _moves_single_tensors(call):
-            continue
-        kind = ast.unparse(call.func)
-        if all(value is ABSENT for value in given.values()):
-            yield Found(call, f"{kind} takes several kernels for a step", edits=(AddArgument(call, "fused=True"),))
-        else:
-            yield Found(call, f"{kind} is kept from its fast form", fix="set fused=True instead")
-
-
-def _moves_single_tensors(call: ast.Call) -> bool:
-    """`SGD([image])`: a few tensors, and no parameters of a model."""
-    match call.args:
-        case [ast.List(tensors) | ast.Tuple(tensors), *_]:
-            return all(isinstance(each, ast.Name) for each in tensors)
-        case _:
-            return False
+        edits = (AddArgument(call, "fused=True"),) if all(value is ABSENT for value in given.values()) else ()
+        yield Found(call, f"{ast.unparse(call.func)} takes several kernels for a step", edits=edits)
 
 
 def _has_sparse_gradients(code: Code) -> bool:

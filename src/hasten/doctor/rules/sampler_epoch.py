@@ -24,43 +24,18 @@ _SAMPLER = "torch.utils.data.DistributedSampler"
 
 
 def check(code: Code) -> Iterator[Found]:
-    informed = _with_epoch(code)
-    if informed is None:
+    if any(code.methods("set_epoch")):
         return
-    for loader in code.loaders:
-        if not loader.steps or not loader.epochs or loader.given_to:
-            continue
-        for sampler in _samplers(code, loader.call):
-            if sampler not in informed and code.values.constant_argument(sampler, "shuffle", 3) in {ABSENT, True}:
-                informed.add(sampler)  # two loaders may have the same
-                yield Found(sampler, "without set_epoch(), every epoch has the order of the first")
+    trained = [each for each in code.loaders if each.steps and each.epochs and not each.given_to]
+    for sampler in dict.fromkeys(sampler for each in trained for sampler in _samplers(code, each.call)):
+        if code.values.constant_argument(sampler, "shuffle", 3) in {ABSENT, True}:
+            yield Found(sampler, "without set_epoch(), every epoch has the order of the first")
 
 
-def _samplers(code: Code, loader: ast.Call) -> set[ast.Call]:
+def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
     given = code.values.argument(loader, "sampler", 3)
     calls = code.origins.calls(given) if isinstance(given, ast.expr) else []
-    return {call for call in calls if code.names.qualified(call.func) == _SAMPLER}
-
-
-def _with_epoch(code: Code) -> set[ast.Call] | None:
-    """The samplers on which set_epoch is called; None where it may be called on any."""
-    found = set[ast.Call]()
-    for call in code.methods("set_epoch"):
-        assert isinstance(call.func, ast.Attribute)
-        base = call.func.value
-        by_loader = isinstance(base, ast.Attribute) and base.attr in {"sampler", "batch_sampler"}
-        while isinstance(base, ast.Attribute) and base.attr in {"sampler", "batch_sampler"}:
-            base = base.value
-        for each in code.origins.of(base):
-            if not isinstance(each.node, ast.Call) or each.entries:
-                return None
-            if code.names.qualified(each.node.func) == _SAMPLER:
-                found.add(each.node)
-            elif by_loader:
-                found |= _samplers(code, each.node)
-            elif code.names.class_named(each.node.func) is None:
-                return None
-    return found
+    return [call for call in calls if code.names.qualified(call.func) == _SAMPLER]
 
 
 RULE = SourceRule(

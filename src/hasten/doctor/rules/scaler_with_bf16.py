@@ -1,6 +1,6 @@
 """A GradScaler with bfloat16.
 
-What it finds: A `GradScaler` that scales the loss of a training loop whose autocast is of `torch.bfloat16`.
+What it finds: A `GradScaler` that scales a loss in a file whose autocasts are all of `torch.bfloat16`.
 
 Why it costs: Scaling keeps small gradients from becoming zero in float16. bfloat16 has the range of float32 and needs
 none. `scaler.step()` searches the gradients for infinities, waits for the device to read the answer, and skips steps.
@@ -17,37 +17,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.argument_values import ABSENT, Unknown
-from hasten.doctor.reading.steps.autocast_use import (
-    all_autocasts,
-    argument,
-    autocasts_of,
-    is_bfloat16,
-    scalers,
-    steps_of,
-)
+from hasten.doctor.reading.names.argument_values import ABSENT
+from hasten.doctor.reading.steps.autocast_use import all_autocasts, is_bfloat16
 from hasten.doctor.rule import Code, Found, SourceRule
+
+_SCALERS = tuple(f"torch.{name}.GradScaler" for name in ("amp", "cuda.amp", "cpu.amp"))
 
 
 def check(code: Code) -> Iterator[Found]:
-    for scaler in scalers(code):
-        steps = steps_of(code, scaler)
-        around = [call for step in steps for call in autocasts_of(code, step)]
-        if steps and not around:  # it is entered where the step cannot be followed, as in forward()
-            around = all_autocasts(code)
-        if around and all(is_bfloat16(code, each) and _is_with(code, scaler, each) for each in around):
+    autocasts = all_autocasts(code)
+    calls = [call.func for call in code.methods("scale") if isinstance(call.func, ast.Attribute)]
+    scaled = {code.names.making(each.value) for each in calls}  # None of one that comes from elsewhere, and may be this
+    for scaler in code.calls_to(*_SCALERS) if autocasts and all(is_bfloat16(code, each) for each in autocasts) else ():
+        is_on = code.values.constant_argument(scaler, "enabled") in {ABSENT, True}
+        if is_on and scaled & {scaler, None}:
             yield Found(scaler, "bfloat16 needs no scaling of the loss, and this scales it")
-
-
-def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
-    """Whether the scaler is on where the autocast is: by the same expression, if not always."""
-    given = code.values.argument(scaler, "enabled")
-    if given is ABSENT or (not isinstance(given, Unknown) and code.values.constant(given) is True):
-        return True
-    other = argument(code, autocast, "enabled")
-    if isinstance(given, Unknown) or isinstance(other, Unknown):
-        return False
-    return ast.unparse(given) == ast.unparse(other)
 
 
 RULE = SourceRule(

@@ -1,12 +1,7 @@
 """What can be found in a running job: one rule a file, which ends in a RULE. All are enrolled here, by code."""
 
-from importlib import import_module
-from pkgutil import iter_modules
+from hasten.doctor.rule import RunRule, enrolled
 
-from hasten.doctor.rule import RunRule
-
-_FILES = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
-_RULES: list[RunRule] = [file.RULE for file in _FILES if hasattr(file, "RULE")]
-ALL = tuple(sorted(_RULES, key=lambda rule: rule.code))
+ALL: tuple[RunRule, ...] = enrolled(__name__, __path__)
 
 __all__ = ["ALL"]

@@ -1,8 +1,7 @@
 """A slow line without tensor operations.
 
 What it finds: Lines of the job that take a fifth of the step or more and start no tensor operation: they wait, read or
-write files, log, or work on NumPy arrays and Python objects. And lines that take as much though only some steps run
-them.
+write files, log, or work on NumPy arrays and Python objects.
 
 Why it costs: The model waits meanwhile, and so does the device as soon as its queue is empty.
 
@@ -18,14 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
-from hasten.doctor.run_rules.step_costs import is_in_some_steps, stalls
+from hasten.doctor.run_rules.step_costs import stalls
 
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
     for line in stalls(profile):
         share = line.seconds / profile.together.value
-        what = "in some steps only" if is_in_some_steps(profile, line) else "and no operation on tensors begins"
-        message = f"{line.function} spends {100 * share:.0f} % of a step on this line, {what}"
+        message = (
+            f"{line.function} spends {100 * share:.0f} % of a step on this line, and no operation on tensors begins"
+        )
         yield FoundInRun(message, line.high, line)
 
 

@@ -10,7 +10,6 @@ MUCH = 0.05  # of a step: what may gain less is not reported
 OFTEN = 24  # operations that one line begins itself in a step, or turns of its loop
 AGAIN = 8  # turns of a loop: what fewer begin may be long, and is not much
 _LEAST = 0.5  # of the seconds between two sizes, where their ranges touch
-_RARELY = 0.25  # of what samples say
 LONG = 0.2  # of a step, on a line without any
 _BUSY = 0.5  # of its cores, from which on reading computes rather than waits
 _NEARLY_ALL = 0.99  # of a step
@@ -68,15 +67,9 @@ def _begins_often(line: Line) -> bool:
 
 
 def stalls(profile: RunProfile) -> list[Line]:
-    """Lines that are long and begin no operation, and those that are long in some steps only, whatever they do."""
+    """Lines that are long and begin no operation."""
     lines = [line for line in profile.lines if not line.in_loading and line.seconds > LONG * profile.together.value]
-    return [line for line in lines if is_in_some_steps(profile, line) or _is_stalled(profile, line)]
-
-
-def is_in_some_steps(profile: RunProfile, line: Line) -> bool:
-    """Long by samples of many steps, and short in one of the few whose lines were traced."""
-    traced = any(each.timed > 0 for each in profile.lines)
-    return traced and not line.operations and line.timed < _RARELY * line.seconds
+    return [line for line in lines if _is_stalled(profile, line)]
 
 
 def _is_stalled(profile: RunProfile, line: Line) -> bool:

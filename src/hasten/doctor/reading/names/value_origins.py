@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hasten.doctor.reading.names.name_resolution import Names, method
+from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Binding, Function, Kind, iterated
 
 _ANY = object()  # any entry
@@ -96,28 +96,19 @@ class Origins:
     def _called(self, call: ast.Call, here: Origin) -> list[Origin]:
         function = self._names.function(call)
         if function is not None:
-            inner = returns(function) or _passed_on(function)
-            return [Origin(each, here.entries) for each in inner]
+            return [Origin(each, here.entries) for each in returns(function)]
         if iterated(call) is not call:
             return [Origin(iterated(call), here.entries)]
         if isinstance(call.func, ast.Attribute) and call.func.attr in _PREPARE and call.args:
             if here.entries and isinstance(here.entries[0], int) and here.entries[0] < len(call.args):
                 return [Origin(call.args[here.entries[0]], here.entries[1:])]
             return [Origin(call.args[0], here.entries)] if len(call.args) == 1 else []
-        owner = self._names.class_named(call.func)
-        iterates = method(owner, "__iter__") if owner is not None else None
-        return [Origin(each, here.entries) for each in _passed_on(iterates)] if iterates is not None else []
+        return []
 
 
 def returns(function: Function) -> list[ast.expr]:
     """What it returns, without functions in it."""
     return [each.value for each in _own(function) if isinstance(each, ast.Return) and each.value is not None]
-
-
-def _passed_on(function: Function) -> list[ast.expr]:
-    """What a generator goes through to yield it again."""
-    loops = [each for each in _own(function) if isinstance(each, ast.For)]
-    return [each.iter for each in loops if any(isinstance(inner, ast.Yield) for inner in ast.walk(each))]
 
 
 def _own(function: Function) -> Iterator[ast.AST]:

@@ -122,13 +122,6 @@ class Optimizers:
         making = self._names.making(scheduler)
         return self._values.expression(making, "optimizer", 0) if making is not None else None
 
-    def belongs_to_another(self, modules: set[str], optimizer: ast.expr, others: list[ast.expr]) -> bool:
-        """Whether another optimizer of these events surely has the modules, and this one surely not."""
-        own = self.modules_of(optimizer)
-        if not own or own & modules:
-            return False
-        return any(self.is_distinct(each, optimizer) and self.modules_of(each) & modules for each in others)
-
 
 def words_of(name: str) -> set[str]:
     """Of "optimizerD", "lr_sched" and the like, in small letters."""

@@ -10,16 +10,13 @@ from hasten.doctor.reading.names.scopes import Binding, Kind
 _DEEPEST = 14
 _SEVERAL = frozenset(
     {"split", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort", "max", "min",
-     "median", "mode", "unique", "unique_consecutive", "svd", "qr", "eigh", "grad", "is_tensor", "numel",
-     "is_floating_point", "load", "where", "nonzero", "device", "Size", "Generator", "manual_seed", "finfo", "iinfo",
-     "save", "compile", "no_grad", "autocast", "get_rng_state", "is_grad_enabled", "set_grad_enabled",
-     "inference_mode", "tolist", "item", "cummax", "cummin", "kthvalue", "aminmax", "std_mean", "var_mean",
-     "histogram", "lu", "slogdet", "triangular_solve", "enable_grad", "typename", "promote_types", "result_type",
-     "can_cast", "multi_head_attention_forward", "set_default_dtype", "get_default_dtype", "has_torch_function",
-     "handle_torch_function", "jit", "export", "func", "vmap", "dtype", "layout", "memory_format", "Tag", "Event",
-     "Stream", "initial_seed", "seed", "is_complex"}
+     "median", "mode", "unique", "unique_consecutive", "svd", "qr", "eigh", "grad", "numel", "load", "where",
+     "nonzero", "device", "manual_seed", "finfo", "iinfo", "save", "compile", "autocast", "inference_mode", "cummax",
+     "cummin", "kthvalue", "aminmax", "std_mean", "var_mean", "histogram", "lu", "slogdet", "triangular_solve",
+     "typename", "promote_types", "result_type", "multi_head_attention_forward", "vmap", "initial_seed", "seed"}
 )  # fmt: skip
 """Functions that return several tensors, or none."""
+_ASK_OR_SET = ("is_", "get_", "set_", "has_", "can_", "no_", "enable_", "handle_")
 _REDUCE = frozenset({"max", "min", "median", "mode"})  # to one tensor, where no dimension is given
 _ONLY_OF_TENSORS = frozenset(
     {"detach", "sign", "sigmoid", "softmax", "log_softmax", "unsqueeze", "contiguous", "permute", "masked_fill",
@@ -104,7 +101,8 @@ class Single:
         if name.startswith(("torch.nn.functional.", "torch.special.")) or name == f"torch.{last}":
             reduces = last in _REDUCE and len(call.args) == 1 and not call.keywords
             several = any(each.arg in {"return_inverse", "return_indices", "as_tuple"} for each in call.keywords)
-            return reduces or (last not in _SEVERAL and last[:1].islower() and not several)
+            one = last[:1].islower() and last not in _SEVERAL and not last.startswith(_ASK_OR_SET)
+            return reduces or (one and not several)
         if isinstance(call.func, ast.Attribute) and not name:
             method, base = call.func.attr, call.func.value
             if method in _ONLY_OF_TENSORS:

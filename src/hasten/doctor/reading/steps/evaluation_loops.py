@@ -10,7 +10,7 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Function, begin, end, iterated
+from hasten.doctor.reading.names.scopes import Function, begin, end, iterated
 from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
@@ -21,10 +21,6 @@ from hasten.doctor.reading.steps.training_steps import Around, Training
 _LOADERS = re.compile(
     r"loader|(^|_)(dl|batches|feed|queue)$|(^|_)(train|val|valid|test|eval|dev|data)_?iter(ator)?$|^iterator$"
     r"|(^|_)(val|valid|validation|test|eval|dev)_?(set|data|dataset|ds|generator|split)$", re.I)  # fmt: skip
-_BATCHES = re.compile(r"^(next|(get|next|sample|draw|load|make)_?\w*batch(es)?)$", re.I)
-_EVALUATES = re.compile(
-    r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|estimate|score|perplexity)(_|$)|^test(_(epoch|model|loop))?$"
-)
 _NO_MODELS = re.compile(r"(class|cls|fn|func|config|args|name|type|kwargs)$", re.I)
 _OFF = re.compile(r"no_?grad|inference|set_grad", re.I)
 _MAY_BE_OFF = re.compile(r"grad|eval|infer|valid|(^|_)(mode|test)(_|$)", re.I)
@@ -111,9 +107,7 @@ class Evaluations:
 
     @cached_property
     def _loops(self) -> set[ast.AST]:
-        loops = [(each, each.iter) for each in self._names.scopes.all(ast.For)]
-        loops += [(each, each.generators[0].iter) for kind in COMPREHENSIONS for each in self._names.scopes.all(kind)]
-        return {each for each, read in loops if self._reads_loader(read) or self._fetches(each)}
+        return {each for each in self._names.scopes.all(ast.For) if self._reads_loader(each.iter)}
 
     @cached_property
     def _steps(self) -> set[ast.AST]:
@@ -124,11 +118,6 @@ class Evaluations:
         places = [number for number, (each, _) in enumerate(around) if each in self._steps]
         conditions = (ast.If, ast.IfExp, ast.ExceptHandler)
         return bool(places) and not any(isinstance(each, conditions) for each, _ in around[places[-1] :])
-
-    def _fetches(self, loop: ast.AST) -> bool:
-        """`x, y = get_batch("val")` in `estimate_loss`"""
-        function = self._names.enclosing(loop, Function)
-        return function is not None and bool(_EVALUATES.search(function.name)) and bool(_fetched(loop))
 
     def _reads_loader(self, read: ast.expr) -> bool:
         read = iterated(read)
@@ -186,9 +175,9 @@ class Evaluations:
 
     def _takes_batch(self, loop: ast.AST, call: ast.Call) -> bool:
         """Whether it is given what the loop reads, or what is computed from it."""
-        around = [loop] if isinstance(loop, ast.For) else getattr(loop, "generators", [])
-        batch = _fetched(loop).union(*(_names_in(each.target) for each in around))
-        assigned = [each for statement in getattr(loop, "body", []) for each in ast.walk(statement)]
+        assert isinstance(loop, ast.For)
+        batch = _names_in(loop.target)
+        assigned = [each for statement in loop.body for each in ast.walk(statement)]
         for _ in range(3):
             for each in assigned:
                 match each:
@@ -250,15 +239,6 @@ def _callee(call: ast.Call) -> ast.expr:
 
 def _names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _fetched(loop: ast.AST) -> set[str]:
-    """The names that a turn gives to a batch that it fetches."""
-    assigned = [each for each in getattr(loop, "body", ()) if isinstance(each, ast.Assign)]
-    fetched = [
-        each for each in assigned if isinstance(each.value, ast.Call) and _BATCHES.search(name_of(each.value.func))
-    ]
-    return {name for each in fetched for target in each.targets for name in _names_in(target)}
 
 
 def _words(node: ast.AST) -> Iterator[str]:

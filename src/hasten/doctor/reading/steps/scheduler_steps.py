@@ -72,9 +72,6 @@ class Amounts:
         match iterated(loop.iter):
             case ast.Call(ast.Name("range"), [stop]):
                 return self.of(stop)
-            case ast.Call(ast.Name("range"), [start, stop]):
-                first, last = self._values.constant(start), self._values.constant(stop)
-                return Amount(Fraction(last - first)) if isinstance(first, int) and isinstance(last, int) else None
             case ast.Name() | ast.Attribute() as loader:
                 return Amount(Fraction(1), (self._loader(loader),))
             case _:
