@@ -21,10 +21,8 @@ from hasten.facts.plan import make_plan
 from hasten.facts.trials import Curves, read_trials
 from hasten.measure.loss_equivalence import Criterion
 from hasten.measure.run_difference import Extent
-from hasten.tune.proof.loss_proof import judged
-from hasten.tune.proof.paired_runs import Pair, Trained
-from hasten.tune.resume.kill_instants import Phase, RunTimes
-from hasten.tune.resume.resume_proof import Kill, ResumeProof
+from hasten.tune.proof.loss_proof import Pair, Trained, judged
+from hasten.tune.resume.resume_proof import Kill, Phase, ResumeProof, RunTimes
 from support.cli.commands import invoked
 from support.report.samples import sample_plan, write_plan
 

@@ -108,7 +108,7 @@ def test_the_line_is_named_in_which_an_arm_hangs(function, limit, line, place):
 
 def test_an_arm_ends_before_the_memory_of_the_machine_is_full(monkeypatch):
     free = iter([100 << 30, *[19 << 30] * 1000])
-    monkeypatch.setattr("hasten.tune.trials.trial_limits.free_memory", lambda: next(free))
+    monkeypatch.setattr("hasten.tune.trials.arms.free_memory", lambda: next(free))
     found = failure("job")
     assert (found.outcome, found.what.startswith("the machine has 19.0 GiB of memory left")) == (
         Outcome.OUT_OF_MEMORY,

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 
-from hasten.measure.process_memory import page_faults
 from hasten.measure.speedup_bound import STEP, Part
 from hasten.training.probes.brief_run import observing
 from hasten.training.run import Run
@@ -34,8 +33,7 @@ _PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UP
 
 
 def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
-    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around; evaluating: seconds that
-    measuring the length of an evaluation takes, by a part of it or, where its length is unknown, by the whole.
+    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around.
 
     The steps are the trial's own next ones; windows can follow. A run that has trained no step yet is warmed up before.
     steps: fewer are taken where the planned run is shorter.
@@ -47,20 +45,16 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     trial.make_room(steps)
     clock = _Clock(trial.run)
     with observing(trial.run, clock):
-        faults = page_faults()
         window = trial.window(steps)
-        faults = page_faults() - faults
     taken = window["steps"]
     seconds = {part: clock.seconds[part] / taken for part in STEP - {Part.PYTHON}}
     # The parts do not overlap inside the window, so a negative remainder can only be rounding.
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
     trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
-    begin = time.perf_counter()
     seconds[Part.EVALUATION] = trial.evaluate(EVALUATION_SECONDS)["seconds"]
-    evaluating = time.perf_counter() - begin
     spent = {part.value: value for part, value in seconds.items()}
-    around = _around(trial.run, window["peak_bytes"], page_faults=faults / taken)
-    return {"spent": {**spent, "steps": taken}, "around": asdict(around), "evaluating": evaluating}
+    around = _around(trial.run, window["peak_bytes"])
+    return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
 
 
 class _Clock:
@@ -102,7 +96,7 @@ class _Clock:
         self._mark = now
 
 
-def _around(run: Run, peak_bytes: int, *, page_faults: float) -> Around:
+def _around(run: Run, peak_bytes: int) -> Around:
     machine, on_cpu = run.setup.machine, run.device.type == "cpu"
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(
@@ -110,5 +104,4 @@ def _around(run: Run, peak_bytes: int, *, page_faults: float) -> Around:
         cores=machine.cores,
         reads_beside=run.setup.loader.workers > 0,
         memory_full=there > 0 and peak_bytes > FULL * there,
-        page_faults=page_faults,
     )
