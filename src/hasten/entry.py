@@ -26,7 +26,7 @@ from hasten.training.failures.as_failure import cause_of
 from hasten.training.loop import Result, train_run
 from hasten.training.reporting.logs import Several
 from hasten.training.run import Run
-from hasten.training.run_folder.folder_checks import check_still_empty
+from hasten.training.run_folder.folder_checks import make_new, reopen
 from hasten.training.run_folder.restarted import was_restarted
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.run_folder.run_request import RunRequest
@@ -92,7 +92,7 @@ def resume(
     Otherwise as train. Raises Misconfigured also for a change that is not allowed, and if another process trains there.
     """
     with joined(), failing_as_one(cause_of):
-        before, notes = from_the_leader(lambda: RunFolder.reopen(Path(run_dir)).asked())
+        before, notes = from_the_leader(RunFolder(Path(run_dir)).asked)
         # Replaced fields that this job has too are recorded again, so that the command line resumes the same run.
         changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
         asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
@@ -116,11 +116,11 @@ def begin(
         folder = None
         if from_the_leader(lambda: run_dir is not None):
             if run_dir is None or not present_ranks().leads:
-                kept = FollowerRun(found=None, saving=asked.saving, say=_say_nothing)
+                kept = FollowerRun(found=None, saving=asked.saving)
             else:
-                folder = RunFolder.create(Path(run_dir))
+                make_new(Path(run_dir))
+                folder = RunFolder(Path(run_dir))
                 lock = stack.enter_context(run_lock(folder.path))
-                check_still_empty(folder.path)
                 way_on = way_on or _way_on(folder)
                 kept = SavedRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
         given = stack.enter_context(begun_with(weights, None if folder is None else folder.home))
@@ -143,7 +143,8 @@ def resume_run(
     with joined(), failing_as_one(cause_of), ExitStack() as stack:
         kept: SavedRun | FollowerRun
         if present_ranks().leads:
-            folder = RunFolder.reopen(Path(run_dir))
+            reopen(Path(run_dir))
+            folder = RunFolder(Path(run_dir))
             lock = stack.enter_context(run_lock(folder.path))
             folder.clean()
             found = Recovered.of(folder.store, allow_change)
@@ -158,11 +159,7 @@ def resume_run(
         else:
             name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader calls
             found = Recovered.named(RunFolder(Path(run_dir)).store, name, allow_change)
-            kept, resumes, home = (
-                FollowerRun(found=found, saving=asked.saving, say=_say_nothing),
-                name is not None,
-                None,
-            )
+            kept, resumes, home = FollowerRun(found=found, saving=asked.saving), name is not None, None
         given = None if resumes else stack.enter_context(begun_with(weights, home))
         return _train(job, begun_by if plan is None else plan, asked.name, receivers, given, kept)
 
@@ -224,7 +221,3 @@ def _say(text: str) -> None:
     from hasten.report.terminal.output import write_line
 
     write_line(sys.stderr, text)
-
-
-def _say_nothing(text: str) -> None:
-    """On a rank that does not lead."""

@@ -1,12 +1,11 @@
 """The signals that ask a process to end, and what each command does on them.
 
-No handler of hasten raises. An exception out of a handler can surface in any line of any library, which may swallow it:
-an import that is interrupted so leaves half a module behind. Instead, C writes a signal's number into a pipe, and a
-thread reads it at once, also while the main thread is inside a long C function.
+No handler of hasten raises. C writes a signal's number into a pipe, and a thread reads it at once, also while the main
+thread is inside a long C function.
 
-From its first line on, any of these signals ends a command at once (`end_at_once`). A run that trains in a folder saves
-a checkpoint first (training/saving/stop_request.py). Other commands return what they have found so far on Ctrl-C, which
-there raises KeyboardInterrupt (`ctrl_c_interrupts`).
+Any of these signals ends a command at once (`end_at_once`). A run that trains in a folder saves a checkpoint first
+(training/saving/stop_request.py). Ctrl-C raises KeyboardInterrupt in commands that return what they have found so far
+(`ctrl_c_interrupts`).
 
 This module loads before everything else, so it imports nothing but the standard library and the errors.
 """
@@ -158,9 +157,8 @@ def _leave_a_dead_terminal() -> None:
 
 
 def _in_a_fork() -> None:
-    """A forked process inherits the handlers of its parent and the pipes that its parent reads; it closes both. It
-    ignores signals to the whole process group, as Ctrl-C in a terminal: its parent handles them and needs it until a
-    checkpoint is saved. Any other signal ends it, as a pool's workers are ended."""
+    """A forked process drops its parent's handlers and pipes. It ignores signals to the whole process group, as its
+    parent needs it until a checkpoint is saved. Any other signal ends it."""
     if not _IN_FORCE:
         return
     signal.set_wakeup_fd(-1)
@@ -174,8 +172,7 @@ def _in_a_fork() -> None:
     _IN_FORCE.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_in_a_fork)
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 # ── ending ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,16 +15,10 @@ import typer.main
 from hasten import errors
 from hasten.cli import app
 from hasten.cli.prove import resume_command
-from hasten.cli.prove.loss_evidence import add_losses
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
-from hasten.facts.plan import make_plan
-from hasten.facts.trials import Curves, read_trials
-from hasten.measure.loss_equivalence import Criterion
 from hasten.measure.run_difference import Extent
-from hasten.tune.proof.loss_proof import Pair, Trained, judged
 from hasten.tune.resume.resume_proof import Kill, Phase, ResumeProof, RunTimes
 from support.cli.commands import invoked
-from support.report.samples import sample_plan, write_plan
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -119,32 +113,12 @@ def test_an_interruption_tells_what_the_finished_pairs_said(here: Path, monkeypa
     assert last_line(shown) == "next      hasten prove loss loss_jobs.py:interrupting --plan plan.toml --pairs 9"
 
 
-def test_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(tmp_path: Path):
-    path = tmp_path / "plan.toml"
-    job, plan = "examples/digits.py:job", sample_plan()
-    pairs = [Pair(seed=seed, plain=trained(1.0, 2.0 + seed), planned=trained(1.0, 2.0 + seed)) for seed in range(3)]
-    proof = judged(pairs, Criterion(), 3)
-    assert add_losses(proof, job, path, plan) == ""  # no search was here
-    write_plan(tmp_path)
-    assert add_losses(proof, "another.py:job", path, plan) == ""
-    assert add_losses(proof, job, path, make_plan(threads=1)) == ""
-    assert add_losses(replace(proof, interrupt=KeyboardInterrupt()), job, path, plan) == ""
-    assert add_losses(proof, job, path, plan) == f"hasten report {path} now shows these losses"
-    *_, curves = read_trials(tmp_path / "plan.trials.jsonl")
-    assert isinstance(curves, Curves)
-    assert (curves.plain, curves.verdict) == (curves.planned, "equivalent")
-
-
 @pytest.mark.parametrize("proof", ["loss", "resume"])
 def test_the_help_lists_every_exit_code_that_is_no_error(proof: str):
     shown = " ".join(ran_proof(proof, "--help")[1].split())
     for code in (HARMED, NOT_PROVEN, INTERRUPTED, TERMINATED):
         assert f" {code}, " in shown
         assert re.search(rf"^\w+ +{code} ", errors.__doc__ or "", re.MULTILINE)
-
-
-def trained(*losses: float) -> Trained:
-    return Trained(losses=losses, results={"loss": losses[-1]})
 
 
 # ── hasten prove resume ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,3 +36,8 @@ def test_a_file_that_cannot_be_read_is_told_by_its_name(tmp_path: Path):
     with pytest.raises(StorageFailed, match="Is a directory") as told:
         read_trials(tmp_path)
     assert told.value.where == str(tmp_path)
+
+
+def test_records_that_only_earlier_versions_wrote_are_skipped():
+    tried = Tried(choice=Choice(technique="cache", value=True), on=(), verdict="failed", reason="")
+    assert records_of(['{"record": "Memory", "arm": "plain", "bytes": [1]}', line_of(tried)]) == [tried]

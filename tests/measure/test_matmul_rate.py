@@ -3,18 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hasten.measure.matmul_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
-
-RATE = MatrixRate(
-    flops_per_second=1e12,
-    slowest=0.9e12,
-    fastest=1.1e12,
-    stretches=7,
-    size=1024,
-    dtype="float32",
-    device="cpu",
-    threads=1,
-)
+from hasten.measure.matmul_rate import measure_matrix_rate
 
 
 def test_a_rate_says_its_spread_size_dtype_and_threads_and_draws_no_random_number():
@@ -26,11 +15,6 @@ def test_a_rate_says_its_spread_size_dtype_and_threads_and_draws_no_random_numbe
     assert rate.stretches >= 3
     assert (rate.dtype, rate.device) == ("bfloat16", "cpu")
     assert rate.threads == torch.get_num_threads()
-
-
-def test_utilization_is_the_share_of_the_measured_rate():
-    assert model_flops_utilization(flops_per_sample=2e9, samples_per_second=200, rate=RATE) == pytest.approx(0.4)
-    assert model_flops_utilization(flops_per_sample=2e9, samples_per_second=1000, rate=RATE) == pytest.approx(2.0)
 
 
 @pytest.mark.gpu

@@ -1,5 +1,5 @@
-"""Replicas that send their gradients in another way: what is sent whole trains as one process does, what is not comes
-close, and a run goes on to the bit with what it holds back."""
+"""Replicas that send their gradients in another way: what is sent whole trains as one process does, and what is rounded
+comes close."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import torch
 from hasten.entry import prepare
 from hasten.errors import PlanError
 from hasten.facts.plan import make_plan
-from hasten.techniques.combinations import conflicts
-from support.parallel.shard_jobs import cut_and_gone_on, language_job, told_unreached, trained
+from support.parallel.shard_jobs import language_job, told_unreached, trained
 
 SMALL_BUCKETS = ("plain", {"bucket_mb": 0.0005})
 STATIC = ("plain", {"static_graph": True})
-LOW_RANK = ("powersgd", {"rank": 2, "start": 2})
 
 
 def check_alike(found, wanted):
@@ -46,25 +44,14 @@ def test_gradients_that_are_sent_whole_train_what_one_process_does(ranks, choice
         check_alike(found, alone)
 
 
-@pytest.mark.parametrize("way", ["bf16", LOW_RANK], ids=str)
-def test_gradients_that_are_shortened_train_alike_on_all_ranks_and_not_quite_as_one_process(way, alone, run_on):
-    first, second = run_on(2, trained, {"communication": way})
+def test_gradients_that_are_rounded_train_alike_on_all_ranks_and_not_quite_as_one_process(alone, run_on):
+    first, second = run_on(2, trained, {"communication": "bf16"})
     assert first["losses"] == second["losses"]
     for name, weight in first["weights"].items():
         assert torch.equal(weight, second["weights"][name])
     assert any(not torch.equal(weight, alone["weights"][name]) for name, weight in first["weights"].items())
     assert first["losses"][0] == pytest.approx(alone["losses"][0])
     assert first["losses"][-1] == pytest.approx(alone["losses"][-1], rel=0.1)
-
-
-@pytest.mark.trap(36)
-def test_what_an_approximation_left_out_goes_on_with_the_run(run_on):
-    choices = {"communication": LOW_RANK}
-    first, second = run_on(2, cut_and_gone_on, choices, choices)
-    whole = run_on(2, trained, choices)[0]["weights"]
-    for name, weight in whole.items():
-        assert torch.equal(first[name], weight)
-        assert torch.equal(second[name], weight)
 
 
 @pytest.mark.trap(28)
@@ -79,18 +66,11 @@ def test_parameters_that_no_gradient_reaches_are_named(run_on):
     [
         ("plain", {"rank": 2}),
         ("plain", {"bucket_mb": 0}),
-        ("powersgd", {"start": 1}),
         ("bf16", {"static_graph": 1}),
-        ("powersgd", {"static_graph": True}),
+        ("powersgd", {}),
     ],
     ids=str,
 )
 def test_options_that_make_no_sense_are_refused(way):
     with pytest.raises(PlanError, match="the plan asks for communication"):
         prepare(language_job(), make_plan(communication=way))
-
-
-@pytest.mark.parametrize("other", [{"shard": "zero3"}, {"precision": "fp16"}], ids=str)
-def test_what_an_approximation_does_not_go_together_with_is_refused(other):
-    plan = make_plan(communication="powersgd", **other)
-    assert conflicts([item.choice for item in plan.choices])

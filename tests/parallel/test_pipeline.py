@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
-
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from hasten.data.order.batch_pieces import equal_pieces, share
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
-from hasten.parallel.pipeline.stages import least_largest
 from support.parallel.pipeline_jobs import (
     all_refused,
     cut_and_gone_on,
@@ -122,8 +119,8 @@ def test_what_a_loss_draws_is_the_same_on_every_stage(options, run_on):
     assert len({tuple(each) for each in training}) > 12  # each microbatch has its own
     assert {tuple(each) for each in last[1]} <= {tuple(each) for each in evaluation}  # the first looked at shapes too
     assert not behind  # where it never comes
-    drawn = [number for of_one in last[2] for number in of_one]
-    assert len({*drawn}) == len(drawn)  # nor any two alike, of whatever generator
+    drawn = last[2]
+    assert len({*drawn}) == len(drawn)  # nor any two alike
 
 
 @pytest.mark.trap(28)
@@ -286,23 +283,6 @@ def test_one_process_holds_the_whole_model_and_says_so():
     with prepare(job_of(), make_plan(pipeline=2)) as run:
         assert run.built.strategy.sharding.is_whole
         assert any("one process cannot divide a model" in notice for notice in run.notices)
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=7), st.integers(1, 7))
-def test_the_slowest_stage_is_as_quick_as_any_cut_allows(costs, parts):
-    if parts > len(costs):
-        with pytest.raises(ValueError, match="cannot be cut"):
-            least_largest(costs, parts)
-        return
-
-    def largest(cuts):
-        ends = [0, *cuts, len(costs)]
-        return max(sum(costs[start:stop]) for start, stop in pairwise(ends))
-
-    every = list(combinations(range(1, len(costs)), parts - 1))
-    found = least_largest(costs, parts)
-    assert found in every
-    assert largest(found) == min(map(largest, every))
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 4))

@@ -133,13 +133,13 @@ def test_light_and_dark_have_their_own_colours_and_text_that_can_be_read(shown):
 
 
 def test_curves_are_drawn_in_colours_of_their_own(shown):
-    for name, charts in (("plan", 4), ("run", 7)):
+    for name, charts in (("plan", 1), ("run", 7)):
         for width in WIDTHS:
             look = shown[2][name, width]
             assert look["charts"] == charts
             assert len(look["lines"]) > charts
             assert "none" not in look["lines"]
-            assert look["lines"][0] != look["lines"][1]
+            assert len(set(look["lines"])) > 1
 
 
 def test_what_is_painted_is_no_empty_page(shown):

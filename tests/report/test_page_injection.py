@@ -23,7 +23,7 @@ from support.report.hostile import PAYLOADS, of_one_job, with_texts
 from support.report.parsed import Page, faults
 from support.report.samples import sample_plan, sample_records, sample_run, write_run
 
-EMPTY = page_of_plan(Evidence(plan=Plan(), path="plan.toml", budgets={}, memory={}))
+EMPTY = page_of_plan(Evidence(plan=Plan(), path="plan.toml", budgets={}))
 
 
 def rotated(start: int) -> Callable[[], str]:
@@ -81,19 +81,19 @@ def test_every_payload_in_every_text_stays_a_text(start: int, log: RunLog, shape
 @settings(max_examples=40)
 @given(st.text(st.characters(), min_size=1, max_size=40))
 def test_any_text_at_all_is_shown_as_the_text_that_it_is(text: str):
-    page = page_of_plan(Evidence(plan=Plan(), path=text, budgets={}, memory={}))
+    page = page_of_plan(Evidence(plan=Plan(), path=text, budgets={}))
     assert faults(page) == []
     assert printable(text) in Page(page).text
 
 
 def test_every_payload_is_shown_as_the_text_that_it_is():
     for payload in PAYLOADS[::7]:
-        page = page_of_plan(Evidence(plan=Plan(), path=payload, budgets={}, memory={}))
+        page = page_of_plan(Evidence(plan=Plan(), path=payload, budgets={}))
         assert printable(payload) in Page(page).text
 
 
 def test_a_long_text_is_cut_before_it_is_escaped():
-    page = page_of_plan(Evidence(plan=Plan(), path="<" * 5000, budgets={}, memory={}))
+    page = page_of_plan(Evidence(plan=Plan(), path="<" * 5000, budgets={}))
     assert "&lt;" * 1999 + "…" in page
     assert "&lt;" * 2000 not in page
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from hasten.facts.plan import Plan
-from hasten.facts.trials import Curves, Memory, Rates, Record
-from hasten.report.page.charts import POINTS, Band, band, ticks
+from hasten.facts.trials import Curves, Record
+from hasten.report.page.charts import POINTS, Line, chart, thinned, ticks
 from hasten.report.page.plan_evidence import gathered
 from hasten.report.page.plan_page import page_of
 from hasten.report.page.run_log import event_of
@@ -23,12 +23,8 @@ def plan_page(records: list[Record], plan: Plan | None = None) -> str:
 
 
 def test_a_page_stands_on_records_that_hold_nothing():
-    empty = [
-        Curves(seeds=(), plain=(), planned=(), verdict="inconclusive", sentence="nothing ran"),
-        Rates(steps=(), rates=(), momenta=()),
-        Memory(arm="plain", bytes=()),
-    ]
-    assert "nothing ran" in plan_page([*sample_records(steps=2)[:1], *empty], Plan())
+    empty = Curves(seeds=(), plain=(), planned=(), verdict="inconclusive", sentence="nothing ran")
+    assert "nothing ran" in plan_page([*sample_records(steps=2)[:1], empty], Plan())
 
 
 def test_a_page_stands_without_any_one_kind_of_record_and_with_it_alone():
@@ -43,28 +39,27 @@ def test_a_hundred_thousand_steps_are_thinned_and_the_page_stays_small():
     values = tuple(1.0 + 0.001 * (step % 7) for step in range(steps))
     spiked = (*values[:777], 50.0, *values[778:])
     long = Curves(seeds=(1, 2), plain=(values, spiked), planned=(values, values), verdict="harmed", sentence="spike")
-    rates = Rates(steps=tuple(range(steps)), rates=values, momenta=values)
-    page = plan_page([*sample_records(steps=2)[:-5], long, rates, Memory(arm="plain", bytes=tuple(range(steps)))])
-    assert len(page) < 400_000
-    assert "Each point stands for 313 steps" in page
+    assert len(plan_page([*sample_records(steps=2)[:-2], long])) < 100_000
 
 
-def drawn(curve: list[float]) -> Band:
-    return band("loss", "plain", [curve])
+def test_a_long_curve_keeps_its_extremes_and_a_short_one_is_unchanged():
+    short = [(float(step), math.sin(step)) for step in range(POINTS)]
+    assert thinned(short) == short
+    spiked = [(float(step), 50.0 if step == 777 else step % 7 / 10) for step in range(100 * POINTS)]
+    kept = thinned(spiked)
+    assert len(kept) <= POINTS
+    assert (777.0, 50.0) in kept
+    assert kept == sorted(kept)
 
 
-def test_a_stretch_keeps_its_extremes_and_says_how_long_it_is():
-    found = drawn([float(i) for i in range(100 * POINTS)])
-    assert (found.stretch, found.broken, len(found.at)) == (100, 0, POINTS)
-    assert (found.lows[3], found.means[3], found.highs[3]) == (300.0, 349.5, 399.0)
-    assert found.at[0] == 50.5  # the middle of steps 1 to 100
-
-
-def test_a_short_curve_is_unchanged_and_a_value_that_is_not_finite_is_counted():
-    values = [math.sin(i) for i in range(POINTS)]
-    assert drawn(values).means == values
-    found = drawn([1.0, math.nan, math.inf, 2.0])
-    assert (found.broken, [math.isnan(each) for each in found.means]) == (2, [False, True, True, False])
+def test_a_value_that_is_not_finite_is_a_gap_in_a_short_curve_and_in_a_long_one():
+    values = [1.0, math.nan, math.inf, 2.0]
+    [drawn] = chart("Loss", [Line(label="loss", kind="plain", points=[*enumerate(values)])], "loss")
+    assert drawn.curves[0].line.count("M") == 2
+    assert len(drawn.curves[0].dots) == 2
+    kept = thinned([(float(step), math.nan if step == 777 else 1.0) for step in range(100 * POINTS)])
+    assert sum(math.isnan(value) for _, value in kept) == 1
+    assert chart("Loss", [Line(label="loss", kind="plain", points=[(1.0, math.nan)])], "loss") == []
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,10 @@ def test_all_that_the_records_hold_has_its_section():
     assert re.findall(r"<h2>(.*?)</h2>", page().source) == [
         "The plan",
         "Time to the target",
-        "From the baseline to the plan",
         "Where the time of the run goes",
         "Where the time of a step goes",
         "Everything that was tried",
         "What is learned",
-        "Learning rate",
-        "Memory over time",
         "Where this was measured",
         "Next",
     ]
@@ -97,14 +94,12 @@ def test_a_speed_up_never_stands_without_its_interval_its_baseline_and_its_machi
     assert "The baseline against itself gave 1.00× (0.98–1.02, 16 pairs)." in shown
 
 
-def test_every_number_of_a_picture_stands_in_a_table():
+def test_every_number_of_a_bar_stands_in_a_table():
     shown = page().text
     assert the(Budget).arm == "plain"
     for number in ("18.1 ms", "200 µs", "25.2 ms", "39.1 ms", "4.80 ms", "1.90 ms", "89.3 ms", "410 ms"):
         assert number in shown
     for number in ("1.2 s", "6 min 40 s", "2.3 s", "8.2 s"):  # once, steps, 19 starts of epochs, 20 evaluations
-        assert number in shown
-    for number in ("6 min 52 s", "4 min 14 s", "3 min 21 s", "2 min 23 s", "2 min 11 s", "−2 min 38 s", "−53.1 s"):
         assert number in shown
 
 
@@ -115,8 +110,7 @@ def test_every_picture_has_a_title_and_every_other_drawing_is_hidden_from_who_ca
             assert shown.tags[position + 1][0] == "title"
         elif tag == "svg" and "viewbox" not in attributes:  # that one lies inside a picture
             assert attributes.get("aria-hidden") == "true"
-    assert sum(tag == "desc" for tag, _ in shown.tags) == 4
-    assert sum(tag == "table" for tag, _ in shown.tags) == sum(tag == "caption" for tag, _ in shown.tags) > 5
+    assert sum(tag == "table" for tag, _ in shown.tags) == sum(tag == "caption" for tag, _ in shown.tags) > 4
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,22 +139,21 @@ def test_verdicts_stand_in_their_order_with_what_they_were_beside():
 def test_proofs_have_their_error_and_bound():
     shown = text_of()
     assert "gradient error 1.31 × the baseline's own (at most 2.00 ×)" in shown
-    assert "proofs that hold 4 of 4 on this job" in shown
+    assert shown.count("✓ holds") == 4
 
 
-def test_each_answer_is_counted_by_its_name_and_only_what_holds_counts_as_holding():
+def test_each_answer_has_its_name_and_only_what_holds_counts_as_holding():
     inconclusive = Proven(choice=BF16, passes=True, reason=SEEN, by_losses=True, inconclusive=True)
     unanswered = Proven(choice=FUSED, passes=False, reason="the plan with it failed: killed", unanswered=True)
     failed = Proven(choice=LAYOUT, passes=False, reason="lies beyond the bound")
     shown = text_of(with_proofs(inconclusive))
     assert f"· inconclusive by its losses: {SEEN}" in shown
-    assert "proofs that hold 3 of 4 1 inconclusive" in shown
     assert shown.count("✓ holds") == 3
     shown = text_of(with_proofs(unanswered))
     assert "… not answered the plan with it failed: killed" in shown
     assert "does not hold" not in shown
     shown = text_of(with_proofs(inconclusive, unanswered, failed))
-    assert "proofs that hold 1 of 4 1 inconclusive · 1 does not hold · 1 not answered" in shown
+    assert shown.count("✓ holds") == 1
     assert "✕ does not hold lies beyond the bound" in shown
 
 
@@ -198,13 +191,11 @@ def test_a_plan_by_hand_promises_nothing():
     assert next_command(evidence([], plan)) == "hasten tune JOB"
 
 
-def test_curves_have_their_verdict_their_ends_and_what_a_point_is():
-    shown = page().text
-    assert the(Curves).sentence in shown
-    assert "Each point is one step: the line is the mean over the seeds" in shown
-    assert "Final loss: the mean of the last tenth of the steps" in shown
-    ends = the(Curves).plain[0][-4:]
-    assert f"{sum(ends) / 4:#.4g}" in shown
+def test_curves_have_their_verdict_and_a_line_for_each_seed():
+    shown = page()
+    assert the(Curves).sentence in shown.text
+    assert "baseline (4 seeds)" in shown.text
+    assert sum(attributes.get("class") == "line planned" for _, attributes in shown.tags) == 4
 
 
 def test_when_the_plan_has_paid_back_is_said_and_never_is_never():

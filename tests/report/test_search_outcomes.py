@@ -8,7 +8,7 @@ from typing import Any
 
 from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan, make_plan
-from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Proven, Reached, Record, Step, Surveyed, Tried
+from hasten.facts.trials import Budget, Confirmed, Ended, Proven, Reached, Record, Surveyed, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import next_command, sentence_of
 from hasten.report.page.plan_page import page_of as page_of_plan
@@ -25,7 +25,7 @@ from support.report.samples import (
 
 ELSEWHERE = "64 cores of another made-up processor, 512.0 GiB, no accelerator, torch 2.13.0"
 NONE = Plan(job=FINGERPRINT, machine=PROVEN_ON)  # as a search writes it that has found nothing
-NO_WINNER = (Confirmed, Step, Memory, Ended, Reached, Proven)
+NO_WINNER = (Confirmed, Ended, Reached, Proven)
 UNPROVEN = Speedup(ratio=1.1, low=1.04, high=1.15, pairs=12)
 APART = Speedup(ratio=1.07, low=1.05, high=1.09, pairs=12)
 
@@ -106,7 +106,7 @@ def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():
 def unproven() -> list[Record]:
     """A whole plan that was faster than the job, and no farther off than the job from itself: no plan came of it."""
     records = changed(Confirmed, speedup=UNPROVEN, noise=APART)
-    return [*(record for record in records if not isinstance(record, Ended | Step)), Ended(choices=(), seconds=61.0)]
+    return [*(record for record in records if not isinstance(record, Ended)), Ended(choices=(), seconds=61.0)]
 
 
 def test_what_was_not_proven_is_not_told_as_a_plan():
@@ -119,7 +119,6 @@ def test_what_was_not_proven_is_not_told_as_a_plan():
     assert "The baseline against itself gave 1.07× (1.05–1.09, 12 pairs)." in header
     time_of_the_run = shown.partition("Where the time of the run goes")[2].partition("Where the time of a step")[0]
     assert "with the plan" not in time_of_the_run
-    assert "with the plan" not in shown.partition("Memory over time")[2]
     assert next_command(evidence) == "hasten train examples/digits.py:job"
 
 

@@ -126,7 +126,7 @@ def begin_again(run: Path) -> None:
         given.within(small_job()).model()
 
 
-_OF_TRAINING = ("plan.toml", ".lock", "environment.json")  # which nobody looks at who looks at checkpoints
+_OF_TRAINING = ("plan.toml", ".lock")  # which nobody looks at who looks at checkpoints
 _OF_THE_RUN = (*_OF_TRAINING, "metrics.jsonl")
 DOORS = (
     Door("hasten train --weights", WEIGHTS, command(f"train {JOB} --weights {{}}"), (WEIGHTS, UNFIT)),
@@ -143,8 +143,8 @@ DOORS = (
         "hasten checkpoints --json", RUN, command("checkpoints {} --json"), (), (*_OF_TRAINING, BEGAN, STATE, TENSORS)
     ),
     Door("hasten export", RUN, command("export {} -o out.safetensors"), (*CHECKPOINT, BEGAN), _OF_TRAINING),
-    Door("hasten report RUN", RUN, command("report {} -o page.html"), ("plan.toml", "environment.json"), CHECKPOINT),
-    Door("hasten train --resume", RUN, command(RESUME), ("plan.toml", UNKNOWN, BEGAN), ("environment.json", TENSORS)),
+    Door("hasten report RUN", RUN, command("report {} -o page.html"), ("plan.toml",), CHECKPOINT),
+    Door("hasten train --resume", RUN, command(RESUME), ("plan.toml", UNKNOWN, BEGAN), (TENSORS,)),
     Door("Checkpoint.read", RUN, call(read_checkpoints), CHECKPOINT, _OF_THE_RUN),
     Door("what a run began with", RUN, call(begin_again), (BEGAN,), (*_OF_THE_RUN, *CHECKPOINT)),
     Door("hasten pack --verify", SHARDS, command("pack {} --verify"), ("index.json", "index.bin")),

@@ -60,26 +60,11 @@ LOGS: dict[str, str] = {
     "no JSON": "{\n[\n",
     "nothing": "",
 }
-ENVIRONMENTS: dict[str, tuple[str, bool]] = {
-    "texts with control codes": (
-        json.dumps(
-            {"python": HOSTILE, "system": HOSTILE, "packages": {HOSTILE: HOSTILE}, "machine": {HOSTILE: HOSTILE}}
-        ),
-        False,
-    ),
-    "texts that are lists": (json.dumps({"python": [HOSTILE], "packages": [1], "machine": 3}), False),
-    "a list": ("[1]", False),
-    "deep": (DEEP, True),
-    "a huge number": (f'{{"threads": {HUGE}}}', True),
-    "no JSON": ("{", True),
-    "larger than any": (" " * (1 << 21), True),
-}
 
 
 def logs() -> list[Payload]:
     return [
         *(written(RUN, "metrics.jsonl", name, text, spoils=False) for name, text in LOGS.items()),
-        *(written(RUN, "environment.json", name, text, spoils=no) for name, (text, no) in ENVIRONMENTS.items()),
         written(RUN, ".lock", "texts with control codes", json.dumps({"pid": HOSTILE, "host": HOSTILE}), spoils=False),
         written(RUN, ".lock", "deep", DEEP, spoils=False),
     ]

@@ -226,15 +226,3 @@ def test_how_long_an_evaluation_takes_is_told_by_a_part_of_it(seconds, ahead):
     assert told == pytest.approx(10 + len(TARGET))
     if seconds < 10 and ahead < 3:
         assert clock.now < 10 + len(TARGET)
-
-
-def test_an_evaluation_that_is_only_timed_leaves_no_trace():
-    model, metric = network(), MulticlassAccuracy(4)
-    timed = evaluator(model, metrics={"accuracy": metric}, batch_size=4)
-    before = timed().results
-    weights, random = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    timed.timed(Part(seconds=0, samples=len(TARGET)), lambda: 0.0, lambda: None)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-    assert model.training
-    assert timed().results == before

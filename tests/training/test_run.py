@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import hasten
 from hasten.entry import prepare
-from hasten.errors import DataFailed, JobError, Misconfigured
+from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.training.step_parts.supervised import supervised
@@ -170,17 +170,6 @@ def test_one_of_several_processes_that_did_not_join_is_refused(monkeypatch):
         prepare(small_job())
 
 
-def test_a_choice_that_is_of_no_use_is_said_with_the_reason():
-    with prepare(small_job(), make_plan(channels_last=True)) as run:
-        assert any("channels_last" in notice and "no two-dimensional convolution" in notice for notice in run.notices)
-
-
-def test_evaluating_without_data_is_refused():
-    with prepare(small_job()) as run, pytest.raises(JobError, match="not given") as refusal:
-        run.evaluate()
-    assert refusal.value.field == "valid"
-
-
 @pytest.mark.trap(43)
 @pytest.mark.fault("iterable without a length")
 def test_data_without_a_length_asks_for_max_steps():
@@ -211,31 +200,6 @@ def test_saved_weights_fit_the_jobs_own_model_whatever_the_plan_did():
     own.load_state_dict(weights)
     own.eval()
     assert functional.cross_entropy(own(images[0]), images[1]).item() == pytest.approx(wanted, rel=1e-5)
-
-
-class SaysMore(torch.utils.data.IterableDataset):
-    """40 samples, whatever its length says."""
-
-    def __init__(self, says):
-        self.says = says
-
-    def __len__(self):
-        return self.says
-
-    def __iter__(self):
-        yield from zip(*small_job().train, strict=True)
-
-
-@pytest.mark.trap(16)
-@pytest.mark.parametrize("says", [24, 48])
-def test_a_one_cycle_run_on_a_stream_that_misjudges_itself_ends_in_one_line(says):
-    steps = 0
-    with prepare(rich_job(train=SaysMore(says), batch_size=8)) as run, pytest.raises(DataFailed) as refusal:
-        for batch in run.batches():
-            run.step(batch)
-            steps += 1
-    assert steps == min(says, 40) // 8
-    assert f"__len__ says {says} samples" in refusal.value.what
 
 
 @pytest.mark.trap(32)

@@ -134,15 +134,6 @@ def test_between_boundaries_nothing_is_unscaled_clipped_or_stepped():
     assert step.state_dict()["scaler"] == state
 
 
-@pytest.mark.trap(11)
-def test_an_infinite_gradient_under_clipping_leaves_the_weights_alone():
-    step, _, batch = scaled_step(clip_norm=1.0)
-    before = copy.deepcopy(step.model.state_dict())
-    step.accumulate(with_mark(batch), 4)
-    step.update()
-    assert all(torch.equal(before[key], value) for key, value in step.model.state_dict().items())
-
-
 @pytest.mark.trap(12)
 @pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW])
 def test_a_fused_optimizer_with_clipping_moves_as_the_plain_one_does(optimizer_class):

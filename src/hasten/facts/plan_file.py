@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
@@ -31,7 +32,8 @@ from hasten.facts.record_reading import Location, WrongValue, read_record
 Place = Callable[[Location], str]  # a location as people read it: file and line
 
 LARGEST_BYTES = 1 << 20
-_LONGEST_STATEMENT = 200  # lines; the search for lines ends at a longer one, so that no document can make it slow
+_HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]")
+_KEY = re.compile(r"\s*[\"']?([\w-]+)[\"']?\s*[=.]")
 
 HEADER = """\
 A plan of hasten: the techniques that a job is trained with.
@@ -89,7 +91,7 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
     except (ValueError, RecursionError):  # a number of thousands of digits; arrays nested thousands deep
         fix = "check that this file is a plan"
         raise PlanError("holds a value that is too long or too deeply nested", where=where, fix=fix) from None
-    lines = lines_of(text)
+    lines = _lines_of(text)
 
     def place(location: Location) -> str:
         while location and location not in lines:  # the line of the innermost part that is there
@@ -215,54 +217,23 @@ def _not_toml(text: str, message: str, where: str) -> PlanError:
     return PlanError(what, where=f"{where}:{line}", fix="see https://toml.io for the syntax")
 
 
-def lines_of(text: str) -> dict[Location, int]:
-    """The line, counted from 1, of every table and key of a valid document, by its location.
+def _lines_of(text: str) -> dict[Location, int]:
+    """The line, counted from 1, of each table and of the keys that begin a line, by location.
 
-    A parser returns values without their places. TOML is a sequence of statements, each a table header or
-    `key = value`, and every statement is a valid document by itself: so tomllib can find where one ends.
+    A parser returns values without their places, so lines are read as a person scans them: what looks like a header
+    inside a text of several lines is taken for one.
     """
-    lines, table, counts = dict[Location, int](), Location(), Counter[Location]()
-    start, statement = 1, ""
+    lines, table, counts = dict[Location, int](), Location(), Counter[str]()
     for number, line in enumerate(text.split("\n"), start=1):
-        statement += f"{line}\n"
-        try:
-            stated = tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:  # it continues in the next line
-            if number - start == _LONGEST_STATEMENT:
-                break
-            continue
-        is_header = statement.lstrip().startswith("[")
-        if is_header:
-            table = _opened_table(stated, counts)
-        for location in [table] if is_header else [(*table, *path) for path in _paths(stated)]:
-            for length in range(1, len(location) + 1):
-                lines.setdefault(location[:length], start)
-        start, statement = number + 1, ""
+        if header := _HEADER.match(line):
+            outer, *inner = (part.strip(" \"'") for part in header[2].split("."))
+            if header[1] == "[[":  # it adds a table to an array
+                counts[outer] += 1
+            table = (outer, counts[outer] - 1, *inner) if counts[outer] else (outer, *inner)
+            lines.setdefault(table, number)
+        elif key := _KEY.match(line):
+            lines.setdefault((*table, key[1]), number)
     return lines
-
-
-def _opened_table(header: dict[str, Any], counts: Counter[Location]) -> Location:
-    """The location of the table that a header opens; `counts` has the tables of each array so far."""
-    path: Location = ()
-    inner: Any = header
-    while inner:
-        ((key, inner),) = inner.items()
-        path += (key,)
-        if isinstance(inner, list):  # [[…]] adds a table to an array
-            inner = cast("list[Any]", inner)[0]
-            counts[path] += 1
-        if counts[path]:
-            path += (counts[path] - 1,)
-    return path
-
-
-def _paths(value: Any) -> Iterator[Location]:
-    """The path to every value inside nested tables."""
-    if isinstance(value, dict) and value:
-        for key, inner in cast("dict[str, Any]", value).items():
-            yield from ((key, *path) for path in _paths(inner))
-    else:
-        yield ()
 
 
 def _as_tables(plan: Plan) -> dict[str, Any]:

@@ -172,16 +172,6 @@ class Confirmed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """One step from the baseline to the plan: seconds of the planned run once the choice is added."""
-
-    choice: Choice | None  # None for the baseline
-    total: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Curves:
     """Losses of both arms from the same seeds: one curve per seed, one value per optimizer step."""
 
@@ -190,23 +180,6 @@ class Curves:
     planned: tuple[Numbers, ...]
     verdict: str
     sentence: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rates:
-    """Learning rate and momentum of the planned run, at these steps."""
-
-    steps: tuple[int, ...]
-    rates: Numbers
-    momenta: Numbers  # empty where the optimizer has none
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
-    """Bytes in use at the end of each window, in their order."""
-
-    arm: str
-    bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,10 +214,9 @@ class Ended:
     seconds: float
 
 
-Record = (
-    Surveyed | Budget | Noise | Plain | Tried | Proven | Confirmed | Step | Curves | Rates | Memory | Reached | Ended
-)
+Record = Surveyed | Budget | Noise | Plain | Tried | Proven | Confirmed | Curves | Reached | Ended
 RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Record)}
+_NO_LONGER = ("Step", "Rates", "Memory")  # records of earlier versions, which are skipped
 LONGEST_LINE = 1 << 26
 
 
@@ -283,7 +255,9 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
         except (ValueError, RecursionError):
             continue
         try:
-            found.append(read_record(RECORDS[table.pop("record")], table))
+            kind = table.pop("record")
+            if kind not in _NO_LONGER:
+                found.append(read_record(RECORDS[kind], table))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"is not a valid trial record: {type(error).__name__}: {error}"[:300]
             fix = "move the file away, and run hasten tune again"

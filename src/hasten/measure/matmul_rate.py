@@ -54,14 +54,6 @@ def measure_matrix_rate(
     return max(found, key=lambda rate: rate.flops_per_second)
 
 
-def model_flops_utilization(*, flops_per_sample: float, samples_per_second: float, rate: MatrixRate) -> float:
-    """The share of the measured matrix rate that training reaches.
-
-    A value above 1 means that `rate` was measured in another dtype, or that work was counted that never ran.
-    """
-    return flops_per_sample * samples_per_second / rate.flops_per_second
-
-
 def _rate_of(size: int, dtype: torch.dtype, device: torch.device) -> MatrixRate:
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(size, size, generator=generator).to(device, dtype) for _ in range(2))

@@ -10,22 +10,15 @@ import torch
 
 from hasten.parallel.tensor.layer_divisions import Division, Scores
 
-Compression = Literal["bf16", "powersgd"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaOptions:
-    """compression: of gradients that are sent; None sends them unchanged. bucket_mb: MiB of gradients in one message;
-    None is torch's default. static_graph: each step uses the same parameters in the same order.
+    """in_bf16: gradients are rounded for the transfer. bucket_mb: MiB of gradients in one message; None is torch's
+    default. static_graph: each step uses the same parameters in the same order."""
 
-    rank, start: of PowerSGD's approximation, and the first step that sends one.
-    """
-
-    compression: Compression | None = None
+    in_bf16: bool = False
     bucket_mb: float | None = None
     static_graph: bool = False
-    rank: int = 1
-    start: int = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +41,7 @@ class PipelineOptions:
     """stages: ranks that hold one model, each one stage of it, or two where the schedule is "interleaved".
 
     microbatches: of equal size in an optimizer step, at least. blocks: names of the modules between which the model may
-    be cut. before: those that begin a stage, without the first stage; empty to balance stages by measured seconds.
+    be cut. before: those that begin a stage, without the first stage; empty for equally many blocks in each.
     """
 
     stages: int

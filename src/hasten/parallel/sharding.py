@@ -103,7 +103,7 @@ class Owned(NamedTuple):
 class Sharding:
     """Names are those of the model's state_dict; a tensor that no field names is held whole.
 
-    in_parts: parameters are DTensors.
+    in_parts: parameters are DTensors, by FSDP.
     splits: tensor-parallel parameters.
     partial: parameters held whole whose gradient each rank knows for its part of a sequence alone.
     owners: pipeline parameters -> the rank, in grid.stages, that owns them. shapes: of these, whole.
@@ -121,11 +121,11 @@ class Sharding:
     @property
     def is_whole(self) -> bool:
         """Whether every rank holds every tensor whole."""
-        return not (self.in_parts or self.is_divided)
+        return not (self.in_parts or self.is_tensor_or_pipeline_parallel)
 
     @property
-    def is_divided(self) -> bool:
-        """Whether some tensors are shares, or belong to one stage: torch's own operations do not know of it."""
+    def is_tensor_or_pipeline_parallel(self) -> bool:
+        """Whether some tensors are shares or belong to one stage, which torch's operations do not know. FSDP: False."""
         return bool(self.splits or self.owners)
 
     # ── in a step ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,14 @@ from hasten.facts.plan import Between
 
 UNKNOWN = "–"
 BY_WINDOWS = "by most windows "  # what a spread is of
+STEP_PARTS = {
+    "data_wait": "waiting for data",
+    "transfer": "copying to the device",
+    "forward": "forward pass and loss",
+    "backward": "backward pass",
+    "optimizer": "clipping and the update",
+    "python": "Python, and the rest",
+}
 
 
 def duration(seconds: float | None) -> str:

@@ -60,9 +60,6 @@ TABLE = (
     Illegal("loader_workers", "persistent_workers", "without workers there are none to keep", (0,)),
     Illegal("communication", "shard", "ranks that hold a model in parts have no replicas"),
     Illegal("communication", "pipeline", "the stages of several pipelines sum their gradients by themselves"),
-    Illegal(
-        "communication", "precision", "an approximation's error has the loss scale of its step", ("powersgd",), _FP16
-    ),
     Illegal("pipeline", "precision", "each process would find another loss scale for its own stage", (), _FP16),
     Illegal("tensor", "precision", "each process would find another loss scale for its own part", (), _FP16),
     *(Illegal("compile", second, reason) for second, reason in _TRACED.items()),

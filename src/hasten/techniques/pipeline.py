@@ -1,6 +1,6 @@
 """Divide a model's repeated blocks into stages on neighbouring processes.
 
-What it does: cuts the blocks that a model repeats into this many stages by their measured seconds, or before named
+What it does: cuts the blocks that a model repeats into this many stages of equally many blocks, or before named
 blocks: `before = ["blocks.4"]`. These processes read the same samples, in equal microbatches: at least `microbatches`,
 by default twice the number of stages. One stage computes a microbatch while the next stage computes the one before.
 `schedule`: "1f1b" starts backward passes as early as possible, and holds the graphs of no more microbatches than there

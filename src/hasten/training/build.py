@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.data.cache.cached_source import Watcher
 from hasten.data.order.randomness import seed_everything
-from hasten.errors import JobError
+from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.grid import grid_of
@@ -26,7 +26,6 @@ from hasten.training.setup.optimizers import (
     OptimizerModes,
     build_optimizers,
     check_optimizers,
-    without_optimizer,
 )
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job, seed_of_rank
 from hasten.training.setup.process_options import process_options
@@ -133,19 +132,17 @@ class Built:
     def _build_optimizers(self) -> None:
         self._masters = masters = MasterWeights(self.model)
         if masters and self.grid.all.many:
-            from hasten.training.setup.strategies import refuse_16_bit_weights
-
-            raise refuse_16_bit_weights()
+            raise Misconfigured(
+                "16-bit weights are not supported with several ranks", fix="use float32 with bf16 autocast"
+            )
         self.optimizers = build_optimizers(self.job, self.model, self.setup.optimizer)
         check_optimizers(self.optimizers, self.sharding)
-        if names := without_optimizer(self.model, self.optimizers):
-            self.notices.append(f"no optimizer updates {', '.join(names)}: Job.parameters does not give them")
         for optimizer in self.optimizers:
             masters.hand_to(optimizer)
         self.modes = OptimizerModes(self.model, masters, self.optimizers)
 
     def _build_state(self) -> None:
-        job, setup, sharding, ranks = self.job, self.setup, self.sharding, self.grid.all
+        job, setup, sharding = self.job, self.setup, self.sharding
         self.schedule = build_schedule(
             job,
             self.optimizers,
@@ -154,20 +151,10 @@ class Built:
             setup.schedule,
             planned_rate=setup.optimizer.learning_rate,
         )
-        if ranks.many:
-            from hasten.training.run_folder.same_job import check_same_job, facts_of_training
-
-            facts = facts_of_training(self.optimizers, self.schedule, self.batches.loader, self.total_steps)
-            check_same_job(facts, ranks, self.device)
         self.average: WeightAverage | None = None
         if job.average is not None:
             self.average = WeightAverage(self.model, self._masters, job.average, self.total_steps, sharding)
-        if self.average is not None and self.modes:
-            self.notices.append(
-                f"Job.average replaces the evaluation weights of {self.modes.names}: the mean of its training weights "
-                "is evaluated and kept. Remove average to use the optimizer's own"
-            )
-        self.result = ResultWeights(self.model, self.average, self.modes, setup.to_job_weights, sharding, ranks)
+        self.result = ResultWeights(self.model, self.average, self.modes, setup.to_job_weights, sharding, self.grid.all)
         self.state = TrainState(
             model=self.model,
             optimizers=self.optimizers,
@@ -248,9 +235,6 @@ class Built:
             "evaluator": self.evaluator,
             "random": PerRank(part=RandomStates(self.device), lost=lost, **shared),
         }
-        if (low_rank := getattr(self.strategy, "low_rank", None)) is not None:
-            lost = "the parts of gradients that PowerSGD's approximation has not sent yet are lost"
-            parts["low_rank"] = PerRank(part=low_rank, lost=lost, **shared)
         return {name: part for name, part in parts.items() if part is not None}
 
 

@@ -1,8 +1,7 @@
 """Exact evaluation: every sample once, no padding, means weighted by the number of their items.
 
 It runs without gradients, with its own batch size, which halves when memory runs out. The model's modes and the global
-random states are restored afterwards, and a run restores the state that its job declares. So how often a run evaluates
-changes what is learned only where the model changes in evaluation mode too, or the loss changes undeclared state.
+random states are restored afterwards.
 """
 
 from __future__ import annotations

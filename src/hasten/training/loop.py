@@ -1,7 +1,4 @@
-"""The whole run: epochs, log lines, evaluations, early stopping, checkpoints, and the result at the end.
-
-Between two reads of the device the loop only counts steps.
-"""
+"""The whole run: epochs, log lines, evaluations, early stopping, checkpoints, and the result at the end."""
 
 from __future__ import annotations
 

@@ -175,13 +175,13 @@ class Step:
 
     def _non_finite(self, gradients: list[Tensor]) -> Tensor:
         found = self._is_finite(gradients)
-        return self._sharding.anywhere(found) if self._sharding.is_divided else found
+        return self._sharding.anywhere(found) if self._sharding.is_tensor_or_pipeline_parallel else found
 
     def _overflow(self, gradients: list[Tensor]) -> Tensor:
         """Measure the norm: 1.0 where it is not finite. It reads every gradient, so it replaces the finite check; and
         it can overflow where each is finite: clipping by it would then change nothing but the momentum."""
         kind = self._options.clip_norm_type
-        if self._sharding.is_divided:
+        if self._sharding.is_tensor_or_pipeline_parallel:
             named = {name: each.grad for name, each in self._named() if each.grad is not None}
             self.gradient_norm = self._sharding.norm(named, lambda some: gradient.norm(some, kind), kind)
         else:

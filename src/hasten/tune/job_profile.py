@@ -16,7 +16,7 @@ import torch
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.measure.flop_count import FlopProfile, profile_flops
-from hasten.measure.matmul_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
+from hasten.measure.matmul_rate import MatrixRate, measure_matrix_rate
 from hasten.measure.memory_profile import MemoryProfile, profile_memory
 from hasten.techniques.allocator import fragmentation
 from hasten.training.probes.brief_run import brief_run, whole_step
@@ -72,6 +72,7 @@ def _profile(run: Run) -> JobProfile:
     times = _time(run, step)
     lost = fragmentation(torch.cuda.memory_stats(run.device)) if run.device.type == "cuda" else None
     rate = measure_matrix_rate(setup.step.autocast or next(run.model.parameters()).dtype, run.device)
+    reached = flops.flops_per_sample * times.samples_per_second / rate.flops_per_second
     return JobProfile(
         device=str(run.device),
         parameters=built.fingerprint.parameters,
@@ -82,11 +83,7 @@ def _profile(run: Run) -> JobProfile:
         fragmentation=lost,
         flops=flops,
         rate=rate,
-        utilization=model_flops_utilization(
-            flops_per_sample=flops.flops_per_sample, samples_per_second=times.samples_per_second, rate=rate
-        )
-        if flops.flops_per_sample > 0
-        else None,
+        utilization=reached if flops.flops_per_sample > 0 else None,
     )
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -79,31 +77,25 @@ def trained_with_average(
 
 
 def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
-    """Which words this rank has hidden, at random, in each microbatch of a run, and in each batch of its evaluation: by
-    torch's generator, and by one of the loss's own. And what it has drawn behind the model."""
-    own, seen = torch.Generator().manual_seed(3), {True: list[list[int]](), False: list[list[int]]()}
-    others, behind = [own, np.random.default_rng(3), np.random.RandomState(3), random.Random(3)], list[list[int]]()
+    """Which words this rank has hidden, at random, in each microbatch of a run and in each batch of its evaluation; and
+    what it has drawn behind the model."""
+    seen, behind = {True: list[list[int]](), False: list[list[int]]()}, list[int]()
 
     def masked(model: nn.Module, batch: Any) -> Loss:
         words, _ = batch
-        hidden = (torch.rand(words.shape) < 0.3) | (torch.rand(words.shape, generator=own) < 0.2)
+        hidden = torch.rand(words.shape) < 0.3
         if torch.is_grad_enabled() or not model.training:
             seen[torch.is_grad_enabled()].append(hidden.flatten().tolist())
         each = functional.cross_entropy(model(words * ~hidden).flatten(0, 1), words.flatten(), reduction="none")
-        behind.append([int(1e6 * each) for each in (torch.rand(()), *map(_one_of, others))])
+        behind.append(int(1e6 * torch.rand(())))
         return Loss((each * hidden.flatten()).sum(), hidden.sum())
 
-    state = {f"generator {number}": each for number, each in enumerate(others)}
-    with prepare(job_of("Dropping", loss=masked, metrics={}, state=state), make_plan(**choices)) as run:
+    with prepare(job_of("Dropping", loss=masked, metrics={}), make_plan(**choices)) as run:
         behind.clear()  # what it has drawn where it was looked at
         for batch in run.epoch_batches():
             run.step(batch)
         run.evaluate()
     return [seen[True], seen[False], behind]
-
-
-def _one_of(generator: Any) -> float:
-    return torch.rand((), generator=generator).item() if isinstance(generator, torch.Generator) else generator.random()
 
 
 def trained_in_dozens(choices: Mapping[str, Any]) -> dict[str, Any]:

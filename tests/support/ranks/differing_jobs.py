@@ -63,10 +63,6 @@ def _drawn(seed: int) -> torch.Tensor:
     return torch.randn(40, 6, generator=torch.Generator().manual_seed(seed))
 
 
-def _sgd_of_two_groups(params: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD([{"params": [each]} for each in params], lr=0.1)
-
-
 def _job(**fields: Any) -> Callable[[], Built]:
     return lambda: (small_job(**fields), None)
 
@@ -77,14 +73,6 @@ def _planned(**choices: Any) -> Callable[[], Built]:
 
 def _sampling(rows: Any) -> DataLoader[Any]:
     return DataLoader(Numbered(40), batch_size=8, sampler=SubsetRandomSampler([*rows]))
-
-
-def _constant(optimizer: Any) -> Any:
-    return torch.optim.lr_scheduler.ConstantLR(optimizer)
-
-
-def _linear(optimizer: Any) -> Any:
-    return torch.optim.lr_scheduler.LinearLR(optimizer)
 
 
 STREAM = {"train": Stream(), "epochs": None}
@@ -123,45 +111,29 @@ KINDS: dict[str, tuple[Callable[[], Built], Callable[[], Built], str]] = {
     ),
     "batch size": (_job(), _job(batch_size=16), "batch_size is 8 on rank 0, 16 on rank 1"),
     "epochs": (_job(), _job(epochs=3), "epochs is 2 on rank 0, 3 on rank 1"),
-    "max_steps": (_job(), _job(max_steps=4), "max_steps is null on rank 0, 4 on rank 1"),
+    "max_steps": (_job(), _job(max_steps=4), "max_steps is None on rank 0, 4 on rank 1"),
     "evaluate_every": (
         _job(valid=(ROWS, LABELS)),
         _job(valid=(ROWS, LABELS), evaluate_every=2),
-        "evaluate_every is null on rank 0, 2 on rank 1",
+        "evaluate_every is None on rank 0, 2 on rank 1",
     ),
     "valid on one": (_job(valid=(ROWS, LABELS)), _job(), "on rank 0, absent on rank 1"),
     "seed": (_job(), _job(seed=1), "seed is 0 on rank 0, 1 on rank 1"),
-    "clipping": (_job(clip_norm=1.0), _job(), "clip_norm is 1.0 on rank 0, null on rank 1"),
-    "average": (_job(), _job(average=hasten.EqualAverage()), "average is null on rank 0"),
+    "clipping": (_job(clip_norm=1.0), _job(), "clip_norm is 1.0 on rank 0, None on rank 1"),
+    "average": (_job(), _job(average=hasten.EqualAverage()), "average is None on rank 0"),
     "metrics": (
         lambda: (token_job(), None),
         lambda: (token_job(metrics={}), None),
-        'metrics is ["accuracy"] on rank 0',
+        "metrics is ['accuracy'] on rank 0",
     ),
     "loss": (_job(), _job(loss=hasten.supervised(nn.functional.cross_entropy)), "loss is small_job"),
-    "plan": (_planned(microbatch=2), _planned(microbatch=1), 'plan.microbatch is {"value": 2} on rank 0'),
+    "plan": (_planned(microbatch=2), _planned(microbatch=1), "plan.microbatch is {'value': 2} on rank 0"),
     "plan on one": (_planned(), _planned(microbatch=1), "plan.microbatch is absent on rank 0"),
-    "parts on one": (_planned(**SHARD), _planned(), 'plan.shard is {"value": "zero3"} on rank 0, absent on rank 1'),
+    "parts on one": (_planned(**SHARD), _planned(), "plan.shard is {'value': 'zero3'} on rank 0, absent on rank 1"),
     "made by the first on one": (
         _planned(shard=("zero3", {"meta": True})),
         _planned(**SHARD),
-        'plan.shard is {"value": "zero3", "meta": true} on rank 0',
-    ),
-    "optimizer": (
-        _job(),
-        _job(optimizer=lambda params: torch.optim.Adam(params)),
-        "optimizer is SGD on rank 0, Adam on rank 1",
-    ),
-    "groups": (_job(), _job(optimizer=_sgd_of_two_groups), "optimizer: parameters of each group is [2] on rank 0"),
-    "rate": (
-        _job(),
-        _job(optimizer=lambda params: torch.optim.SGD(params, lr=0.2)),
-        "optimizer: lr is 0.1 on rank 0, 0.2 on rank 1",
-    ),
-    "schedule": (
-        _job(schedule=hasten.Schedule(_constant, "step")),
-        _job(schedule=hasten.Schedule(_linear, "step")),
-        'schedule is ["ConstantLR"] on rank 0, ["LinearLR"] on rank 1',
+        "plan.shard is {'value': 'zero3', 'meta': True} on rank 0",
     ),
 }
 

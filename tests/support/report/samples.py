@@ -20,14 +20,11 @@ from hasten.facts.trials import (
     Curves,
     Earned,
     Ended,
-    Memory,
     Noise,
     Plain,
     Proven,
-    Rates,
     Reached,
     Record,
-    Step,
     Surveyed,
     Tried,
     line_of,
@@ -107,14 +104,10 @@ def sample_records(steps: int = 300, seeds: int = 4) -> list[Record]:
         Proven(choice=WORKERS, passes=True, reason="the same bits in 24 steps"),
         Proven(choice=FUSED, passes=True, reason=AGREES, gradient_error=0.98, bound=2.0),
         Proven(choice=BIASES, passes=False, reason="lies beyond the bound", gradient_error=3.4, bound=2.0),
-        *_way(),
         _confirmed(),
         sample_reached(CLIPPED, None),
         sample_reached(RATE, faster(1.02, 0.1, 5)),
         _curves(steps, seeds),
-        _rates(),
-        Memory(arm="plain", bytes=tuple(int(4.6e8 + 2e6 * math.sin(i)) for i in range(24))),
-        Memory(arm="planned", bytes=tuple(int(3.9e8 + 1e6 * math.cos(i) + 3e5 * i) for i in range(24))),
         Ended(choices=KEPT, seconds=61.4),
     ]  # fmt: skip
 
@@ -170,11 +163,6 @@ def write_run(folder: Path, events: list[Any] | None = None) -> Path:
     lines = [{"event": type(event).__name__.lower(), **asdict(event)} for event in events or sample_run()]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     (folder / "plan.toml").write_text(plan_to_toml(sample_plan()), encoding="utf-8")
-    environment = {
-        "python": "3.11.7", "system": "Linux", "threads": 8, "machine": {"processor": "a made-up processor"},
-        "packages": {"hasten": "0.1.0", "torch": "2.13.0"},
-    }  # fmt: skip
-    (folder / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
     return folder
 
 
@@ -218,21 +206,6 @@ def _costs(total: float, peak: int = 460 << 20) -> Costs:
     return Costs(one_off=1.2, step=step, turn=0.12, evaluation=0.41, total=total, peak_bytes=peak, between=between)
 
 
-def _way() -> list[Record]:
-    totals = {
-        None: 412.3,
-        BF16.technique: 254.1,
-        LAYOUT.technique: 201.0,
-        WORKERS.technique: 143.2,
-        FUSED.technique: 131.4,
-    }
-    choices = {choice.technique: choice for choice in KEPT}
-    return [
-        Step(choice=choices.get(name or ""), total=total, low=total * 0.96, high=total * 1.05)
-        for name, total in totals.items()
-    ]
-
-
 def _confirmed() -> Confirmed:
     return Confirmed(
         choices=KEPT,
@@ -262,13 +235,4 @@ def _curves(steps: int, seeds: int) -> Curves:
         planned=tuple(curve(seed, 0.2) for seed in range(seeds)),
         verdict="equivalent",
         sentence="loss is equivalent with 4 pairs: +0.03% (-0.21% to +0.27%)",
-    )
-
-
-def _rates() -> Rates:
-    at = tuple(range(0, 4601, 23))
-    return Rates(
-        steps=at,
-        rates=tuple(0.4 * math.sin(math.pi * (step + 1) / 4602) for step in at),
-        momenta=tuple(0.95 - 0.1 * math.sin(math.pi * step / 4600) for step in at),
     )

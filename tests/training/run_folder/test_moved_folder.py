@@ -13,7 +13,6 @@ import hasten
 from hasten.checkpoint.locks.run_lock import run_lock
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Event, Saved
-from hasten.training.run_folder.run_directory import RunFolder
 from support.training.saved_runs import STEPS, check_same, every, job, resumed, saved_in, trained
 
 
@@ -69,19 +68,3 @@ def test_a_run_whose_folder_was_moved_ends_leaves_the_next_one_alone_and_resumes
     assert saved_in(tmp_path / "moved") == [2]
     resumed(tmp_path / "moved", saving=every(2))
     check_same(tmp_path / "moved", tmp_path / "whole")
-
-
-def test_a_folder_in_which_another_run_begins_before_it_is_locked_is_refused(tmp_path, monkeypatch):
-    create, before = RunFolder.create, list[dict[str, bytes]]()
-
-    def created(path: Path) -> RunFolder:
-        folder = create(path)
-        monkeypatch.undo()
-        trained(path)
-        before.append(content(path))
-        return folder
-
-    monkeypatch.setattr(RunFolder, "create", created)
-    with pytest.raises(Misconfigured, match="another run has started in this folder"):
-        trained(tmp_path / "run", job(seed=5))
-    assert content(tmp_path / "run") == before[0]

@@ -146,17 +146,6 @@ def test_a_damaged_checkpoint_is_named_passed_over_and_removed_when_a_whole_one_
 
 
 @pytest.mark.fault("corrupt or truncated checkpoint")
-def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = Path("run")
-    trained(run, saving=every(3))
-    damaged(Store(run / "checkpoints").found()[0])
-    resumed(run, saving=every(3))
-    found = Store(run / "checkpoints").found()
-    assert [each.verify().step for each in found] == [10, 9]
-
-
-@pytest.mark.fault("corrupt or truncated checkpoint")
 def test_where_every_checkpoint_is_damaged_nothing_is_begun_anew_over_them(tmp_path):
     trained(tmp_path / "run", saving=every(3))
     for each in Store(tmp_path / "run" / "checkpoints").found():

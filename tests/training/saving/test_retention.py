@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from hasten.checkpoint.saved_checkpoint import Checkpoint
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
+from hasten.training.run_folder.folder_checks import make_new
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.saving.retention import remove_old, retained
 from hasten.training.saving.saver import Saver, State
@@ -149,7 +151,7 @@ def test_one_that_is_not_as_it_was_written_goes_at_once_and_counts_for_nothing(t
     monkeypatch.setattr(Store, "save", flipped)
     for step in (2, 4, 6, 8):
         trees = {"run": {"weight": torch.ones(3)}}
-        saver.save(State(step=step, epoch=0, reason="tested", best=step == 6, trees=trees, since=saver.now()))
+        saver.save(State(step=step, epoch=0, reason="tested", best=step == 6, trees=trees, since=time.monotonic()))
         saver.settle()
         assert len(saver.store.found()) == (1 if step == 2 else 2)
     saver.close()
@@ -162,7 +164,8 @@ def test_one_that_is_not_as_it_was_written_goes_at_once_and_counts_for_nothing(t
 
 @pytest.mark.fault("disk full, EIO")
 def test_a_run_that_goes_on_needs_room_for_one_more_checkpoint_only(tmp_path, monkeypatch):
-    folder = RunFolder.create(tmp_path / "run")
+    make_new(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     free = shutil.disk_usage(tmp_path)._replace(free=250)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     with pytest.raises(StorageFailed, match="250 B are free on this disk, and the weights of 3 more checkpoints alone"):

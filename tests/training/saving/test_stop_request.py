@@ -84,12 +84,11 @@ class HandledOutside:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_is_handled_outside_python_is_left_to_that_and_the_run_says_so(monkeypatch, number):
-    outside, said = HandledOutside(monkeypatch, number), list[str]()
-    with pytest.raises(ValueError, match="of the run"), signals_as_requests(30, said.append, str):
+def test_a_signal_that_is_handled_outside_python_is_left_to_that(monkeypatch, number):
+    outside = HandledOutside(monkeypatch, number)
+    with pytest.raises(ValueError, match="of the run"), signals_as_requests(30, str, str):
         raise ValueError("an error of the run")
     assert not outside.taken
-    assert [number.name in text and "no checkpoint" in text for text in said] == [True]
 
 
 def test_of_a_program_that_calls_hasten_the_second_ctrl_c_is_python_s_and_the_third_does_not_disturb_the_closing(

@@ -54,7 +54,7 @@ def test_a_function_of_both_totals_is_refused_unless_its_unit_is_said():
     def build(optimizer, total_steps, total_epochs):
         return torch_schedulers.StepLR(optimizer, total_steps // total_epochs)
 
-    with pytest.raises(JobError, match="both total_steps and total_epochs"):
+    with pytest.raises(JobError, match="step or once per epoch"):
         scheduled(make_optimizer(), build)
     assert scheduled(make_optimizer(), Schedule(build, unit="step")).unit == "step"
 
@@ -73,12 +73,11 @@ def test_an_unknown_total_is_refused_with_advice(name):
     ("build", "what"),
     [
         (lambda optimizer: None, "returns None"),
-        (lambda optimizer: torch_schedulers.StepLR(make_optimizer(), 3), "another optimizer"),
         (lambda optimizer: torch_schedulers.StepLR(optimizer, step=3), "cannot be built"),
     ],
-    ids=["nothing", "another optimizer's", "wrong arguments"],
+    ids=["nothing", "wrong arguments"],
 )
-def test_what_is_no_scheduler_of_this_optimizer_is_refused(build, what):
+def test_what_is_no_scheduler_is_refused(build, what):
     with pytest.raises(JobError, match=what):
         scheduled(make_optimizer(), Schedule(build, unit="step"))
 

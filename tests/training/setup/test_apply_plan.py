@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from hasten.entry import prepare
 from hasten.errors import PlanError
@@ -115,37 +115,3 @@ def test_choices_look_at_one_batch_and_nothing_is_opened_before_the_training(tmp
     with prepare(small_job(model=norms, train=data), plan):
         assert data.file is None
         assert len((tmp_path / "read").read_text().splitlines()) == 8
-
-
-class Counting(Dataset):
-    """Remembers how many samples this very object was asked for."""
-
-    steady_reason = "its samples are rows of a tensor"
-
-    def __init__(self) -> None:
-        self.rows, self.reads = torch.randn(40, 6), 0
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        self.reads += 1
-        return self.rows[index], index % 3
-
-
-@pytest.mark.parametrize("loader_workers", [0, (2, {"kind": "threads"})])
-def test_a_plan_without_worker_processes_starts_none_where_they_would_run_the_script_again(monkeypatch, loader_workers):
-    monkeypatch.setattr("hasten.data.loading.batch_feed.multiprocessing.get_start_method", lambda: "spawn")
-    data = Counting()
-    plan = make_plan(loader_workers=loader_workers, activation_checkpointing="measured")
-    with prepare(small_job(model=norms, train=data), plan):
-        assert data.reads == 8
-
-
-@pytest.mark.parametrize(("choices", "reads"), [({}, 0), ({"loader_workers": 0}, 8)])
-def test_the_workers_of_a_dataloader_read_what_choices_look_at_unless_the_plan_has_others(monkeypatch, choices, reads):
-    monkeypatch.setattr("hasten.data.loading.batch_feed.multiprocessing.get_start_method", lambda: "spawn")
-    data = Counting()
-    loaded = DataLoader(data, batch_size=8, num_workers=2)
-    with prepare(small_job(model=norms, train=loaded), make_plan(activation_checkpointing="measured", **choices)):
-        assert data.reads == reads

@@ -36,36 +36,6 @@ def fresh_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     torch._dynamo.reset()
 
 
-@pytest.mark.proof
-@pytest.mark.trap(34)
-@pytest.mark.trap(43)
-@pytest.mark.skipif(" " in torch.__path__[0], reason="torch cannot link from a folder with a space in its name")
-def test_a_compiled_model_keeps_its_names_computes_the_same_and_a_last_small_batch_is_counted(tmp_path: Path):
-    # A root of torch's own class is one that Dynamo alone would step over.
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
-    names, parameters = list(model.state_dict()), list(model.parameters())
-    batches = [torch.randn(rows, 4) for rows in (8, 8, 3)]
-    with torch.no_grad():
-        expected = [model(batch) for batch in batches]
-        log = compile_model(model, DEFAULT)
-        assert (log.graphs, log.recompiles, log.seconds) == (0, 0, 0.0)
-
-        got, counted = [], []
-        for batch in batches:
-            got.append(model(batch))
-            counted.append((log.graphs, log.recompiles))
-    log.stop()
-    assert counted == [(1, 0), (1, 0), (2, 1)]
-    assert log.seconds > 0
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other)
-    assert list(model.state_dict()) == names
-    assert all(now is then for now, then in zip(model.parameters(), parameters, strict=True))
-    written = tmp_path / "caches" / "hasten" / "compiled"
-    assert list(written.rglob("*.so"))
-    assert written.stat().st_mode & 0o777 == 0o700
-
-
 @pytest.mark.trap(34)
 @pytest.mark.trap(43)
 def test_the_log_counts_a_last_small_batch_keeps_names_and_stops():

@@ -160,7 +160,7 @@ def test_checkpoints_go_on_to_say_what_holds():
 def test_another_rate_of_a_module_is_refused_until_it_is_allowed(tmp_path):
     half_trained(tmp_path / "run", model=dropping(0.2))
     refused = refusal(tmp_path / "run", model=dropping(0.5))
-    assert "model: 1 Dropout with p 0.2 → 0.5" in refused.what
+    assert "model: Dropout '1' p 0.2 → 0.5" in refused.what
     assert "--allow-change model" in refused.fix
     told = notices(resumed(tmp_path / "run", job(model=dropping(0.5)), allow_change=["model"]))
     assert "changes what is trained" in told
@@ -197,9 +197,6 @@ def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_
             text["written"] = "two"
             assert digest(**{field: wrapped}) != before
     assert digest(loss=function_of("torch.nn")) == digest(loss=function_of("hasten.training"))
-
-
-# ---- a checkpoint of an older hasten, or of another torch
 
 
 # ---- what cannot go on

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,19 +22,6 @@ torch.zeros(1).frac()  # no other function is called that
 def job():
     return small_job()
 """
-PROCESSES = 30  # by chance one of them may show nothing, and thirty mostly show it
-MADE_TWICE = """
-import torch
-
-drawn = torch.Generator().manual_seed(0)
-numbers = torch.randn(200_000, 20, generator=drawn) @ torch.randn(20, 16, generator=drawn)
-made = [function(numbers / 2) for function in (torch.exp, torch.tanh, torch.sqrt, torch.sin, torch.erf)]
-again = [function(numbers / 2) for function in (torch.exp, torch.tanh, torch.sqrt, torch.sin, torch.erf)]
-
-def alike():
-    return all(map(torch.equal, map(torch.nan_to_num, made), map(torch.nan_to_num, again)))
-"""
-LOADING = "from hasten.training.setup.load_job import load_returned; assert load_returned('made_twice.py:alike')"
 # Some of those that torch computes by that library; the issue names three.
 KNOWN = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "erfc", "lgamma")
 KNOWN_CALLS = {(name, dtype) for name in KNOWN for dtype in (torch.float32, torch.float64)}
@@ -77,14 +62,3 @@ def test_before_a_model_is_made(called):
 
     with prepare(small_job(model=model)):
         assert called.before("frac") >= KNOWN_CALLS
-
-
-@pytest.mark.proof
-def test_what_a_job_computes_first_it_computes_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    Path(tmp_path, "made_twice.py").write_text(MADE_TWICE, encoding="utf-8")
-    for _ in range(PROCESSES):
-        found = subprocess.run(
-            [sys.executable, "-c", LOADING], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert found.returncode == 0, found.stderr

@@ -8,7 +8,7 @@ from torch import nn
 
 from hasten.errors import JobError
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.setup.optimizers import build_optimizers, without_optimizer
+from hasten.training.setup.optimizers import build_optimizers
 from support import small_job
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
@@ -31,12 +31,6 @@ def test_what_is_no_optimizer_is_refused(returned):
 def test_a_forgotten_parameter_is_named():
     with pytest.raises(JobError, match=r"does not hold 1\.weight, 1\.bias, so it would not be trained"):
         made(model(), lambda params: SGD(params[:2], lr=0.1))
-
-
-def test_what_the_job_leaves_out_on_purpose_is_only_named():
-    network = model()
-    optimizers = made(network, lambda params: SGD(params, lr=0.1), parameters=lambda network: network[1].parameters())
-    assert without_optimizer(network, optimizers) == ["0.weight", "0.bias"]
 
 
 def test_a_parameter_in_two_optimizers_is_named():

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-from hasten.facts.events import Noticed
 from hasten.facts.plan import Plan, make_plan
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.reporting.logs import Collected
@@ -208,9 +207,8 @@ def test_16_bit_weights_are_evaluated_and_kept_in_evaluation_mode_too():
         assert not equal(run.weights(), trained)
 
 
-def test_an_average_is_of_the_weights_of_training_and_that_is_said():
-    collected, kind = Collected(), hasten.ExponentialAverage(0.8)
-    result = hasten.train(free_job(average=kind), receivers=[collected])
+def test_an_average_is_of_the_weights_of_training():
+    result = hasten.train(free_job(average=hasten.ExponentialAverage(0.8)), receivers=[])
     with hasten.prepare(free_job()) as run:
         mean = dict[str, Tensor]()
         for batch in run.batches():
@@ -218,8 +216,6 @@ def test_an_average_is_of_the_weights_of_training_and_that_is_said():
             now = copy.deepcopy(run.model.state_dict())
             mean = {name: mean.get(name, each).lerp(each, 0.2) for name, each in now.items()}
     close(result.weights, mean)
-    told = [each.text for each in collected.events if isinstance(each, Noticed)]
-    assert any("Job.average replaces the evaluation weights of ScheduleFreeSGD" in each for each in told)
 
 
 def test_a_range_test_and_a_step_on_stand_ins_train_in_training_mode():

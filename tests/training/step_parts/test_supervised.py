@@ -173,13 +173,6 @@ def test_a_mean_in_sixteen_bits_is_multiplied_in_thirty_two(loss):
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("legacy", [{"size_average": False}, {"reduce": False}])
-def test_the_old_ways_to_write_a_reduction_are_refused(legacy):
-    for function in (functional.mse_loss, functional.cross_entropy):
-        with pytest.raises(JobError, match=next(iter(legacy))):
-            supervised(partial(function, **legacy))
-
-
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_another_reduction_is_refused(reduction):
     for loss in (nn.MSELoss(reduction=reduction), partial(functional.cross_entropy, reduction=reduction)):

@@ -80,18 +80,17 @@ def test_weights_are_found_in_what_trainers_write(tmp_path: Path, kind: str):
 
 
 @pytest.mark.parametrize(
-    ("names", "without", "taken"),
+    ("names", "without"),
     [
-        (["module.a", "module.b"], ["a", "b"], ("module.",)),
-        (["module.a", "b"], ["module.a", "b"], ()),
-        (["_orig_mod.a", "b._orig_mod.c"], ["a", "b.c"], ("_orig_mod.",)),
-        (["module._orig_mod.a"], ["a"], ("module.", "_orig_mod.")),
-        (["a._orig_mod.b", "a.b"], ["a._orig_mod.b", "a.b"], ()),  # both would be a.b
+        (["module.a", "module.b"], ["a", "b"]),
+        (["module.a", "b"], ["module.a", "b"]),
+        (["_orig_mod.a", "b._orig_mod.c"], ["a", "b.c"]),
+        (["module._orig_mod.a"], ["a"]),
+        (["a._orig_mod.b", "a.b"], ["a._orig_mod.b", "a.b"]),  # both would be a.b
     ],
 )
-def test_only_what_torch_puts_before_names_is_taken_away(names: list[str], without: list[str], taken: tuple[str, ...]):
-    found, prefixes = without_prefixes({name: torch.zeros(1) for name in names})
-    assert (list(found), prefixes) == (without, taken)
+def test_only_what_torch_puts_before_names_is_taken_away(names: list[str], without: list[str]):
+    assert list(without_prefixes({name: torch.zeros(1) for name in names})) == without
 
 
 class Harm:

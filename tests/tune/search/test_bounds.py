@@ -13,6 +13,7 @@ from hasten.facts.trials import Budget
 from hasten.measure.speedup_bound import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
 from hasten.tune.search.bounds import (
+    FAULT_SECONDS,
     REACH,
     REMEDIED,
     SMALL_OPERATIONS,
@@ -120,9 +121,26 @@ def test_on_a_cpu_a_cache_is_tried_before_workers_that_read_on_the_cores_of_the_
         assert order(given, bounds)[0].technique == first
 
 
-def test_many_small_operations_promise_a_part():
+def test_a_remedy_for_what_was_counted_comes_before_what_may_gain_more_if_it_was_much():
+    for faults, first in ((0.03, "allocator"), (0.01, "precision")):
+        around = replace(ALONE, page_faults=faults * BUDGET.step / FAULT_SECONDS)
+        bounds = bounds_of(BUDGET, RUN, around, {**TREATS, "allocator": "SLOW_ALLOCATION"})
+        found = order([choice("precision"), choice("allocator")], bounds)
+        assert found[0].technique == first
+
+
+def test_many_small_operations_are_no_counted_symptom_and_promise_a_part():
     whole = bounds_of(BUDGET, RUN, ALONE, {"compile": "SLOW_MATRIX_PRODUCT"})["compile"]
     found = bounds_of(BUDGET, RUN, ALONE, {"compile": "MANY_SMALL_OPERATIONS"})["compile"]
     python_in_place_of_evaluation = (4 - 10) / 120
     assert found.promise == pytest.approx(SMALL_OPERATIONS * (whole.promise + python_in_place_of_evaluation))
     assert found.most_gain == whole.most_gain
+
+
+def test_page_faults_promise_what_they_cost_and_are_told_as_counted_on_a_processor_alone():
+    treats, a_tenth = {"allocator": "SLOW_ALLOCATION"}, 0.1 * (BUDGET.forward + BUDGET.backward) / FAULT_SECONDS
+    whole = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=False), treats)["allocator"]
+    found = bounds_of(BUDGET, RUN, replace(ALONE, page_faults=a_tenth), treats)["allocator"]
+    assert found.promise == found.counted == pytest.approx(0.1 * whole.promise)
+    assert whole.counted == 0
+    assert bounds_of(BUDGET, RUN, ALONE, treats)["allocator"].counted == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,17 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Noise, Plain, Record
+from hasten.tune.search import round_trials
+from hasten.tune.search.bounds import FAULT_SECONDS
+from hasten.tune.search.comparison import Compared, Entry
+from hasten.tune.search.confirmation import AGAIN
 from hasten.tune.search.plan_profile import PlanProfile, profile_plan
 from hasten.tune.search.round_trials import RoundTrials
 from hasten.tune.search.search_log import Options, SearchLog
 from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
+from tune.search.test_rounds import ALLOCATOR, BUDGET
+from tune.search.test_rounds import profile as planted_profile
 
 JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
 FLUSH = Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)
@@ -32,6 +40,23 @@ def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = ()) -
     log = SearchLog(options=Options(seconds=5_000), keep=kept.append, report=lambda doing: None)
     RoundTrials(arms=Arms(JOB), log=log, baseline=profile).try_all(profile, on, choices)
     return kept
+
+
+@pytest.mark.parametrize(("faults", "asked"), [(0.1, [ALLOCATOR, FLUSH]), (0.0, [ALLOCATOR])])
+def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_most_promising_choice(
+    faults: float, asked: list[Choice], monkeypatch
+):
+    def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
+        found.extend(entry.name for entry in entries)
+        raise ArmFailed(base.name, Outcome.CRASHED, "it is not run here")
+
+    found = list[str]()
+    monkeypatch.setattr(round_trials, "compare_arms", compare)
+    counted = planted_profile(page_faults=faults * BUDGET.step / FAULT_SECONDS)
+    log = SearchLog(options=Options(seconds=0.1), keep=lambda record: None, report=lambda doing: None)
+    with pytest.raises(ArmFailed):
+        RoundTrials(arms=Arms(JOB), log=log, baseline=counted).try_all(counted, (), [ALLOCATOR, FLUSH, SLOWER])
+    assert found == [*map(str, asked), AGAIN]
 
 
 @pytest.mark.proof

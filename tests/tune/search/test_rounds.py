@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.trials import Budget, Costs, Proven, Tried
-from hasten.tune.search.bounds import Around
+from hasten.tune.search.bounds import FAULT_SECONDS, Around
 from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_profile import PlanProfile, end_seconds
 from hasten.tune.search.round_trials import RoundTrials
@@ -32,8 +32,8 @@ BUDGET = Budget(
 )  # fmt: skip
 
 
-def profile(*proposed: Choice, **changes: Any) -> PlanProfile:
-    around = Around(on_cpu=True, cores=2, reads_beside=False, memory_full=False)
+def profile(*proposed: Choice, page_faults: float = 0.0, **changes: Any) -> PlanProfile:
+    around = Around(on_cpu=True, cores=2, reads_beside=False, memory_full=False, page_faults=page_faults)
     fields: dict[str, Any] = {
         "surveyed": None,
         "proposed": proposed,
@@ -134,6 +134,13 @@ def test_what_only_looked_faster_joins_as_doubtful_by_what_it_seemed_to_save():
     assert found == Joined(doubtful=(ALLOCATOR, FUSED))
     found, _ = planted({str(FUSED): 1.05, str(ALLOCATOR): 1.08}, FUSED, ALLOCATOR, has_time=lambda choices: False)
     assert found == Joined()
+
+
+def test_a_remedy_for_a_counted_symptom_is_doubtful_whatever_it_looked_like_unless_it_was_slower():
+    around = {"page_faults": 0.1 / FAULT_SECONDS}
+    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR, around=around)[0] == Joined(doubtful=(ALLOCATOR,))
+    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR)[0] == Joined()
+    assert planted({str(ALLOCATOR): 0.8}, ALLOCATOR, around=around)[0] == Joined()
 
 
 def test_of_several_winners_those_join_that_there_is_time_to_prove_and_of_the_others_that_is_the_reason():

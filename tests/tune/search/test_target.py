@@ -10,7 +10,7 @@ import pytest
 import hasten
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.plan import Plan
-from hasten.facts.trials import Doing, Rates, Reached, Record, Tried
+from hasten.facts.trials import Doing, Reached, Record, Tried
 from hasten.tune.search.found_plan import plan_found
 from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options, SearchLog
@@ -128,14 +128,12 @@ def test_of_two_that_are_sooner_from_the_first_seed_the_soonest_that_is_kept_joi
 
 @pytest.mark.proof
 def test_a_search_that_may_change_training_writes_a_plan_that_ends_at_the_target():
-    name, records = f"{JOBS}:job", list[Record]()
+    name = f"{JOBS}:job"
     options = Options(seconds=1000, ceiling=Preserves.TRAINING, only=("learning_rate",))
-    found = Search(Arms(name), name, options, keep=records.append, report=lambda _: None, earlier=lambda _: [])()
+    found = Search(Arms(name), name, options, keep=lambda _: None, report=lambda _: None, earlier=lambda _: [])()
     plan = plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
     assert [item.choice.technique for item in plan.choices] == ["learning_rate", "stop_at"]
     assert plan.choices[0].speedup is not None
-    rates = [record for record in records if isinstance(record, Rates)]
-    assert set(rates[-1].rates) == {0.1}
     trained = hasten.train(job(), plan)
     assert (trained.steps, trained.reason) == (12, "the target is reached")
     assert [each.value for each in plan.rejected if each.technique == "learning_rate"] == [0.025]

@@ -25,6 +25,7 @@ from hasten.facts.plan import Plan
 from hasten.tune.trials.arms import Arms, Limits
 from hasten.tune.trials.process_tree import descendants
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
+from hasten.tune.trials.trial_process import start_fork_server
 
 JOBS = Path(__file__).parents[1] / "jobs" / "misbehaving_jobs.py"
 
@@ -145,6 +146,7 @@ def test_nothing_of_the_callers_changes(tmp_path, monkeypatch):
     places.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(places))
     monkeypatch.chdir(mine)
+    start_fork_server()  # which stays, with the pipes by which it is asked
     before = state_of_this_process(tmp_path)
     everyday = ("job", "job_prints_much")
     for function in (*everyday * 5, "job_dies_before_its_child", "not_there"):

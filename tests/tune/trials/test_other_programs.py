@@ -152,7 +152,7 @@ CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(reco
 
 
 def no_arm(*given: Any) -> None:
-    raise ArmFailed("rates", Outcome.CRASHED, "as planted")
+    raise ArmFailed("plan", Outcome.CRASHED, "as planted")
 
 
 def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup) -> Confirmed | None:

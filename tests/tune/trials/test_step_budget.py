@@ -199,8 +199,15 @@ def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     trial = Trial(small_job(train=rows), plan, "small")
     found = Around(**step_budget(trial, 1)["around"])
     trial.close()
-    on_cpu, cores = trial.run.device.type == "cpu", trial.run.setup.machine.cores
-    assert found == Around(on_cpu=on_cpu, cores=cores, reads_beside=beside, memory_full=False)
+    on_cpu, faults = trial.run.device.type == "cpu", found.page_faults
+    assert found == Around(
+        on_cpu=on_cpu,
+        cores=trial.run.setup.machine.cores,
+        reads_beside=beside,
+        memory_full=False,
+        page_faults=faults,
+    )
+    assert faults >= 0
 
 
 @pytest.mark.gpu

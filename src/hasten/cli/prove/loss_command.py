@@ -65,12 +65,12 @@ def loss(
       hasten prove loss digits.py:job --plan plan.toml --steps 200 --margin 2
     """
     options = {"pairs": pairs, "margin": margin / 100, "metric": metric, "steps": steps, "first_seed": seeds}
-    proof, report = _proven(job, plan, **options)
+    proof = _proven(job, plan, **options)
     next_command = _next(proof, job, plan, margin=margin, metric=metric, steps=steps)
     if as_json:
-        typer.echo(json.dumps(_answer(proof, next_command) | {"report": report or None}))
+        typer.echo(json.dumps(_answer(proof, next_command)))
     else:
-        _show(proof, f"{job} with {plan}", [*([("report", report)] if report else []), ("next", next_command)])
+        _show(proof, f"{job} with {plan}", next_command)
     raise typer.Exit(exit_code(proof))
 
 
@@ -83,9 +83,7 @@ def exit_code(proof: LossProof) -> int:
     return {"equivalent": 0, "harmed": HARMED}.get(proof.verdict, NOT_PROVEN)
 
 
-def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
-    """The proof, and a line about the report of the plan."""
-    from hasten.cli.prove.loss_evidence import add_losses
+def _proven(job: str, plan: Path, **options: Any) -> LossProof:
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -98,10 +96,9 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     try:
         arms = Arms(job, Limits(window_seconds=LONGEST_SECONDS))
         with closing(ProgressBar(title)) as waiting:
-            proof = prove_loss(arms, planned, watch=waiting, **options)
+            return prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
-    return proof, add_losses(proof, job, plan, planned)
 
 
 def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str, steps: int | None) -> str:
@@ -120,7 +117,7 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
     return shlex.join(["hasten", "prove", "loss", job, "--plan", str(plan), *words])
 
 
-def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
+def _show(proof: LossProof, title: str, next_command: str) -> None:
     from hasten.tune.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
@@ -128,7 +125,7 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
     show(title, [("judged by", f"{criterion.metric} {where}, with a margin of {criterion.margin:.2%}")])
     if proof.pairs:
         echo_indented(table(["seed", "baseline", "plan", "plan is worse by"], rows(proof)))
-    show("", [("verdict", proof.sentence), *last])
+    show("", [("verdict", proof.sentence), ("next", next_command)])
 
 
 def rows(proof: LossProof) -> list[list[str]]:

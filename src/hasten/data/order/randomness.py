@@ -126,13 +126,3 @@ def set_generator_state(generator: Any, state: Any) -> None:
         generator.set_state(state)
     else:
         generator.setstate(state)
-
-
-def seed_generator(generator: Any, number: int) -> None:
-    """Start it from a number below 2^64."""
-    if isinstance(generator, torch.Generator):
-        generator.manual_seed(number)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = type(generator.bit_generator)(number).state
-    else:
-        generator.seed(number >> 32 if isinstance(generator, np.random.RandomState) else number)

@@ -6,6 +6,7 @@ The first save also allocates the memory of its copies, so the second one is mea
 from __future__ import annotations
 
 import shutil
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -41,7 +42,9 @@ def checkpoint_cost(run: Run, *, keeps_best: bool) -> CheckpointCost:
         with closing(saver):
             while sum(isinstance(each, Saved) for each in events) < _SAVES:  # it raises at the third that fails
                 trees = {**run.state_dict(), "best": best}
-                state = State(step=run.steps, epoch=run.epoch, reason="", best=False, trees=trees, since=saver.now())
+                state = State(
+                    step=run.steps, epoch=run.epoch, reason="", best=False, trees=trees, since=time.monotonic()
+                )
                 saver.save(state)
                 saver.settle()
     finally:

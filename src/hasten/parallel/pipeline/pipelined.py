@@ -23,14 +23,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hasten.errors import HastenError, PlanError
-from hasten.parallel.collectives import copy_from_first, gather_over_ranks, sum_gradients
+from hasten.parallel.collectives import copy_from_first, sum_gradients
 from hasten.parallel.grid import DATA, Grid
 from hasten.parallel.options import PipelineOptions, ShardOptions
 from hasten.parallel.parity import Outcome, check_parity, failed_on_first_batch, gradients_of, noisy_weights
-from hasten.parallel.pipeline.block_order import FIX, block_order, costs_by_kind
+from hasten.parallel.pipeline.block_order import FIX, block_order
 from hasten.parallel.pipeline.partial_forward import PartialForward
 from hasten.parallel.pipeline.schedules import Schedules
-from hasten.parallel.pipeline.stages import Stages, least_largest, owned_parameters
+from hasten.parallel.pipeline.stages import Stages, owned_parameters
 from hasten.parallel.sharding import Sharding
 from hasten.parallel.strategy import (
     LossFunction,
@@ -95,10 +95,10 @@ class Pipelined:
         options, workload = self._options, self._workload
         with workload.untouched(model):
             batch = workload.batch()
-            names, seconds = block_order(model, options.blocks, lambda: self._call(batch), self._device)
-        modules = [model.get_submodule(name) for name in names]
-        costs = costs_by_kind(gather_over_ranks([seconds], self.grid.all, self._device)[0], modules)
-        before = [names.index(name) for name in options.before] or [*least_largest(costs, options.chunks)]
+            names = block_order(model, options.blocks, lambda: self._call(batch))
+        modules, chunks = [model.get_submodule(name) for name in names], options.chunks
+        equal = [len(names) * stage // chunks for stage in range(1, chunks)]
+        before = [names.index(name) for name in options.before] or equal
         if sorted({0, *before}) != [0, *before]:
             raise PlanError(
                 f"before names {', '.join(options.before)}, which are not called in this order after the first block",
@@ -113,7 +113,6 @@ class Pipelined:
             grid=self.grid,
             in_parts=self._shard_options is not None,
             splits=splits.splits,
-            partial=splits.partial,
             owners=owners,
             shapes=shapes,
             buffer_owners=buffers,
@@ -162,7 +161,6 @@ class Pipelined:
                 total, _ = workload.weighed(returned, samples)
                 total.backward()
                 total_loss += float(total.detach())
-            self.sharding.complete(self._model.named_parameters())
             return Outcome(loss=total_loss, gradients=gradients_of(self._model))
 
     def _check(self, whole: Outcome) -> None:
@@ -170,7 +168,6 @@ class Pipelined:
             with self._workload.untouched(self._model):
                 total, _, _ = self._run(self._first_microbatches(), lambda total: total)
                 total = self._sum_over_stages(total.reshape(1))
-                self.sharding.complete(self._model.named_parameters())
                 divided = Outcome(loss=float(total), gradients=gradients_of(self._model))
         except HastenError:
             raise

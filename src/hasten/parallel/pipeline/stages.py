@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -38,25 +38,6 @@ class Stages:
 
     def rank_of(self, stage: int) -> int:
         return stage % self.ranks.size
-
-
-def least_largest(costs: Sequence[float], parts: int) -> tuple[int, ...]:
-    """The positions, from 1 on, before which a row is cut into `parts` runs of at least one item, so that the largest
-    sum of a run is minimal: the slowest stage decides how fast a pipeline is.
-
-    costs: of each item, 0 or more. Raises ValueError for fewer items than parts.
-    """
-    if not 0 < parts <= len(costs):
-        raise ValueError(f"{len(costs)} items cannot be cut into {parts} runs")
-    sums = [0.0, *accumulate(costs)]
-    # best[n]: the largest sum and the cuts of the first n items in the present number of runs
-    best: dict[int, tuple[float, tuple[int, ...]]] = {n: (sums[n], ()) for n in range(1, len(costs) + 1)}
-    for run in range(2, parts + 1):
-        best = {
-            n: min((max(best[cut][0], sums[n] - sums[cut]), (*best[cut][1], cut)) for cut in range(run - 1, n))
-            for n in range(run, len(costs) + 1)
-        }
-    return best[len(costs)][1]
 
 
 def owned_parameters(

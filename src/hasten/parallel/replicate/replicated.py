@@ -26,19 +26,14 @@ from hasten.parallel.collectives import copy_from_first
 from hasten.parallel.grid import Grid
 from hasten.parallel.loss_module import LossModule
 from hasten.parallel.options import ReplicaOptions
-from hasten.parallel.replicate.low_rank import LowRank
 from hasten.parallel.sharding import Sharding
 from hasten.parallel.strategy import LossFunction, Value, Window, first_of_all
 
 
 class Replicated:
-    """low_rank: the state of PowerSGD; None with other communication."""
-
     def __init__(self, device: torch.device, grid: Grid, options: ReplicaOptions | None = None) -> None:
         self.grid, self.sharding, self.notices = grid, Sharding(grid=grid), list[str]()
         self._device, self._options = device, options or ReplicaOptions()
-        compresses = self._options.compression == "powersgd"
-        self.low_rank = LowRank(grid.data, device, self._options) if compresses else None
         self._built: DistributedDataParallel | None = None
         self._has_reduced = False
 
@@ -79,10 +74,8 @@ class Replicated:
                 find_unused_parameters=not self._options.static_graph,
                 static_graph=self._options.static_graph,
             )
-            if self._options.compression == "bf16":
+            if self._options.in_bf16:
                 self._built.register_comm_hook(group, _in_bf16)
-            elif self.low_rank is not None:
-                self.low_rank.attach(self._built)
         return self._built
 
     def _without_sync(self) -> AbstractContextManager[None]:

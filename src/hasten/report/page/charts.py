@@ -1,10 +1,10 @@
 """Charts and small pictures, as the places of their lines.
 
 Lengths are percentages of the width of the page. Lines are drawn in a square that is stretched to it, with strokes that
-are not. Colours are classes of the style sheet. The numbers of every picture are also in a table.
+are not. Colours are classes of the style sheet.
 
-A long curve is cut into stretches of equally many steps. Each becomes a point: its mean, with its lowest and highest
-value, so no spike is lost. A stretch with a value that is not finite is a gap.
+A long curve is cut into stretches of equally many values. Of each, the lowest and the highest value are drawn, so no
+spike is lost. A value that is not finite is a gap.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from itertools import groupby
 from hasten.facts.choice import Speedup
 from hasten.report.page.page_model import Chart, Curve, Picture, Shape
 
-POINTS = 320  # of a curve: a wide page shows one in three pixels
+POINTS = 640  # of a curve: a wide page shows two in three pixels
 _SIDE = 1000  # of the square that lines are drawn in
 _FEW = 40  # points, up to which each gets a dot of its own
+
+Points = Sequence[tuple[float, float]]  # step and value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,39 +39,25 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Band:
-    """A mean and what lies around it, at points along an axis; NaN where a stretch holds a value that is not finite."""
+class Line:
+    """label: in the legend; empty for a further line of the same arm. kind: a class, which gives it a colour."""
 
     label: str
     kind: str
-    at: Sequence[float]
-    means: Sequence[float]
-    lows: Sequence[float]
-    highs: Sequence[float]
-    stretch: int  # steps that one point stands for
-    broken: int  # values that are not finite
+    points: Points
 
 
-def band(label: str, kind: str, curves: Sequence[Sequence[float]], at: Sequence[float] | None = None) -> Band:
-    """What several curves have in common, or a single one. Where one of them ends early, the others continue.
-
-    kind: a class of the style sheet. at: where the values stand on the axis, as many as the longest curve has; None
-    counts from 1.
-    """
-    length = max(map(len, curves), default=0)
-    places = range(1, length + 1) if at is None else at
-    stretch = max(1, math.ceil(length / POINTS))
-    middles, means, lows, highs, broken = list[float](), list[float](), list[float](), list[float](), 0
-    for start in range(0, length, stretch):
-        end = min(start + stretch, length)
-        values = [value for curve in curves for value in curve[start:end]]
-        wrong = sum(not math.isfinite(value) for value in values)
-        broken += wrong
-        middles.append((places[start] + places[end - 1]) / 2)
-        means.append(math.nan if wrong else math.fsum(values) / len(values))
-        lows.append(math.nan if wrong else min(values))
-        highs.append(math.nan if wrong else max(values))
-    return Band(label=label, kind=kind, at=middles, means=means, lows=lows, highs=highs, stretch=stretch, broken=broken)
+def thinned(points: Points) -> Points:
+    """At most POINTS of them; a stretch with a value that is not finite becomes one such point."""
+    if len(points) <= POINTS:
+        return points
+    stretch, kept = math.ceil(2 * len(points) / POINTS), list[tuple[float, float]]()
+    for start in range(0, len(points), stretch):
+        part = points[start : start + stretch]
+        broken = [point for point in part if not math.isfinite(point[1])]
+        ends = {min(part, key=_value), max(part, key=_value)}
+        kept += broken[:1] or sorted(ends)
+    return kept
 
 
 def number(value: float) -> str:
@@ -77,31 +65,20 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def chart(
-    bands: Sequence[Band],
-    *,
-    title: str,
-    description: str,
-    y_label: str,
-    x_label: str,
-    show: Callable[[float], str] = number,
-) -> list[Chart]:
-    """Curves over a common axis; empty where there is no value to draw. show: a value of the y axis as text."""
-    values = [value for each in bands for value in (*each.lows, *each.highs) if math.isfinite(value)]
-    if not values:
+def chart(title: str, lines: Sequence[Line], y_label: str, show: Callable[[float], str] = number) -> list[Chart]:
+    """Lines over optimizer steps; empty where there is no value to draw. show: a value of the y axis as text."""
+    finite = [point for line in lines for point in line.points if math.isfinite(point[1])]
+    if not finite:
         return []
+    steps, values = zip(*finite, strict=True)
     marks = ticks(min(values), max(values))
-    upright = Axis(low=marks[0], high=marks[-1])
-    first, last = min(each.at[0] for each in bands if each.at), max(each.at[-1] for each in bands if each.at)
-    level = Axis(low=first, high=last) if first < last else Axis(low=0, high=2 * first)
+    upright, level = Axis(low=marks[0], high=marks[-1]), Axis(low=min(steps), high=max(steps))
     drawn = Chart(
         title=title,
-        description=description,
         y_label=y_label,
-        x_label=x_label,
         y_marks=[(_percent(1 - upright.place(mark)), show(mark)) for mark in marks],
         x_marks=[*_marks_across(level)],
-        curves=[_curve(each, upright, level) for each in bands],
+        curves=[_curve(line, upright, level) for line in lines],
     )
     return [drawn]
 
@@ -122,16 +99,10 @@ def bar(parts: Iterable[tuple[str, float]], whole: float, title: str) -> Picture
     for kind, length in parts:
         width = length / whole if whole else 0.0
         if width:
-            shapes.append(_rectangle(kind, start, width, 0, "100%"))
+            place = {"x": _percent(start), "width": _percent(width), "y": 0, "height": "100%"}
+            shapes.append(("rect", {"class": kind, **place}))
         start += width
     return Picture(kind="bar", title=title, shapes=shapes)
-
-
-def span(kind: str, low: float, high: float, ends: tuple[float, float], axis: Axis, title: str) -> Picture:
-    """A bar from one value to another, with whiskers around its end."""
-    left, right = sorted((axis.place(low), axis.place(high)))
-    shapes = [_rectangle(kind, left, right - left, 4, "14"), *_whisker(axis.place(ends[0]), axis.place(ends[1]))]
-    return Picture(kind="span", title=title, shapes=shapes)
 
 
 def interval_picture(speedup: Speedup, axis: Axis, kind: str, title: str) -> Picture:
@@ -151,19 +122,19 @@ def ratio_axis(speedups: Iterable[Speedup | None]) -> Axis:
     return Axis(low=max(min(0.9, *found, 0.9), 0.1), high=min(max(1.1, *found, 1.1), 32.0), through=math.log)
 
 
-def _curve(band: Band, upright: Axis, level: Axis) -> Curve:
-    area, path, dots = list[str](), list[str](), list[tuple[str, str]]()
-    for is_finite, positions in groupby(range(len(band.at)), key=lambda position: math.isfinite(band.means[position])):
+def _curve(line: Line, upright: Axis, level: Axis) -> Curve:
+    points, path, dots = thinned(line.points), list[str](), list[tuple[str, str]]()
+    for is_finite, run in groupby(points, key=lambda point: math.isfinite(point[1])):
         if is_finite:
-            run = [*positions]
-            xs = [level.place(band.at[i]) for i in run]
-            means, lows, highs = ([1 - upright.place(v[i]) for i in run] for v in (band.means, band.lows, band.highs))
-            path.append(_path(zip(xs, means, strict=True)))
-            area.append(_path([*zip(xs, highs, strict=True), *zip(reversed(xs), reversed(lows), strict=True)]) + "Z")
-            if len(band.at) <= _FEW or len(run) == 1:
-                dots += [(_percent(x), _percent(y)) for x, y in zip(xs, means, strict=True)]
-    wide = "".join(area) if band.lows != band.highs else ""
-    return Curve(label=band.label, kind=band.kind, line="".join(path), band=wide, dots=dots)
+            places = [(level.place(step), 1 - upright.place(value)) for step, value in run]
+            path.append(_path(places))
+            if len(points) <= _FEW or len(places) == 1:
+                dots += [(_percent(x), _percent(y)) for x, y in places]
+    return Curve(label=line.label, kind=line.kind, line="".join(path), dots=dots)
+
+
+def _value(point: tuple[float, float]) -> float:
+    return point[1]
 
 
 def _path(places: Iterable[tuple[float, float]]) -> str:
@@ -176,10 +147,6 @@ def _marks_across(level: Axis) -> Iterator[tuple[str, str, str]]:
         place = level.place(mark)
         side = "first" if place < 0.05 else "last" if place > 0.95 else "middle"
         yield _percent(place), f"{mark:,.6g}", side
-
-
-def _rectangle(kind: str, x: float, width: float, y: float, height: str) -> Shape:
-    return "rect", {"class": kind, "x": _percent(x), "width": _percent(width), "y": y, "height": height}
 
 
 def _whisker(low: float, high: float) -> Iterator[Shape]:

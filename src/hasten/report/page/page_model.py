@@ -42,21 +42,18 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """A line in a chart; its paths are in a square of 1,000, dots and marks are shares of the chart in per cent."""
+    """A line in a chart; its path is in a square of 1,000, dots and marks are shares of the chart in per cent."""
 
-    label: str
+    label: str  # empty for one that the legend does not name
     kind: str  # a class, which gives it a colour
     line: str
-    band: str
     dots: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
     title: str
-    description: str
     y_label: str
-    x_label: str
     y_marks: Sequence[tuple[str, str]]  # place and text
     x_marks: Sequence[tuple[str, str, str]]  # place, text, and which side of the text is at the place
     curves: Sequence[Curve]
@@ -73,7 +70,6 @@ class Section:
     charts: Sequence[Chart] = ()
     table: Table | None = None
     pairs: Sequence[Pair] = ()
-    closing: str = ""
     command: str = ""
 
 

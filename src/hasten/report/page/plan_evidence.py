@@ -20,14 +20,11 @@ from hasten.facts.trials import (
     Confirmed,
     Curves,
     Ended,
-    Memory,
     Noise,
     Plain,
     Proven,
-    Rates,
     Reached,
     Record,
-    Step,
     Surveyed,
     Tried,
     is_proven,
@@ -49,13 +46,10 @@ class Evidence:
     plain: Plain | None = None
     confirmed: Confirmed | None = None
     curves: Curves | None = None
-    rates: Rates | None = None
     budgets: Mapping[str, Budget]  # by arm
-    memory: Mapping[str, Memory]  # by arm
     tried: tuple[Tried, ...] = ()
     proven: tuple[Proven, ...] = ()
     reached: tuple[Reached, ...] = ()
-    steps: tuple[Step, ...] = ()  # from the baseline to the plan, technique by technique
     ended: Ended | None = None  # None where the last search was interrupted, or still runs
     outdated: int = 0  # records of another job or machine
 
@@ -96,11 +90,6 @@ class Evidence:
         return self.ended is not None and not self.ended.choices and not self.choices
 
     @property
-    def by_hand(self) -> bool:
-        """Whether no search seems to have written the plan."""
-        return bool(self.choices) and self.plan.job is None and self.surveyed is None
-
-    @property
     def gained(self) -> tuple[Reached, ...]:
         """Of the plan's choices that change training, in the order in which they joined. A choice may have been tried
         more than once; the last time counts."""
@@ -131,8 +120,6 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         plan.job in (None, surveyed.fingerprint) and plan.machine in (None, surveyed.proven_on)
     )
     ours: Sequence[Record] = records if of_the_plan else ()
-    steps = _all(ours, Step)
-    starts = [position for position, step in enumerate(steps) if step.choice is None]
     last = next((record for record in reversed(ours) if isinstance(record, Surveyed | Ended)), None)
     return Evidence(
         plan=plan,
@@ -142,13 +129,10 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         plain=_last(ours, Plain),
         confirmed=_confirmed(plan, ours),
         curves=_last(ours, Curves),
-        rates=_last(ours, Rates),
         budgets={record.arm: record for record in _all(ours, Budget)},
-        memory={record.arm: record for record in _all(ours, Memory)},
         tried=tuple({(identity(r.choice), *map(identity, r.on)): r for r in _all(ours, Tried)}.values()),
         proven=tuple({identity(record.choice): record for record in _all(ours, Proven)}.values()),
         reached=tuple({(identity(r.choice), *map(identity, r.on)): r for r in _all(ours, Reached)}.values()),
-        steps=tuple(steps[starts[-1] :]) if starts else (),
         ended=last if isinstance(last, Ended) else None,
         outdated=len(records) - len(ours),
     )

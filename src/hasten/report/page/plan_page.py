@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
 
 from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
-from hasten.facts.trials import Proven, Surveyed, is_proven
+from hasten.facts.trials import Curves, Proven, Surveyed, is_proven
 from hasten.report.display import BY_WINDOWS, duration, fixed, interval, many, measured, ratio, spread
 from hasten.report.display import named as choice_text
-from hasten.report.page.charts import Axis, ratio_axis
-from hasten.report.page.curve_sections import memory_over_time, rate_section, what_is_learned
+from hasten.report.page.charts import Axis, Line, chart, ratio_axis
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.render import html_of
-from hasten.report.page.run_times import ARMS, bars, from_baseline_to_plan, time_of_a_step, time_of_the_run
+from hasten.report.page.run_times import ARMS, bars, time_of_a_step, time_of_the_run
 from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
 from hasten.report.plan_sentence import plan_sentence, search_sentence, target_sentence
 
 DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
-BASELINE_ARMS = ("plain", "plain again")
-
 
 _ANSWERS = {
     "holds": ("✓", "kept"),
@@ -40,13 +35,10 @@ def page_of(evidence: Evidence) -> str:
     sections = [
         _plan(evidence),
         time_to_the_target(evidence),
-        from_baseline_to_plan(evidence),
         time_of_the_run(evidence),
         time_of_a_step(evidence),
         what_was_tried(evidence),
-        what_is_learned(evidence.curves),
-        rate_section(evidence.rates),
-        memory_over_time(_memory(evidence)),
+        _learned(evidence.curves),
         _measured(evidence),
         Section(title="Next", command=next_command(evidence)),
     ]
@@ -56,7 +48,6 @@ def page_of(evidence: Evidence) -> str:
             headline=sentence_of(evidence),
             bars=_total_bars(evidence),
             leads=_leads(evidence),
-            figures=_figures(evidence),
             notes=_warnings(evidence),
             sections=[section for section in sections if section is not None],
         )
@@ -94,7 +85,7 @@ def next_command(evidence: Evidence) -> str:
     if evidence.came_to_nothing:
         return shlex.join(["hasten", "train", job])
     # A search never replaces a plan that it has not written.
-    output = [] if evidence.path == DEFAULT_PLAN or evidence.by_hand else ["--output", evidence.path]
+    output = [] if evidence.path == DEFAULT_PLAN or evidence.surveyed is None else ["--output", evidence.path]
     return shlex.join(["hasten", "tune", job, *output])
 
 
@@ -132,29 +123,6 @@ def _leads(evidence: Evidence) -> list[str]:
     return [" ".join(leads), *gained] if leads else gained
 
 
-def _figures(evidence: Evidence) -> list[Pair]:
-    """The few facts by which a reader decides whether to read on."""
-    if not evidence.choices or evidence.confirmed is None:
-        return []
-    claims = [Preserves.TRAINING if choice.preserves is None else choice.preserves for choice in evidence.choices]
-    tried = len({identity(trial.choice) for trial in evidence.tried if trial.verdict != "skipped"})
-    costs, curves = evidence.measured, evidence.curves
-    figures: list[Pair] = [
-        (
-            "in the plan",
-            Cell(text=many(len(evidence.choices), "choice"), small=f"of {tried:,} tried" if tried else ""),
-        ),
-        ("training keeps", Cell(text=max(claims).words, small="by the loosest claim of a choice")),
-        ("proofs that hold", _proof_counts(evidence)),
-    ]
-    if curves is not None:
-        figures.append(("loss", Cell(text=curves.verdict, small=many(len(curves.seeds), "seed"))))
-    if costs is not None:
-        small = f"{byte_size(costs.plain.peak_bytes)} in the baseline"
-        figures.append(("most memory", Cell(text=byte_size(costs.planned.peak_bytes), small=small)))
-    return figures
-
-
 def _warnings(evidence: Evidence) -> list[str]:
     found, outdated = list[str](), evidence.outdated
     if evidence.edited:
@@ -165,12 +133,6 @@ def _warnings(evidence: Evidence) -> list[str]:
         skipped = f"{many(outdated, 'record')} of another job or machine {'was' if outdated == 1 else 'were'} skipped"
         found.append(f"{skipped}; none is of this plan's.")
     return found
-
-
-def _memory(evidence: Evidence) -> Mapping[str, Sequence[int]]:
-    """By arm. Without a plan, only the baseline's."""
-    found = {arm: record.bytes for arm, record in evidence.memory.items()}
-    return found if evidence.measured is not None else {arm: found[arm] for arm in BASELINE_ARMS if arm in found}
 
 
 # ── the plan's choices and their proofs ─────────────────────────────────────────────────────────────────────────────
@@ -223,15 +185,6 @@ def _answer(record: Proven) -> str:
     return "inconclusive" if record.inconclusive else "holds"
 
 
-def _proof_counts(evidence: Evidence) -> Cell | str:
-    ours = set(map(identity, evidence.choices))
-    found = Counter(_answer(record) for record in evidence.proven if identity(record.choice) in ours)
-    if not found:
-        return ""
-    others = [f"{found[answer]} {answer}" for answer in _ANSWERS if answer != "holds" and found[answer]]
-    return Cell(text=f"{found['holds']} of {found.total()}", small=" · ".join(others) or "on this job")
-
-
 def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
     """Whether the choice's claim held on this job; of a proof that only the plan states, its figures."""
     name, stated = identity(planned.choice), planned.proof
@@ -256,7 +209,24 @@ def _error(error: float | None, bound: float | None) -> str:
     return f"gradient error {fixed(error)} × the baseline's own" + (f" (at most {fixed(bound)} ×)" if bound else "")
 
 
-# ── where this was measured ─────────────────────────────────────────────────────────────────────────────────────────
+# ── losses, and where all this was measured ─────────────────────────────────────────────────────────────────────────
+
+
+def _learned(curves: Curves | None) -> Section | None:
+    if curves is None:
+        return None
+    arms = (("baseline", "plain", curves.plain), ("with the plan", "planned", curves.planned))
+    lines = [
+        Line(label="" if number else f"{label} ({many(len(found), 'seed')})", kind=kind, points=[*enumerate(curve, 1)])
+        for label, kind, found in arms
+        for number, curve in enumerate(found)
+    ]
+    return Section(
+        title="What is learned",
+        lead=f"{curves.verdict}: {curves.sentence}",
+        charts=chart("Loss of the baseline and with the plan", lines, "loss"),
+    )
+
 
 _METHOD = (
     "Two versions of the job take turns, window by window, on one machine. A ratio of twelve pairs of windows is "
@@ -279,8 +249,8 @@ def _measured(evidence: Evidence) -> Section:
         window = f"in windows of {many(noise.window_steps, 'step')}"
         itself = f"the baseline against itself, before the search: {measured(noise.speedup)}, {window}"
         pairs.append(("noise floor", itself))
-    closing = _METHOD if noise is not None or evidence.confirmed is not None else ""
-    return Section(title="Where this was measured", pairs=pairs, closing=closing)
+    lead = _METHOD if noise is not None or evidence.confirmed is not None else ""
+    return Section(title="Where this was measured", lead=lead, pairs=pairs)
 
 
 def _job(job: Fingerprint) -> str:

@@ -1,4 +1,4 @@
-"""What a run left behind: its plan, where it ran, and what was logged.
+"""What a run left behind: its plan, and what was logged.
 
 A log can end anywhere, and a resumed run appends to the same file. So a line that is cut off is skipped and counted,
 and the later record of a step counts. A number that is not finite is written as a text, which float understands.
@@ -7,11 +7,10 @@ and the later record of a step counts. A number that is not finite is written as
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -22,7 +21,6 @@ from hasten.facts.plan_file import read_plan
 
 KINDS = {kind.__name__.lower(): kind for kind in (Preparing, Started, Trained, Evaluated, Noticed, Finished)}
 LARGEST_BYTES = 1 << 30
-LARGEST_ENVIRONMENT = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +29,6 @@ class RunLog:
 
     folder: str
     plan: Plan
-    environment: Mapping[str, Any]
     started: Started | None = None
     trained: tuple[Trained, ...] = ()  # by step
     evaluated: tuple[Evaluated, ...] = ()
@@ -43,11 +40,6 @@ class RunLog:
     def job(self) -> str:
         return self.started.job if self.started is not None else ""
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Where the values of the training stand on the axis."""
-        return tuple(event.step for event in self.trained)
-
 
 def read_run(folder: Path) -> RunLog:
     """Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
@@ -56,12 +48,11 @@ def read_run(folder: Path) -> RunLog:
     if not log.is_file():
         what = "is not a run folder: it has no metrics.jsonl"
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1, or a plan.toml")
-    lines = [event_of(line) for line in _read(log, LARGEST_BYTES).splitlines()]
+    lines = [event_of(line) for line in _read(log).splitlines()]
     events, plan = [event for event in lines if event is not None], folder / "plan.toml"
     return RunLog(
         folder=str(folder),
         plan=read_plan(plan) if plan.exists() else Plan(),
-        environment=_environment(folder / "environment.json"),
         started=_last(events, Started),
         trained=_by_step(events, Trained),
         evaluated=_by_step(events, Evaluated),
@@ -85,24 +76,15 @@ def _reader(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _environment(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(_read(path, LARGEST_ENVIRONMENT))
-    except (ValueError, RecursionError):
-        raise Misconfigured("is not valid JSON", where=str(path), fix="restore the file, or remove it") from None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-
-
-def _read(path: Path, most: int) -> str:
+def _read(path: Path) -> str:
     try:
         with open(path, "rb") as file:
-            data = file.read(most + 1)
+            data = file.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise StorageFailed(f"cannot be read: {error.strerror}", where=str(path), fix="make it readable") from error
-    if len(data) > most:
-        raise Misconfigured(f"is larger than {most:,} bytes", where=str(path), fix="check that this is a run's folder")
+    if len(data) > LARGEST_BYTES:
+        what = f"is larger than {LARGEST_BYTES:,} bytes"
+        raise Misconfigured(what, where=str(path), fix="check that this is a run's folder")
     return data.decode("utf-8", errors="replace")
 
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any, cast
 
-from hasten.facts.events import Evaluated
+from hasten.facts.events import Trained
 from hasten.facts.formatting import byte_size
-from hasten.facts.trials import Rates
 from hasten.report.display import decimal, duration, listed, many, named, per_second, percent
-from hasten.report.page.charts import Band, band, chart, number
-from hasten.report.page.curve_sections import QUARTILES, meaning, numbers, over_steps, quartiles, rate_section, unit_of
+from hasten.report.page.charts import Line, chart, number
 from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, Table
 from hasten.report.page.plan_page import claim_of
 from hasten.report.page.render import html_of
 from hasten.report.page.run_log import RunLog
 from hasten.report.page.tried_choices import speedup_cell
 
-MOST_EVALUATIONS = 24  # rows of the table; the file has them all
+MOST_EVALUATIONS = 24  # rows of the table; the chart and the file have them all
+COURSE: Sequence[tuple[str, str, Callable[[Trained], float | None], Callable[[float], str]]] = (
+    ("learning rate", "rate", lambda event: event.learning_rate, number),
+    ("momentum, or the first beta", "momentum", lambda event: event.momentum, number),
+    ("samples a second", "planned", lambda event: event.samples_per_second, number),
+    ("waiting for data", "planned", lambda event: event.data_wait_share, percent),
+    ("most memory so far", "planned", lambda event: event.memory_bytes, lambda size: byte_size(int(size))),
+)
+"""Name, class of the line, value, and a value as text."""
 
 
 def page_of(log: RunLog) -> str:
     """The whole page as HTML, from what a run left behind."""
-    of_training = [_losses, _evaluations, _rates, _pace, _memory] if log.trained else [_evaluations]
+    of_training = [_losses, _evaluations, _course] if log.trained else [_evaluations]
     sections = [
         _plan(log),
         *(section(log) for section in of_training),
@@ -114,37 +119,33 @@ def _plan(log: RunLog) -> Section:
 
 
 def _losses(log: RunLog) -> Section:
-    bands = [band("training", "plain", [[event.loss for event in log.trained]], log.steps)]
-    tested = [event for event in log.evaluated if "loss" in event.results]
-    if tested:
-        at = [event.step for event in tested]
-        bands.append(band("evaluation", "planned", [[event.results["loss"] for event in tested]], at))
-    described = "A value of the training loss is the mean over the steps since the one before."
-    drawn = chart(
-        bands,
-        title="Loss of the run",
-        description=described,
-        y_label="loss",
-        x_label=f"optimizer step. {described} {meaning(bands[0], '')}",
-    )
-    return Section(title="Loss", notes=_broken(bands), charts=drawn)
-
-
-def _broken(bands: Sequence[Band]) -> list[str]:
-    """What to say about values that are not finite."""
-    return [
-        f"{each.label}: {many(each.broken, 'value')} of the loss "
-        + ("is not finite, and leaves a gap." if each.broken == 1 else "are not finite, and leave gaps.")
-        for each in bands
-        if each.broken
+    lines = [
+        Line(label="training", kind="plain", points=[(event.step, event.loss) for event in log.trained]),
+        Line(label="evaluation", kind="planned", points=_evaluated(log, "loss")),
     ]
+    return Section(
+        title="Loss",
+        lead="A value of the training loss is the mean over the steps since the one before.",
+        notes=list(filter(None, map(_gaps, lines))),
+        charts=chart("Loss of the run", lines, "loss"),
+    )
+
+
+def _gaps(line: Line) -> str:
+    broken = sum(not math.isfinite(value) for _, value in line.points)
+    leaves = "is not finite, and leaves a gap" if broken == 1 else "are not finite, and leave gaps"
+    return f"{line.label}: {many(broken, 'value')} of the loss {leaves}." if broken else ""
+
+
+def _evaluated(log: RunLog, name: str) -> list[tuple[float, float]]:
+    return [(event.step, event.results[name]) for event in log.evaluated if name in event.results]
 
 
 def _evaluations(log: RunLog) -> Section | None:
     if not log.evaluated:
         return None
     names = list(dict.fromkeys(name for event in log.evaluated for name in event.results))
-    shown = _some(log.evaluated)
+    shown = log.evaluated[-MOST_EVALUATIONS:]
     rows = [
         [
             f"step {event.step:,}",
@@ -155,77 +156,31 @@ def _evaluations(log: RunLog) -> Section | None:
         for event in shown
     ]
     columns: list[Column] = [("at", "name"), *((name, "number") for name in names), ("took", "number"), ("", "")]
-    few = f"; {len(shown)} of {len(log.evaluated):,} are shown" if len(shown) < len(log.evaluated) else ""
-    charts = list[Chart]()
-    for name in names:
-        tested = [event for event in log.evaluated if name in event.results]
-        if name != "loss" and len(tested) > 1:
-            at = [event.step for event in tested]
-            charts += over_steps(name, "planned", [event.results[name] for event in tested], at)
+    few = f"; the last {len(shown)} of {len(log.evaluated):,}" if len(shown) < len(log.evaluated) else ""
+    drawn = [
+        chart(name, [Line(label=name, kind="planned", points=_evaluated(log, name))], name)
+        for name in names
+        if name != "loss"
+    ]
     return Section(
         title="Evaluations",
-        charts=charts,
+        charts=[each for charts in drawn for each in charts],
         table=Table(caption=f"Results of the evaluations{few}", columns=columns, rows=rows),
     )
 
 
-def _rates(log: RunLog) -> Section | None:
-    momenta = tuple(event.momentum for event in log.trained if event.momentum is not None)
-    return rate_section(
-        Rates(
-            steps=log.steps,
-            rates=tuple(event.learning_rate for event in log.trained),
-            momenta=momenta if len(momenta) == len(log.trained) else (),
-        )
-    )
-
-
-def _pace(log: RunLog) -> Section:
-    shown = [
-        ("samples a second", [event.samples_per_second for event in log.trained], per_second),
-        ("waiting for data", [event.data_wait_share for event in log.trained], percent),
-    ]
-    charts = [over_steps(name, "planned", values, log.steps, show) for name, values, show in shown]
-    return Section(
-        title="Pace",
-        lead="What the log says of every stretch of steps; the first one also pays for the start.",
-        charts=[*chain(*charts)],
-        table=numbers("Over the stretches of the log", QUARTILES, [quartiles(*each) for each in shown]),
-    )
-
-
-def _memory(log: RunLog) -> Section:
-    values = [event.memory_bytes for event in log.trained]
-    factor, unit = unit_of(values)
-    return Section(
-        title="Memory over time",
-        lead="The most memory since the process began, so the line never falls. One that keeps rising is a leak.",
-        charts=over_steps(f"most so far, {unit}", "planned", [value / factor for value in values], log.steps, number),
-        table=numbers("Bytes", QUARTILES, [quartiles("most memory so far", values, lambda size: byte_size(int(size)))]),
-    )
+def _course(log: RunLog) -> Section:
+    charts = list[Chart]()
+    for name, kind, value_of, show in COURSE:
+        points = [(event.step, value) for event in log.trained if (value := value_of(event)) is not None]
+        charts += chart(name, [Line(label=name, kind=kind, points=points)], name, show)
+    return Section(title="Learning rate, pace and memory", charts=charts)
 
 
 def _where(log: RunLog) -> Section:
-    started, found = log.started, log.environment
     pairs: list[Pair] = [("folder", log.folder)]
-    if started is not None:
+    if (started := log.started) is not None:
         samples = "no known number of samples" if started.samples is None else many(started.samples, "sample")
         job = f"{many(started.parameters, 'parameter')}, {samples}, batches of {started.batch_size:,}"
         pairs += [("machine", started.machine), ("device", started.device), ("job", job)]
-    packages = ", ".join(f"{name} {text}" for name, text in _table(found, "packages").items())
-    pairs += [(name, str(found.get(name, ""))) for name in ("system", "python", "threads")]
-    pairs += [("packages", packages), ("processor", str(_table(found, "machine").get("processor", "")))]
     return Section(title="Where this ran", pairs=pairs)
-
-
-def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return cast("dict[str, Any]", found[name]) if isinstance(found.get(name), dict) else {}
-
-
-def _some(events: Sequence[Evaluated]) -> list[Evaluated]:
-    """At most so many, evenly chosen, with the first, the last and the best of all."""
-    if len(events) <= MOST_EVALUATIONS:
-        return list(events)
-    best = max((position for position, event in enumerate(events) if event.best), default=0)
-    chosen = {position * (len(events) - 1) // (MOST_EVALUATIONS - 2) for position in range(MOST_EVALUATIONS - 1)}
-    return [events[position] for position in sorted(chosen | {best})]

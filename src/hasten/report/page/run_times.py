@@ -1,4 +1,4 @@
-"""Where the time goes, for the baseline and with the plan: technique by technique, in the whole run, in one step."""
+"""Where the time goes, for the baseline and with the plan: in the whole run, and in one step."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Total
-from hasten.facts.trials import Costs, Step, Surveyed
-from hasten.report.display import duration, listed, many, named, percent
-from hasten.report.page.charts import Axis, bar, span
+from hasten.facts.trials import Costs, Surveyed
+from hasten.report.display import STEP_PARTS, duration, listed, many, percent
+from hasten.report.page.charts import bar
 from hasten.report.page.page_model import Cell, Column, Picture, Section, Table
 from hasten.report.page.plan_evidence import Evidence
 
@@ -18,14 +18,6 @@ RUN_PARTS = {
     "steps": "optimizer steps",
     "turns": "starts of later epochs",
     "evaluation": "evaluations",
-}
-STEP_PARTS = {
-    "data_wait": "waiting for data",
-    "transfer": "transfer to the device",
-    "forward": "forward, with the loss",
-    "backward": "backward",
-    "optimizer": "clipping and the update",
-    "python": "Python, and the rest",
 }
 
 Parts = Mapping[str, float]  # seconds by part
@@ -38,46 +30,6 @@ def bars(arms: Mapping[str, Parts]) -> list[tuple[str, Picture, str]]:
     return [
         (ARMS[arm], bar(parts.items(), longest, f"{ARMS[arm]}: {sums[arm]}"), sums[arm]) for arm, parts in arms.items()
     ]
-
-
-def from_baseline_to_plan(evidence: Evidence) -> Section | None:
-    """The seconds of the run after each technique."""
-    steps = evidence.steps
-    if len(steps) < 2:
-        return None
-    axis, rows, before = Axis(low=0.0, high=max(step.high for step in steps)), list[list[Cell | str]](), 0.0
-    for step in steps:
-        rows.append(_row_of(step, before, axis))
-        before = step.total
-    last = steps[-1]
-    drawn = span("planned", 0.0, last.total, (last.low, last.high), axis, f"the plan: {duration(last.total)}")
-    rows.append(["the plan", Cell(picture=drawn), _with_ends(last), ""])
-    return Section(
-        title="From the baseline to the plan",
-        lead="Seconds of the planned run as one technique after the other is added, by the ratios to the baseline and "
-        "their 95 % intervals.",
-        table=Table(
-            caption="Technique by technique",
-            columns=[("with", "name"), ("", "drawn wide"), ("the run takes", "number"), ("change", "number")],
-            rows=rows,
-            kind="hidden-caption",
-        ),
-    )
-
-
-def _row_of(step: Step, before: float, axis: Axis) -> list[Cell | str]:
-    seconds, ends = duration(step.total), (step.low, step.high)
-    if step.choice is None:
-        drawn = span("plain", 0.0, step.total, ends, axis, f"the baseline: {seconds}")
-        return ["the baseline", Cell(picture=drawn), seconds, ""]
-    kind, sign = ("saved", "−") if step.total <= before else ("lost", "+")
-    drawn = span(kind, before, step.total, ends, axis, f"with {named(step.choice)}: {seconds}")
-    change = f"{sign}{duration(abs(step.total - before))}"
-    return [Cell(text=named(step.choice), kind="code"), Cell(picture=drawn), _with_ends(step), change]
-
-
-def _with_ends(step: Step) -> Cell:
-    return Cell(text=duration(step.total), small=f"{duration(step.low)} – {duration(step.high)}")
 
 
 def time_of_the_run(evidence: Evidence) -> Section | None:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from hasten.facts.formatting import byte_size
 from hasten.facts.profiles import CheckpointCost, DeviceUse, ModelProfile, NotMeasured, RunProfile, Seconds
-from hasten.report.display import count, duration, percent, scaled, table
+from hasten.report.display import STEP_PARTS, count, duration, percent, scaled, table
 
 _ROWS = 6  # layers that are shown
 _BAR = 24  # columns
 _MUCH_ELSE = 0.2  # cores
-_PARTS = {
-    "data_wait": "waiting for data",
-    "transfer": "copying to the device",
-    "forward": "forward pass and loss",
-    "backward": "backward pass",
-    "optimizer": "update",
-    "python": "the loop around them",
-}
 
 
 def run_lines(run: RunProfile) -> list[tuple[str, str]]:
@@ -54,7 +46,7 @@ def budget_rows(run: RunProfile) -> list[str]:
     total = sum(run.parts.values()) or 1.0
     rows = [
         [name, duration(seconds), percent(seconds / total), "█" * round(seconds / total * _BAR)]
-        for part, name in _PARTS.items()
+        for part, name in STEP_PARTS.items()
         if (seconds := run.parts.get(part))
     ]
     return table(["a step", "takes", "share", ""], rows)

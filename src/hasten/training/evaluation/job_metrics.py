@@ -1,10 +1,7 @@
 """A job's metrics in an evaluation: over several ranks, the numbers that one process would have.
 
-torchmetrics merges what ranks have seen; its own classes for which that is exact are left to it. What any other metric
-keeps is not known, and lists of a rank without a sample have no format. Those are given all predictions and targets on
-each rank, in the order in which one process would have seen them. That keeps a rank's share of them on the host until
-its last batch, and sends them one batch at a time: slower, and exact. Sent at once, they would need equally many
-batches on all ranks, and a rank that runs out of memory halves its own.
+torchmetrics merges its own classes for which that is exact. Any other metric is given all predictions and targets on
+each rank, one batch at a time, in the order in which one process would have seen them: slower, and exact.
 """
 
 from __future__ import annotations

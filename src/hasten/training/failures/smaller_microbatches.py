@@ -1,8 +1,7 @@
-"""A window that did not fit into memory is taken again, in smaller microbatches.
+"""A window that did not fit into memory is taken again, in smaller microbatches of the same global batch.
 
-The global batch stays the same, so the same samples give the same update up to rounding, unless the loss compares
-samples with each other or the model draws at random. Batch norm in training mode would use other batches, and state
-that a forward pass changes, such as a teacher, would change more often: there the run ends instead.
+Where that would change what is learned, as batch norm in training mode or a declared teacher would, the run ends
+instead.
 """
 
 from __future__ import annotations

@@ -67,7 +67,4 @@ _OTHERS = tuple(
 
 def short(filename: str) -> str:
     """From here, where that is shorter."""
-    try:
-        return min(os.path.relpath(filename), filename, key=len)
-    except ValueError:  # on another drive
-        return filename
+    return min(os.path.relpath(filename), filename, key=len)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from resource import RUSAGE_SELF, getrusage
 
-import psutil
 import torch
 
 _PEAK = re.compile(rb"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
@@ -15,10 +15,7 @@ _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, by the manual p
 
 def peak_memory(device: torch.device) -> Callable[[], int]:
     """Reads bytes, in microseconds: those that torch held on an accelerator, or those that the process held, without
-    its workers, on a CPU.
-
-    On Windows, which does not count the latter, it is what the process holds at the moment.
-    """
+    its workers, on a CPU."""
     if device.type == "cuda":
         return lambda: torch.cuda.max_memory_allocated(device)
     return _of_process
@@ -33,8 +30,4 @@ def _of_process() -> int:
         found = None
     if found is not None:
         return int(found[1]) * 1024
-    try:
-        from resource import RUSAGE_SELF, getrusage
-    except ImportError:
-        return psutil.Process().memory_info().rss
     return getrusage(RUSAGE_SELF).ru_maxrss * _UNIT

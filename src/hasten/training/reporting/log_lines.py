@@ -1,7 +1,4 @@
-"""The log lines of a run, and the notices that belong to its steps.
-
-Between two reads of the device a line that is due stores what the host knows, and waits for its loss.
-"""
+"""The log lines of a run, and the notices that belong to its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
 from hasten.training.step_parts.losses import WindowLoss, check_count, mean_loss
-from hasten.training.step_parts.torch_loss_graph import SUMMED
 
 _NAMED = 5  # of many parameters
 
@@ -130,8 +126,6 @@ class LogLines:
         if self._first_step_reported:
             return
         self._first_step_reported, names = True, self._run.built.step.unreached or ()
-        if self._run.built.step.window.loss_is_summed:
-            self.notices([SUMMED])
         if names:
             others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             reached = f"no gradient reached {', '.join(names[:_NAMED])}{others} in the first step"

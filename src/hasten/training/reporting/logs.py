@@ -20,18 +20,16 @@ from hasten.errors import StorageFailed, Unavailable
 from hasten.facts.events import Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
 
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
-_STRICT = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for every line
 
 
 class JsonLines:
     """One line of JSON for each event: its kind under "event", then its fields.
 
-    A number that is not finite is written as the text "NaN", "Infinity" or "-Infinity": any JSON reader takes the line,
-    float(...) in Python and Number(...) in JavaScript give the number. Text is in ASCII with JSON's escapes,
-    because some readers also end a line at characters such as U+2028.
+    A number that is not finite is written as the text "NaN", "Infinity" or "-Infinity", from which float(...) gives the
+    number. Text is in ASCII, because some readers also end a line at characters such as U+2028.
 
-    Lines are added to a file that exists. Saves and resumes leave no line, so that a run that was killed has the same
-    file as one that was not. A line that the disk refuses waits, and is tried again with the next.
+    Lines are added to a file that exists. Saves and resumes leave no line, so a run that was killed has the file of
+    one that was not. A line that the disk refuses waits, and is tried again with the next.
 
     Raises StorageFailed when the file cannot be opened, and on close, when a line is still waiting.
     """
@@ -46,11 +44,7 @@ class JsonLines:
         fields = {"event": type(event).__name__.lower()} | {
             each.name: getattr(event, each.name) for each in fields_of(event)
         }
-        try:
-            line = _STRICT.encode(fields)
-        except (TypeError, ValueError):  # another kind of mapping, or a number that is not finite
-            line = _STRICT.encode(_as_json(fields))
-        self._waiting.append(line.encode("ascii"))
+        self._waiting.append(json.dumps(_as_json(fields), allow_nan=False).encode("ascii"))
         with suppress(StorageFailed):  # it is written with a later line
             self._write()
 

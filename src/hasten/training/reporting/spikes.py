@@ -1,13 +1,10 @@
 """Loss spikes are reported: one bad batch or a rate that is too high causes them, and smooth curves hide them.
 
-A log line is a spike when its loss is far above the usual one, the median of the ten lines before: by eight times the
-usual change from one line to the next, by three times the second largest rise, and by a fifth of itself, so that a loss
-that has almost stopped changing raises no alarm. Changes are compared, not distances from the usual: a loss that falls
-steeply has large distances and small changes. A spike is reported where it begins.
+A log line is a spike when its loss is above the median of the ten lines before by eight times the usual change from one
+line to the next, by three times the second largest rise, and by a fifth of itself. It is reported where it begins.
 
 On noise of 5 to 20 % around a flat or a falling loss, these numbers gave no alarm in 90,000 lines where it was normal,
-and one in some 24,000 where it was log-normal; a loss that doubled, and rose by 1, was reported. A loss that is not
-finite is reported elsewhere, and not used here.
+and one in some 24,000 where it was log-normal; a loss that doubled, and rose by 1, was reported.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """What differs between two values of a run's configuration, in words; and the digest of the job's source files.
 
 Settings are compared by the names that both have, so that a new option of another torch version is no change. A model
-is a list of modules, each with its name, its kind and its settings.
+is a list of modules, each with its name, its class and its settings.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 from hasten.data.cache.cache_key import text_of_module
@@ -17,6 +16,7 @@ from hasten.facts.job import Job, Schedule
 from hasten.training.setup.settings import is_library
 
 _CHOICE = {"value", "options", "preserves"}
+_MOST_SHOWN = 3
 DATA = "data"  # the first word of a digest of data
 _DIGESTS = {
     "code": "the job's file has changed",
@@ -26,32 +26,42 @@ _DIGESTS = {
 
 
 def differs(before: Any, now: Any) -> bool:
+    before, now = _settings_of(before), _settings_of(now)
     if _are_settings(before) and _are_settings(now):
         return bool(_different_names(before, now))
-    if _are_modules(before) and _are_modules(now):
-        return bool(_different_modules(before, now))
     return before != now
 
 
 def difference(before: Any, now: Any) -> str:
-    """Old value → new value; of settings and modules, the first ones that differ."""
+    """Old value → new value; of settings, the first ones that differ."""
+    before, now = _settings_of(before), _settings_of(now)
     if _are_settings(before) and _are_settings(now):
         names = _different_names(before, now)
-        return _first([f"{name} {difference(before[name], now[name])}" for name in names], shown=3)
-    if _are_modules(before) and _are_modules(now):
-        return _first([_between_modules(*pair) for pair in _different_modules(before, now)], shown=1)
+        texts = [f"{name} {difference(before[name], now[name])}" for name in names[:_MOST_SHOWN]]
+        return ", ".join(texts) + (f", and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else "")
     for kind, words in _DIGESTS.items():
         if _is_digest(before, kind) and _is_digest(now, kind):
             return words
     return f"{_shown(before)} → {_shown(now)}"
 
 
+def _settings_of(value: Any) -> Any:
+    """Of a model, one mapping; any other value unchanged."""
+    if not isinstance(value, list) or not value or not all(map(_is_module, value)):
+        return value
+    found: dict[str, Any] = {"modules": len(value)}
+    for number, (name, kind, settings) in enumerate(value):
+        found[f"module {number}:"] = f"{kind} '{name}'"
+        found |= {f"{kind} '{name}' {key}": each for key, each in settings.items()}
+    return found
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, list) and [*map(type, value)] == [str, str, dict]
+
+
 def _are_settings(value: Any) -> bool:
     return isinstance(value, Mapping) and "kind" not in value and not set(value) >= _CHOICE
-
-
-def _are_modules(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, list) and len(each) == 3 for each in value)
 
 
 def _is_digest(value: Any, kind: str) -> bool:
@@ -62,32 +72,6 @@ def _is_digest(value: Any, kind: str) -> bool:
 
 def _different_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in before if name in now and before[name] != now[name]]
-
-
-def _different_modules(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pairs that differ; None is for a module that only the other has."""
-    return [
-        (one, other)
-        for one, other in zip_longest(before, now)
-        if one is None or other is None or one[:2] != other[:2] or _different_names(one[2], other[2])
-    ]
-
-
-def _between_modules(before: Any, now: Any) -> str:
-    if before is None or now is None or before[:2] != now[:2]:
-        return f"{_module(before)} → {_module(now)}"
-    names = _different_names(before[2], now[2])
-    settings = ", ".join(f"{name} {_shown(before[2][name])} → {_shown(now[2][name])}" for name in names)
-    return f"{_module(before)} with {settings}"
-
-
-def _module(value: Any) -> str:
-    return "none" if value is None else f"{value[0]} {value[1]}".strip()
-
-
-def _first(texts: Sequence[str], *, shown: int) -> str:
-    more = f", and {len(texts) - shown} more" if len(texts) > shown else ""
-    return ", ".join(texts[:shown]) + more
 
 
 def _shown(value: Any) -> str:

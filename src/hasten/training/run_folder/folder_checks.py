@@ -39,12 +39,6 @@ def reopen(path: Path) -> None:
     check_writable(path)
 
 
-def check_still_empty(path: Path) -> None:
-    """Raises Misconfigured where another run has begun in a new run's folder before this one had locked it."""
-    if _lasting(path):
-        raise Misconfigured("another run has started in this folder", where=str(path), fix=_RESUME)
-
-
 def _lasting(path: Path) -> list[str]:
     """The names in it, without the lock and unfinished files."""
     return [each for each in names_in(path) if each != NAME and not is_leftover(each)]

@@ -1,8 +1,7 @@
 """Whether a launcher has restarted this run's processes, which then resume without --resume.
 
-A launcher counts the restarts that its own machine caused. It does not count those that another machine caused, and a
-launcher that replaces a dead one counts from 0. So ages decide: a run of these launchers is younger than the oldest of
-them, and older than processes that were restarted. A run that another command began is not resumed.
+A launcher counts only the restarts that its own machine caused. So ages decide too: a run of these launchers is younger
+than the oldest of them, and older than processes that were restarted.
 """
 
 from __future__ import annotations

@@ -21,14 +21,12 @@ from torch import Tensor
 from hasten.checkpoint.files import cut_file, is_leftover, names_in, remove_file, write_atomically
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
-from hasten.facts.events import Noticed
 from hasten.facts.formatting import byte_size
 from hasten.facts.machine import Machine
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml, read_plan
 from hasten.facts.saving import Saving
 from hasten.training.reporting.logs import JsonLines
-from hasten.training.run_folder import folder_checks
 from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, has_begun
 from hasten.training.run_folder.run_request import RunRequest, asked_in
 from hasten.training.weights.tensor_file import as_file
@@ -42,21 +40,6 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path, self.home = path, path.absolute()
-
-    @classmethod
-    def create(cls, path: Path) -> RunFolder:
-        """A new one. Raises as folder_checks.make_new does."""
-        folder_checks.make_new(path)
-        return cls(path)
-
-    @classmethod
-    def reopen(cls, path: Path) -> RunFolder:
-        """That of a run to resume, or an empty one, as a scheduler finds it that repeats the first command.
-
-        Raises as folder_checks.reopen does.
-        """
-        folder_checks.reopen(path)
-        return cls(path)
 
     def clean(self) -> None:
         """Remove unfinished files of a killed process. Raises StorageFailed."""
@@ -108,16 +91,10 @@ class RunFolder:
         text = json.dumps(environment(machine), indent=2) + "\n"
         write_atomically(self.home / "environment.json", text.encode())
 
-    def metrics(self, length: int = 0) -> tuple[JsonLines, str | None]:
-        """The log, cut to the length in bytes that a checkpoint records; and a notice, logged too, where the log is
-        shorter than that. Raises StorageFailed."""
-        missing = cut_file(self.home / METRICS, length)
-        log = JsonLines(self.home / METRICS)
-        if not missing:
-            return log, None
-        notice = f"{missing:,} bytes that were logged before the checkpoint are missing in {self.path / METRICS}"
-        log.log(Noticed(text=notice))
-        return log, notice
+    def metrics(self, length: int = 0) -> JsonLines:
+        """The log, cut to the length in bytes that a checkpoint records. Raises StorageFailed."""
+        cut_file(self.home / METRICS, length)
+        return JsonLines(self.home / METRICS)
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> Path:
         write_atomically(self.home / _WEIGHTS, as_file(weights))

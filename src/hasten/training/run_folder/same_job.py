@@ -1,10 +1,7 @@
 """All ranks of a run must build the same job: they compare it while they build it, and all refuse a difference.
 
-Ranks with different jobs would silently train on other samples, or block in a collective. So facts are compared before
-the first collective that depends on them: fields and plan before the model is built; model and data before layers,
-gradients or parameters are divided over ranks; optimizers and schedule before the first step.
-
-Not compared: the device of a rank, file paths, and what functions do.
+Facts are compared before the first collective that depends on them, which would block or train on other samples. Not
+compared: the device of a rank, file paths, and what functions do.
 """
 
 from __future__ import annotations
@@ -16,9 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.sources.job_data import Source
 from hasten.errors import Misconfigured
 from hasten.facts.formatting import shortened
@@ -27,10 +22,8 @@ from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_over_ranks
 from hasten.parallel.launch.failure_store import failure_store
 from hasten.training.failures.as_failure import cause_of
-from hasten.training.schedule.rate_schedule import RateSchedule
 from hasten.training.setup.apply_plan import Planned
 from hasten.training.setup.configuration import FIELDS, plain
-from hasten.training.setup.settings import optimizer_settings
 
 _SHOWN = 3  # fields that differ
 _LONGEST, _LONGEST_OF_A_FIELD = 80, 300  # characters of a value, and of all values of a field
@@ -83,24 +76,6 @@ def facts_of_built(
     return facts | {f"buffer {name}": _kind(each) for name, each in model.named_buffers()}
 
 
-def facts_of_training(
-    optimizers: Sequence[Optimizer], schedule: RateSchedule, loader: TrainLoader, total_steps: int | None
-) -> dict[str, Any]:
-    """Of optimizers and a schedule that have not stepped."""
-    facts: dict[str, Any] = {
-        "steps of an epoch": loader.steps_per_epoch,
-        "planned steps": total_steps,
-        "microbatch": loader.microbatch_size,
-        "schedule": schedule.kinds,
-    }
-    for number, optimizer in enumerate(optimizers):
-        name = f"optimizer {number}" if number else "optimizer"
-        facts[name] = type(optimizer).__name__
-        facts[f"{name}: parameters of each group"] = [len(group["params"]) for group in optimizer.param_groups]
-        facts |= {f"{name}: {key}": value for key, value in optimizer_settings(optimizer).items()}
-    return facts
-
-
 def _kind(tensor: Tensor) -> str:
     frozen = "" if tensor.requires_grad or not isinstance(tensor, nn.Parameter) else ", frozen"
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}{frozen}"
@@ -110,12 +85,11 @@ def _differences(everywhere: Sequence[Mapping[str, Any]]) -> str:
     names = dict.fromkeys(name for facts in everywhere for name in facts)
     texts = list[str]()
     for name in names:
-        ranks: dict[str, list[str]] = {}
+        first = dict[str, int]()  # value -> the first rank that has it
         for rank, facts in enumerate(everywhere):
-            value = facts.get(name, "absent")
-            ranks.setdefault(value if isinstance(value, str) else json.dumps(value), []).append(str(rank))
-        if len(ranks) > 1:
-            values = (f"{shortened(value, _LONGEST)} on rank {' and '.join(found)}" for value, found in ranks.items())
-            texts.append(f"{name} is {shortened(', '.join(values), _LONGEST_OF_A_FIELD)}")
+            first.setdefault(str(facts.get(name, "absent")), rank)
+        if len(first) > 1:
+            shown = ", ".join(f"{shortened(value, _LONGEST)} on rank {rank}" for value, rank in first.items())
+            texts.append(f"{name} is {shortened(shown, _LONGEST_OF_A_FIELD)}")
     more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return "; ".join([*texts[:_SHOWN], *more])

@@ -1,10 +1,12 @@
 """When a run saves, how it ends when a signal asks for it, and where it resumes.
 
-The loop calls Checkpointing between two optimizer steps.
+Where several ranks agree, what one of them requests is done one step later, on all of them; what depends on the step
+alone is done at once.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,10 @@ from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
 from hasten.training.saving.follower_saver import FollowerSaver
-from hasten.training.saving.save_decision import Decision
 from hasten.training.saving.saver import Saver, State
 
 if TYPE_CHECKING:
+    from hasten.parallel.launch.agreement import Agreement
     from hasten.training.run import Run
     from hasten.training.saving.stop_request import StopRequest
 
@@ -50,7 +52,8 @@ class Checkpointing:
     """
     origin: where the run resumes; None for a run that begins.
     stop: None where no signal is handled.
-    decision: of all ranks, to save and to stop.
+    every_steps: after which all ranks save; None for a rule that the saver has.
+    agreement: between the ranks; None for a process that is alone.
     log_bytes: the length of the run's log now.
     report: receives Noticed.
     """
@@ -61,13 +64,15 @@ class Checkpointing:
         *,
         origin: Origin | None,
         stop: StopRequest | None,
-        decision: Decision,
+        every_steps: int | None,
+        agreement: Agreement | None,
         configuration: Mapping[str, Any],
         log_bytes: Callable[[], int],
         report: Callable[[Event], None],
     ) -> None:
         self.origin = origin
-        self._saver, self._stop, self._decision, self._configuration = saver, stop, decision, configuration
+        self._saver, self._stop, self._every_steps, self._agreement = saver, stop, every_steps, agreement
+        self._configuration, self._requested = configuration, False
         self._saves, self._stops = False, 0  # what was decided after the last step
         self._log_bytes, self._report = log_bytes, report
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
@@ -78,8 +83,27 @@ class Checkpointing:
         Raises StorageFailed at the third failure in a row.
         """
         self._saver.poll()
-        self._saves, self._stops = self._decision.after(step)
+        self._saves, self._stops = self._saver.due(step), self._stopping
+        if self._agreement is not None:
+            self._agree(self._agreement, step)
         return self._saves or self._stops > 0
+
+    def _agree(self, agreement: Agreement, step: int) -> None:
+        every = self._every_steps
+        self._requested = self._saves and every is None and not self._requested  # once for each save
+        requested, self._stops = agreement.of_last_step(self._requested, self._stops)
+        if self._stops and self._stop is not None:
+            self._stop.ask(self._stops)
+        self._saves = bool(requested) or (every is not None and step % every == 0)
+
+    @property
+    def _stopping(self) -> int:
+        """The signal that asked for the end; 0 where none did."""
+        return (self._stop.number or 0) if self._stop is not None else 0
+
+    def _anywhere(self, request: bool) -> bool:
+        """Whether any rank requests this. Where there are several, all of them ask."""
+        return request if self._agreement is None else bool(self._agreement.at_once(request)[0])
 
     def after_step(self, run: Run, trees: Trees) -> None:
         """Raises KeyboardInterrupt when a signal asked for the end; the run is saved by then."""
@@ -89,13 +113,13 @@ class Checkpointing:
             self._save(self._saver.save, "as planned", run, trees)
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
-        if self._is_best(run) and self._decision.anywhere(self._saver.worth_saving_best()):
+        if self._is_best(run) and self._anywhere(self._saver.worth_saving_best()):
             self._save(self._saver.save, "the best evaluation so far", run, trees)
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
         """Raises StorageFailed at the third failure in a row."""
         self._saver.settle()
-        if self._decision.anywhere(self._is_unsaved(run)):
+        if self._anywhere(self._is_unsaved(run)):
             self._save(self._saver.save_now, "the end of the run", run, trees)
 
     def check_stop(self) -> None:
@@ -103,12 +127,12 @@ class Checkpointing:
 
         Several ranks finish the evaluation first, as each has its own share of the batches.
         """
-        if self._decision.alone and self._decision.stopping:
-            raise interrupt(self._decision.stopping)
+        if self._agreement is None and self._stopping:
+            raise interrupt(self._stopping)
 
     def stop_in_evaluation(self, interrupted: KeyboardInterrupt, run: Run, trees: Trees) -> None:
         """Save and end; the evaluation is repeated when the run is resumed. Raises KeyboardInterrupt."""
-        if self._decision.alone and self._stop is not None and not self._stop.twice:
+        if self._agreement is None and self._stop is not None and not self._stop.twice:
             self._save_and_end(run, trees)
         raise interrupted
 
@@ -122,12 +146,12 @@ class Checkpointing:
             return
         try:
             self._saver.settle()
-            if isinstance(error, NonFinite | StorageFailed) or not self._decision.alone:
+            if isinstance(error, NonFinite | StorageFailed) or self._agreement is not None:
                 return
             if not run.built.windows.restore():
                 error.add_note(f"step {run.steps} is not saved: the failed step cannot be undone completely")
                 return
-            if self._decision.stopping:
+            if self._stopping:
                 self._save_and_end(run, trees)
             if run.steps > 0 and self._is_unsaved(run):
                 self._save(self._saver.save_now, f"before {type(error).__name__}", run, trees)
@@ -138,16 +162,16 @@ class Checkpointing:
     def _save_and_end(self, run: Run, trees: Trees) -> None:
         self._saver.settle()
         left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
-        if self._decision.anywhere(left is not None and needed > left):
+        if self._anywhere(left is not None and needed > left):
             why = f"the last save took {needed:.1f} s, and {max(left or 0, 0):.1f} s of the grace period are left"
             self._report(Noticed(text=f"step {run.steps:,} is not saved: {why}; the checkpoint before it is kept"))
-        elif self._decision.anywhere(self._is_unsaved(run)):
+        elif self._anywhere(self._is_unsaved(run)):
             self._save(self._saver.save_now, "asked to end", run, trees)
-        self._decision.meet()  # a launcher kills ranks that still write as soon as one has ended
-        raise interrupt(self._decision.stopping or self._stops)
+        self._anywhere(False)  # all meet here: a launcher kills ranks that still write as soon as one has ended
+        raise interrupt(self._stopping or self._stops)
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
-        since = self._saver.now()
+        since = time.monotonic()
         found = trees()  # which also logs the lines that wait for their loss
         self._last = run.steps
         try:

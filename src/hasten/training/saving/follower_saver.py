@@ -35,9 +35,6 @@ class FollowerSaver:
     def worth_saving_best(self) -> bool:
         return False
 
-    def now(self) -> float:
-        return 0.0
-
     def refused(self, step: int, error: StorageFailed) -> None:
         """The leader counts it."""
 

@@ -1,7 +1,5 @@
-"""A copy of a state in the host's memory, so that it can be written while training continues.
-
-The buffers are reused for the next checkpoint: memory that is new to a process costs several times the copy.
-"""
+"""A copy of a state in the host's memory, so that it can be written while training continues. Its buffers are
+reused."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
 from hasten.training.saving.recovery import Recovered
 from hasten.training.saving.run_configuration import configuration_of
-from hasten.training.saving.save_decision import Decision
 from hasten.training.saving.saver import Saver
 from hasten.training.saving.stop_request import signals_as_requests
 from hasten.training.setup.configuration import in_force
@@ -61,9 +60,7 @@ class SavedRun:
         configuration, origin = _origin(self.found, run)
         self.lock.check()  # building a run can take minutes
         self.asked.write(self.folder.home)
-        log, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
-        if origin is not None and lost is not None:
-            origin = replace(origin, notices=(*origin.notices, lost))
+        log = self.folder.metrics(origin.log_bytes if origin is not None else 0)
         last = LastSaved()
 
         def left() -> str:
@@ -74,9 +71,17 @@ class SavedRun:
             self.folder.describe(run.built.plan, run.setup.machine)
             outward = Several([log, last, shown])  # in this order no line is lost when a receiver raises
             saver = self._saver(run, exchange, log, outward)
-            with _checkpointing(
-                saver, self.asked.saving, agreement, self.say, left, origin, configuration, log.bytes, outward
-            ) as keeping:
+            with signals_as_requests(self.asked.saving.grace_seconds, self.say, left) as stop, closing(saver):
+                keeping = Checkpointing(
+                    saver,
+                    origin=origin,
+                    stop=stop,
+                    every_steps=self.asked.saving.every_steps,
+                    agreement=agreement,
+                    configuration=configuration,
+                    log_bytes=log.bytes,
+                    report=outward.log,
+                )
                 result = train_run(run, outward, keeping)
                 self.lock.check()
                 weights = self.folder.save_weights(result.weights)
@@ -106,20 +111,23 @@ class FollowerRun:
 
     found: Recovered | None
     saving: Saving
-    say: Callable[[str], None]
 
     def train(self, run: Run, shown: Receiver) -> Result:
         """As SavedRun.train, which the leader calls at the same time."""
         agreement, exchange = _between_ranks(run)
         configuration, origin = _origin(self.found, run)
         saver = FollowerSaver(exchange, shares_processor=run.device.type == "cpu")
-
-        def left() -> str:
-            return "the first rank reports the newest checkpoint"
-
-        with _checkpointing(
-            saver, self.saving, agreement, self.say, left, origin, configuration, lambda: 0, shown
-        ) as keeping:
+        with signals_as_requests(self.saving.grace_seconds, lambda text: None, str) as stop, closing(saver):
+            keeping = Checkpointing(
+                saver,
+                origin=origin,
+                stop=stop,
+                every_steps=self.saving.every_steps,
+                agreement=agreement,
+                configuration=configuration,
+                log_bytes=int,
+                report=shown.log,
+            )
             return train_run(run, shown, keeping)
 
 
@@ -139,30 +147,6 @@ def _origin(found: Recovered | None, run: Run) -> tuple[dict[str, Any], Origin |
     if origin.states is not None:
         configuration = in_force(origin.states["configuration"], configuration)
     return configuration, origin
-
-
-@contextmanager
-def _checkpointing(
-    saver: Saver | FollowerSaver,
-    saving: Saving,
-    agreement: Agreement | None,
-    say: Callable[[str], None],
-    left: Callable[[], str],
-    origin: Origin | None,
-    configuration: Mapping[str, Any],
-    log_bytes: Callable[[], int],
-    outward: Receiver,
-) -> Iterator[Checkpointing]:
-    with signals_as_requests(saving.grace_seconds, say, left) as stop, closing(saver):
-        yield Checkpointing(
-            saver,
-            origin=origin,
-            stop=stop,
-            decision=Decision(saver, stop, saving.every_steps, agreement),
-            configuration=configuration,
-            log_bytes=log_bytes,
-            report=outward.log,
-        )
 
 
 def finished(result: Result, weights: Path | None) -> Finished:

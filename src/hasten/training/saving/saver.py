@@ -1,8 +1,7 @@
 """Saves checkpoints while a run trains: when, in which thread, and what happens when the disk refuses.
 
 Training stops only for a copy of its state into memory. A thread writes the copy, forces it to the disk, reads it back,
-and only then removes old checkpoints. Where several ranks hold the state in parts, each has such a thread, and this one
-leads them. The measured cost of a save sets the time to the next one, so that saving takes 1 % of the time.
+and only then removes old checkpoints. The measured cost of a save sets the time to the next one: 1 % of the time.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class State:
     """What is to be saved.
 
     trees: by name, plain values and tensors, which may be the run's own.
-    since: when training stopped for it, by the saver's clock.
+    since: when training stopped for it, on the monotonic clock.
     """
 
     step: int
@@ -113,10 +112,6 @@ class Saver:
         if not saving.keep_best or saving.every_steps is not None:
             return saving.keep_best
         return self._clock() >= self._start + seconds_between(replace(saving, every_seconds=0.0), self._cost_seconds)
-
-    def now(self) -> float:
-        """Seconds, for State.since."""
-        return self._clock()
 
     def due(self, step: int) -> bool:
         """Whether to save after this step."""

@@ -1,8 +1,7 @@
 """Signals while a run trains in a folder: noted at once, obeyed at the next optimizer step.
 
-The first signal is a request: the run saves a checkpoint between two steps, and ends. A second Ctrl-C ends the process
-without a checkpoint. A scheduler kills a process some time after SIGTERM; the process ends itself just before, even in
-the middle of a step that hangs.
+The first signal asks for a checkpoint and the end; a second Ctrl-C ends the process without a checkpoint. After SIGTERM
+the process ends just before the grace period does, even in the middle of a step that hangs.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def signals_as_requests(
             say(text)
 
     request = StopRequest(grace_seconds, said, left)
-    with listening(_taken(say), request.hear, request.note) as before:
+    with listening(_taken(), request.hear, request.note) as before:
         try:
             yield request
         except BaseException:
@@ -123,21 +122,16 @@ def signals_as_requests(
             raise
 
 
-def _taken(say: Callable[[str], None]) -> list[int]:
+def _taken() -> list[int]:
     """The signals to handle. An ignored one stays ignored: a shell lets what it starts in the background ignore Ctrl-C,
-    and nohup SIGHUP. A handler of the job's own stays for signals that have other uses too.
-
-    So does a handler of a program that embeds Python, which Python cannot restore.
-    """
-    free, found = free_signals(), list[int]()
-    for number in stop_signals():
-        handler = signal.getsignal(number)
-        if handler is None:
-            name = signal.Signals(number).name
-            say(f"{name} has a handler outside of Python, which is kept: no checkpoint is saved on this signal")
-        elif number in free or (number in _ALWAYS_TAKEN and handler != signal.SIG_IGN):
-            found.append(number)
-    return found
+    and nohup SIGHUP. A handler of the job's own stays for signals that have other uses too, and so does a handler of a
+    program that embeds Python, which Python cannot restore."""
+    free, kept = free_signals(), (signal.SIG_IGN, None)
+    return [
+        number
+        for number in stop_signals()
+        if number in free or (number in _ALWAYS_TAKEN and signal.getsignal(number) not in kept)
+    ]
 
 
 @contextmanager

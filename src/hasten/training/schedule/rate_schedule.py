@@ -1,8 +1,5 @@
-"""Learning-rate schedules: torch's own schedulers, stepped at the right moments and at no others.
-
-A scheduler of torch counts its calls and leaves everything else to its caller: that a skipped update is no call, that
-its total is the run's, that its unit is the loop's. This file is that caller. The numbers remain torch's, to the last
-bit; with several optimizers each has a scheduler of its own, and all are stepped together.
+"""Learning-rate schedules: torch's own schedulers, one for each optimizer, stepped once for each applied update, epoch
+or evaluation.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import Job, Unit
 from hasten.techniques.setup import ScheduleOptions
-from hasten.training.schedule.group_values import Fault, ValueCheck, as_float, has_usable_rates
+from hasten.training.schedule.group_values import Fault, as_float, check_rates, has_usable_rates
 from hasten.training.schedule.schedule_checks import (
     built,
     check_length,
@@ -91,20 +88,20 @@ class RateSchedule:
         fault: Fault = _OF_THE_JOB,
     ) -> None:
         """schedulers: one for each optimizer, or none at all, for rates that stay. end: after how many steps, in the
-        unit, a schedule that was made for a length has reached it; None for one without. fault: of a
-        value that no step can use."""
+        unit, a schedule that was made for a length has reached it; None for one without. fault: of a value that no step
+        can use. depends_on_results: whether the rates cannot be known before the evaluations."""
         self.optimizers, self.schedulers = list(optimizers), list(schedulers)
         self.unit, self.metric, self.end = unit, metric, end
-        self._moved, self.before_update = 0, ValueCheck(self.optimizers, fault)  # called before each optimizer step
-        self._watches = any(watches_metric(scheduler) for scheduler in self.schedulers)
+        self._moved, self._fault = 0, fault
+        self.depends_on_results = any(watches_metric(scheduler) for scheduler in self.schedulers)
         if self.schedulers:
             for optimizer in self.optimizers:
                 expect_scheduler_first(optimizer)
 
-    @property
-    def depends_on_results(self) -> bool:
-        """True when the rates cannot be known before the evaluations."""
-        return self._watches
+    def before_update(self, step: int) -> None:
+        """That optimizer step comes, from 1 on. Raises the fault for a rate that it cannot use."""
+        for optimizer in self.optimizers:
+            check_rates(optimizer, step, self._fault)
 
     def after_update(self) -> None:
         """An update was applied. Not to be called for one that was skipped."""
@@ -125,7 +122,7 @@ class RateSchedule:
         """An evaluation gave these results, equal on all ranks. Raises NonFinite when the watched one is no number."""
         if not self.schedulers or self.unit != "evaluation":
             return
-        if not self._watches:
+        if not self.depends_on_results:
             self._move()
             return
         result = float(results[self.metric])

@@ -1,8 +1,4 @@
-"""Checks of a schedule before the first step, for faults that would show after hours.
-
-torch raises in the middle of a run when a one-cycle schedule is too short, does not warn when it is too long and never
-reaches its end, and gives momentum to an optimizer that was made without.
-"""
+"""Checks of a schedule before the first step, for faults that would show after hours."""
 
 from __future__ import annotations
 
@@ -34,8 +30,6 @@ def built(recipe: Recipe, optimizer: Optimizer) -> Any:
         raise UserCodeFailed(f"raised {type(error).__name__}: {error}", where="Job.schedule") from error
     if not callable(getattr(scheduler, "step", None)):
         raise recipe.fault(f"returns {describe(scheduler)}", "return a scheduler of torch.optim.lr_scheduler")
-    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
-        raise recipe.fault("returns a scheduler of another optimizer", "build it with the optimizer that it is given")
     if still and any(getattr(part, "cycle_momentum", False) for part, _ in parts(scheduler)):
         raise _momentum_fault(recipe, optimizer)
     return scheduler

@@ -1,14 +1,12 @@
 """How the schedule of a run is built: by which function, with which totals, and in which unit its steps are counted.
 
-Recipes come from two places, the job and the plan, and end in the same record. The totals are never the user's to
-compute: a function that names `total_steps` or `total_epochs` is given the planned run's, so that another batch size or
-another length cannot leave a stale number behind.
+A function that names `total_steps` or `total_epochs` is given those of the planned run.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +22,7 @@ _REMEDIES = {
     "total_steps": "write Job.max_steps, give data with a length, or a schedule that needs no total",
     "total_epochs": "write Job.epochs, give data with a length, or a schedule that needs no total",
 }
+_job_fault = partial(JobError, "schedule")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +45,17 @@ def recipe_of_job(schedule: Schedule | Callable[..., Any], total_steps: int | No
     """The recipe of Job.schedule. Raises JobError when it asks for what the planned run cannot give."""
     build = schedule.build if isinstance(schedule, Schedule) else schedule
     totals = {"total_steps": total_steps, "total_epochs": total_epochs}
-    parameters = _parameters(build)
+    parameters = inspect.signature(build).parameters
     bound = build.keywords if isinstance(build, partial) else {}
     wanted = [name for name in totals if name in parameters and name not in bound]
     for name in wanted:
         if totals[name] is None:
             raise _job_fault(f"needs {name}, which is unknown, as the data has no length", _REMEDIES[name])
-    _check_other_parameters(parameters, totals)
+    named = [name for name in totals if name in parameters]
+    units: dict[str, Unit] = {"total_steps": "step", "total_epochs": "epoch"}
     return Recipe(
         build=partial(build, **{name: totals[name] for name in wanted}),
-        unit=schedule.unit if isinstance(schedule, Schedule) else _unit_named_by(parameters),
+        unit=schedule.unit if isinstance(schedule, Schedule) else units[named[0]] if len(named) == 1 else None,
         metric=schedule.metric if isinstance(schedule, Schedule) else "loss",
         uses_total=bool(wanted),
         fault=_job_fault,
@@ -81,39 +81,6 @@ def recipe_of_plan(options: ScheduleOptions, total_steps: int | None, total_epoc
         uses_total=bool(wanted),
         fault=_plan_fault,
     )
-
-
-def _check_other_parameters(parameters: Mapping[str, inspect.Parameter], totals: Mapping[str, int | None]) -> None:
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    others = list(parameters.values())[1:]
-    for each in others:
-        if each.default is each.empty and each.kind not in kinds and each.name not in totals:
-            raise _job_fault(
-                f"is a function that needs {each.name!r}, which is not passed to it",
-                "write it as lambda optimizer: …, or lambda optimizer, total_steps: … (or total_epochs)",
-            )
-
-
-def _unit_named_by(parameters: Mapping[str, inspect.Parameter]) -> Unit | None:
-    if "total_steps" in parameters and "total_epochs" in parameters:
-        raise _job_fault(
-            "takes both total_steps and total_epochs, so it is not clear what one of its steps is",
-            'write hasten.Schedule(build, unit="step") or unit="epoch"',
-        )
-    if "total_steps" in parameters:
-        return "step"
-    return "epoch" if "total_epochs" in parameters else None
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return {}  # built in: it is called with the optimizer alone
-
-
-def _job_fault(was: str, write: str) -> HastenError:
-    return JobError("schedule", was, write)
 
 
 def _plan_fault(was: str, write: str) -> HastenError:

@@ -1,7 +1,4 @@
-"""The rates and momenta of a whole run, before it is started.
-
-The job's own optimizer function and schedule are run dry: over a model that is thrown away, without a single update.
-What a picture or a table shows is therefore what the run will do, not a second implementation of it."""
+"""The rates and momenta of a whole run before it starts: its own optimizers and schedule, without any update."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What schedulers of torch keep in private: their parts, their arguments, their state. Checked on torch 2.9 to 2.13.
 
-Their state has counters with whole numbers as keys, tuples, tensors and functions beside plain numbers, and torch
-expects it back from a pickle. No pickle is written here. A newly built scheduler knows the types, and has the
-functions, so the saved values are put into its own state.
+Saved values are put into the state of a newly built scheduler, which has the types and the functions: no pickle is
+written.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """What it means to resume a run with another configuration than the checkpoint's.
 
 SAFE changes cannot change what is trained, such as how often to log. DRIFT is the environment, such as torch's version:
-the run resumes, with a notice that it may differ in the last bits. CODE is the text of the job's own file: a change is
-reported, because its effect is unknown. RISKY is all else: the run would train something else from here on, so the
-change must be allowed by name.
-
-Some allowed changes have no effect: an optimizer's and a schedule's settings are restored with their state. Others are
-impossible: a state fits only its own shapes, kinds and lengths.
+the run may differ in the last bits. CODE is the text of the job's own file, whose effect is unknown. RISKY is all else,
+and must be allowed by name. Optimizer and schedule settings are restored with their state, even where a change is
+allowed.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ FIELDS = (
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
-_NEWER = frozenset({"shapes", "model", "data", "schedule.length", "schedule.settings", "code"})  # older runs lack these
 _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a setting, and the optimizer that has it
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
 _RESTORED_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
@@ -63,16 +59,6 @@ class Change:
 
     def __str__(self) -> str:
         return f"{self.key}: {difference(self.before, self.now)}"
-
-    @property
-    def is_restored(self) -> bool:
-        """Whether loading the state restores the saved value."""
-        return _is_restored(self.key)
-
-    @property
-    def can_never_fit(self) -> bool:
-        """False for an optimizer of another name, which may be the same one: its change can be allowed."""
-        return not self.fits and _OPTIMIZER.fullmatch(self.key) is None
 
     @property
     def fits(self) -> bool:
@@ -108,19 +94,21 @@ def check_allowed(found: Collection[Change], allowed: Collection[str]) -> list[s
     """A sentence for every accepted change. Raises Misconfigured for risky ones that are not allowed by name, with the
     options to write, and for changes that no state fits."""
     risky = [change for change in found if change.kind is Kind.RISKY]
-    risky = [change for change in risky if change.key not in allowed or change.can_never_fit]
+    # An optimizer of another name may be the same one: its change can be allowed.
+    risky = [each for each in risky if each.key not in allowed or not (each.fits or _OPTIMIZER.fullmatch(each.key))]
     if risky:
         raise _refusal(risky)
     return [f"resumed with {change}, {_meaning(change)}" for change in found]
 
 
 def _is_restored(key: str) -> bool:
+    """Whether loading the state restores the saved value."""
     return key == "schedule.settings" or key in _RESTORED_PLAN or _OF_OPTIMIZER.fullmatch(key) is not None
 
 
 def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """A key that one of them lacks is no change: an older checkpoint has fewer, another torch other settings."""
-    if (key in _NEWER or _OF_OPTIMIZER.fullmatch(key)) and (key not in before or key not in now):
+    """An optimizer's setting that one of them lacks is no change: another torch has other ones."""
+    if _OF_OPTIMIZER.fullmatch(key) and (key not in before or key not in now):
         return False
     return differs(before.get(key), now.get(key))
 
@@ -149,14 +137,14 @@ def _refusal(risky: Sequence[Change]) -> Misconfigured:
     fix = f"{again}, or allow the change: {flags}"
     if [change.key for change in risky] == ["data"]:
         fix = f"{SEED_THE_DATA}; if the change is intended: {flags}"
-    restored = [change.key for change in risky if change.is_restored]
+    restored = [change.key for change in risky if _is_restored(change.key)]
     if restored:
         fix += f". The saved {_listed(restored)} is restored all the same; to train with another, {new_run}"
     return Misconfigured(what, fix=fix)
 
 
 def _meaning(change: Change) -> str:
-    if change.kind is Kind.RISKY and change.is_restored:
+    if change.kind is Kind.RISKY and _is_restored(change.key):
         return "as allowed; but the saved value is used, because loading the state restores it"
     return {
         Kind.SAFE: "which does not change what is trained",

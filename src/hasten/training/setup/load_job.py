@@ -1,8 +1,7 @@
 """From a job's name on the command line to the Job: `path/file.py:function` or `package.module:function`.
 
-A file is loaded as `python file.py` would load it, with its own folder first on the path, but under its own name and
-not as __main__. So its neighbours can be imported, code below `if __name__ == "__main__"` does not run, and loader
-workers in other processes find its functions again.
+A file is loaded under its own name, not as __main__, with its folder first on the path: loader workers in other
+processes find its functions again.
 """
 
 from __future__ import annotations

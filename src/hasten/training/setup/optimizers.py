@@ -1,19 +1,13 @@
 """The job's optimizers, checked against its model, as the plan wants them; and weights of theirs that differ from the
 model's: float32 copies, and other weights in evaluation mode.
 
-A parameter that no optimizer holds would not be trained, one that two hold would be updated twice, and one of another
-model would be updated for nothing. All three are found here, before the first step.
-
-A bf16 number has eight bits of precision: an update smaller than about 1/256 of the weight is rounded away, so a model
-trained at a small rate does not change, and a sum of many microbatch gradients drifts. So the optimizer updates a
-float32 copy, gradients of all microbatches are summed in float32, and the 16-bit weight is the rounded copy.
+A bf16 number has eight bits of precision: an update below about 1/256 of the weight is rounded away. So the optimizer
+updates a float32 copy, gradients are summed in float32, and the 16-bit weight is the rounded copy.
 Source: mixed-precision training, Micikevicius et al. 2017, arXiv:1710.03740, section 3.1.
 
-A schedule-free optimizer computes gradients at one point and must be evaluated at another. Its eval() writes the
-weights to evaluate and to keep into the parameters, its train() restores those of training. Any optimizer that has both
-methods is treated so. Both round, so one after the other does not give the same bits. The parameters are therefore
-restored from a copy: how often a run is evaluated or saved does not change what it learns.
-Source: The Road Less Scheduled, Defazio et al. 2024, arXiv:2405.15682; https://github.com/facebookresearch/schedule_free
+The eval() of a schedule-free optimizer writes the weights to evaluate and to keep into the parameters. Those of
+training are restored from a copy, as its train() rounds: evaluations and saves do not change what a run learns. Source:
+The Road Less Scheduled, Defazio et al. 2024, arXiv:2405.15682; https://github.com/facebookresearch/schedule_free
 """
 
 from __future__ import annotations
@@ -45,7 +39,7 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     """New optimizers over the parameters of a model that is already on its device.
 
     They hold every trainable parameter that they were given exactly once, and no other tensor. What Job.parameters
-    does not give them is not trained: see without_optimizer(). Those that have modes are in training mode.
+    does not give them is not trained. Those that have modes are in training mode.
 
     Raises JobError when that does not hold or a step needs a closure, UserCodeFailed when Job.optimizer raises, and
     PlanError when the optimizers cannot be as the plan wants them.
@@ -62,12 +56,6 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
     for optimizer in with_modes(optimizers):
         optimizer.train()
     return optimizers
-
-
-def without_optimizer(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[str]:
-    """The names of the trainable parameters that no optimizer holds."""
-    held = {id(parameter) for parameter in _held(optimizers)}
-    return [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in held]
 
 
 def check_optimizers(optimizers: Sequence[Optimizer], sharding: Sharding) -> None:
@@ -207,10 +195,6 @@ class OptimizerModes:
 
     def __bool__(self) -> bool:
         return bool(self._optimizers)
-
-    @property
-    def names(self) -> str:
-        return ", ".join(type(each).__name__ for each in self._optimizers)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

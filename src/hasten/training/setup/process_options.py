@@ -1,13 +1,7 @@
 """Apply a plan's process-wide settings, and restore the former ones afterwards.
 
-    with process_options(setup.process) as notices:
-        ...                                         # notices: what could not be set, and why
-
-Former settings are restored after an exception, too. Two of them cannot be restored completely, because their present
-state cannot be read:
-
-* Compute threads that started while denormals were flushed still flush them; the calling thread does not.
-* The C library's thresholds return to their documented defaults, but glibc no longer adapts them to allocation sizes.
+Two of them cannot be restored completely, because their present state cannot be read: compute threads that started
+while denormals were flushed still flush them, and glibc no longer adapts its thresholds to allocation sizes.
 """
 
 from __future__ import annotations
@@ -39,10 +33,9 @@ def make_first_calls() -> None:
     """Call every function of oneMKL's vector mathematics once, from one thread, before the user's code computes
     anything in this process; calling it again is harmless.
 
-    On x86 processors torch computes sqrt, exp, tanh and similar functions by that library, which chooses a function's
-    kernel at its first call. When several compute threads make that first call at once, one of them may use a kernel of
-    low accuracy, thousands of units in the last place off, for that call only. So the same job, started twice, could
-    train differently. Seen with torch 2.13, and reported for 2.10 in https://github.com/pytorch/pytorch/issues/188792
+    On x86 processors that library chooses a function's kernel at its first call. When several threads make it at once,
+    one may use a kernel of low accuracy for that call only, and the same job, started twice, could train differently.
+    Seen with torch 2.13, and reported for 2.10 in https://github.com/pytorch/pytorch/issues/188792
     """
     with torch.inference_mode():
         for dtype in (torch.float32, torch.float64):  # the others are computed without that library
@@ -111,7 +104,6 @@ def _set_denormals(flush: bool | None, undo: ExitStack) -> Iterator[str]:
     undo.callback(torch.set_flush_denormal, _is_flushing())
     if not torch.set_flush_denormal(flush):
         yield f"flush_denormals = {flush} has no effect: this processor or this build of torch has no such mode"
-        return
 
 
 def _is_flushing() -> bool:

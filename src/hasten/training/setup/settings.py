@@ -1,8 +1,5 @@
-"""The settings of a job's optimizers, schedule and model as plain values, which a resumed run compares.
-
-Only numbers, strings and sequences of them, as they are before the first step, so that two runs of one job have the
-same.
-"""
+"""The settings of a job's optimizers, schedule and model before the first step, as plain values that a resumed run
+compares."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from hasten.training.schedule.rate_schedule import RateSchedule
 
 _UNKNOWN = object()
-_LARGEST = 2**63  # no checkpoint can hold every whole number
 _COMPUTES = {"params", "param_names", "foreach", "fused"}
 _OF_CYCLE = "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"
 
@@ -64,16 +60,12 @@ def schedule_length(schedule: RateSchedule) -> str:
 
 def module_settings(model: nn.Module) -> list[list[Any]]:
     """Of each module its name, its class and, for torch's classes, its arguments."""
-    return [
-        [name, own_class(module).__name__, plain_attributes(module) if is_library(own_class(module)) else {}]
-        for name, module in model.named_modules()
-    ]
-
-
-def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """A module's attributes that are numbers, strings or tuples of them."""
-    found = {name: _plain(each) for name, each in vars(module).items() if name[0] != "_" and name != "training"}
-    return {name: each for name, each in found.items() if each is not _UNKNOWN}
+    found = list[list[Any]]()
+    for name, module in model.named_modules():
+        kind, held = own_class(module), vars(module) if is_library(own_class(module)) else {}
+        values = {key: _plain(each) for key, each in held.items() if key[0] != "_" and key != "training"}
+        found.append([name, kind.__name__, {key: each for key, each in values.items() if each is not _UNKNOWN}])
+    return found
 
 
 def is_library(made: Any) -> bool:
@@ -98,6 +90,4 @@ def _plain(value: Any) -> Any:
         return _UNKNOWN if any(each is _UNKNOWN for each in plain_items) else plain_items
     if type(value) is float and value != value:
         return "nan"  # NaN is not equal to itself
-    if type(value) is int and abs(value) >= _LARGEST:
-        return _UNKNOWN
     return value if value is None or type(value) in (bool, int, float, str) else _UNKNOWN

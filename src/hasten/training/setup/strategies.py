@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.data.order.randomness import undisturbed
-from hasten.errors import JobError, Misconfigured, PlanError
+from hasten.errors import JobError, PlanError
 from hasten.facts.job import Loss
 from hasten.parallel.grid import Grid
 from hasten.parallel.options import ReplicaOptions
@@ -29,7 +29,7 @@ Enter = Callable[[AbstractContextManager[Any]], Any]
 def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any], enter: Enter) -> Strategy:
     """first_batch: the first microbatch on the device. enter: keeps a context open until the run is closed.
 
-    Raises JobError, PlanError or Misconfigured for what the job or the plan's other choices rule out.
+    Raises JobError or PlanError for what the job or the plan's other choices rule out.
     """
     setup, device = prepared.setup, prepared.setup.device
     _check_shard(setup, grid)
@@ -48,8 +48,7 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
     from hasten.parallel.pipeline.pipelined import Pipelined
     from hasten.training.step_parts.pipeline_streams import Streams
 
-    streams = Streams(device, prepared.declared)
-    return Pipelined(device, grid, setup.pipeline, workload, streams, layers=layers, shard=setup.shard)
+    return Pipelined(device, grid, setup.pipeline, workload, Streams(device), layers=layers, shard=setup.shard)
 
 
 def followed_loss(prepared: PreparedJob, grid: Grid) -> LossFunction:
@@ -96,9 +95,9 @@ def _check_pipeline_job(prepared: PreparedJob) -> None:
     fix = "remove `pipeline` from the plan"
     if prepared.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches must be of equal size", fix)
-    if prepared.declared.has_more_than_generators:
+    if prepared.declared:
         what = f"declares {', '.join(prepared.declared.parts)}, which only one stage would change"
-        raise JobError("state", what, f"{fix}, or move it into the model")
+        raise JobError("state", what, f"{fix}, or move it into the model; draw from torch's default generator")
 
 
 def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any]) -> Workload:
@@ -147,7 +146,3 @@ def batch_norm_notices(prepared: PreparedJob, grid: Grid, microbatch: int | None
             "or another batch_size avoids that"
         )
     return found
-
-
-def refuse_16_bit_weights() -> Misconfigured:
-    return Misconfigured("16-bit weights are not supported with several ranks", fix="use float32 with bf16 autocast")

@@ -1,13 +1,9 @@
 """Compile a model in place, and log how long that takes, how often it happens, and where the code is cached.
 
-A compiled model compiles in its first step, and again when a guard fails, as for a smaller last batch. So its cost is a
-log that grows. It is read from the callbacks that torch runs at both ends of every compilation, those of the backward
-pass and cache hits included; they cost nothing in other steps. The names in torch._dynamo and torch._inductor were
-checked on torch 2.9 to 2.13.
+The log is read from torch's callbacks at both ends of every compilation. Checked on torch 2.9 to 2.13.
 
-Compiled code is loaded from a cache and executed. torch's default cache is a directory of a known name under /tmp,
-which any user of the machine can create first. So ours is below the user's cache directory, and is refused when others
-can write to it. Directories in TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR are used unchanged.
+Compiled code is loaded from a cache and executed. torch's default is a known name under /tmp, which any user can create
+first, so ours is below the user's cache directory. TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR are used unchanged.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """An average of the weights over the updates of a run, which often generalises better than the last weights.
 
-It changes once for each applied update and for nothing else. What is averaged, and what is copied:
-
-* Parameters that require a gradient are averaged. Frozen parameters, and with them all of whole numbers, are copied. A
-  parameter that has required a gradient once is averaged from then on.
-* Floating-point buffers named `running_mean` or `running_var` are averaged: torch's batch norm, synchronised batch norm
-  and instance norm keep their statistics under these names. So may a module of your own.
-* Every other buffer is copied, as torch's AveragedModel does by default: the unit vectors of spectral norm, counters,
-  masks and tables have no mean that a layer could use.
-
-What is copied has the value that the model has at the evaluation, or where weights are kept. The formulas are torch's
-(torch.optim.swa_utils); only where the tensors live is ours: the model is never copied, so what a plan did to it holds.
+It changes once for each applied update. Parameters that require a gradient, or did once, and floating-point buffers
+named `running_mean` or `running_var` are averaged. Everything else is copied, as torch's AveragedModel does by default,
+with the value that the model has at the evaluation, or where weights are kept. The formulas are torch's
+(torch.optim.swa_utils); the model is never copied, so what a plan did to it holds.
 """
 
 from __future__ import annotations

@@ -3,10 +3,8 @@
     Job(loss=distillation, state={"teacher": teacher, "noise": torch.Generator()})
 
 A loss that has `state_dict` and `load_state_dict` is declared by being one. A checkpoint holds what is declared; a
-retried window and an evaluation leave it unchanged. Objects are not searched for state: a walk over all that a loss can
-reach finds most of it, never all. But in the first steps, one level of what the loss holds is compared: what it closes
-over, its defaults, its attributes, the globals of its file that it uses, and generators that layers of the model hold.
-A change there that is not declared is an error, as a resumed run would train something else.
+retried window and an evaluation leave it unchanged. In the first steps, one level of what the loss holds is compared,
+and generators that layers of the model hold: a change there that is not declared is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hasten.data.order.randomness import derived, generator_state, is_generator, seed_generator, set_generator_state
+from hasten.data.order.randomness import generator_state, is_generator, set_generator_state
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.training.state.torch_tensors import make_buffers
@@ -81,18 +79,6 @@ class DeclaredState:
             yield
         finally:
             self.load_state_dict(before)
-
-    def generator_states(self) -> list[Any]:
-        return [generator_state(each) for each in self._generators]
-
-    def set_generator_states(self, states: list[Any]) -> None:
-        for each, state in zip(self._generators, states, strict=True):
-            set_generator_state(each, state)
-
-    def reseed_generators(self, number: int) -> None:
-        """Seed each with another number below 2^64, which follows from this one."""
-        for position, each in enumerate(self._generators):
-            seed_generator(each, derived(number, position))
 
 
 def declared_by(job: Job) -> DeclaredState:
@@ -231,9 +217,6 @@ def _fingerprint(value: Any) -> Any:
 
 
 def _sum(tensor: Tensor) -> str:
-    """As text, as NaN equals NaN there; empty where torch cannot sum it, as of a quantized tensor."""
-    try:
-        with torch.no_grad():
-            return repr(float(tensor.detach().to(torch.float64).sum()))
-    except (RuntimeError, TypeError):
-        return ""
+    """As text, as NaN equals NaN there."""
+    with torch.no_grad():
+        return repr(float(tensor.detach().to(torch.float64).sum()))

@@ -30,7 +30,7 @@ from hasten.training.state.sharded_state import own_part
 from hasten.training.state.torch_tensors import have_same_form, make_buffers
 from hasten.training.state.window_snapshot import SMALL_BYTES
 
-_ADDED_BY_PLAN = frozenset({"low_rank", "ending"})  # these start empty where the run began without them
+_ADDED_BY_PLAN = frozenset({"ending"})  # starts empty where the run began without it
 _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: it follows from the plan, not from the checkpoint
 
 
@@ -143,7 +143,7 @@ class TrainState:
         """With a mark on each tensor of a parameter's size of which this rank holds a share, or nothing."""
         saved, names = optimizer.state_dict(), self._names()
         groups = [{key: as_stored(each) for key, each in group.items()} for group in saved["param_groups"]]
-        if not self.sharding.is_divided:
+        if not self.sharding.is_tensor_or_pipeline_parallel:
             return saved | {"param_groups": groups}
         numbered = _numbered(optimizer, saved)
         state = {

@@ -1,8 +1,6 @@
 """Buffers and declared state at the start of a window, so that it can be retried or undone.
 
-A forward pass changes buffers, such as batch norm's statistics, and declared state, such as a teacher. Both are copied
-at the start of every window. Random numbers need no copy: each window is seeded by its step. Parameters change only in
-the update.
+Random numbers need no copy: each window is seeded by its step. Parameters change only in the update.
 """
 
 from __future__ import annotations

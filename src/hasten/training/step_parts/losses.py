@@ -1,8 +1,4 @@
-"""What a loss function returned, made uniform: a mean with its weight; and the losses of all windows, on the device.
-
-A window of one microbatch is differentiated through its mean, exactly as a plain loop does. A window of several is
-differentiated through totals over one fixed reference count, and divided once at the end by the true global count.
-"""
+"""What a loss function returned, made uniform: a mean with its weight; and the losses of all windows, on the device."""
 
 from __future__ import annotations
 

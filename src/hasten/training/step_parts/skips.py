@@ -1,11 +1,7 @@
 """Which updates were applied, and which were skipped because a gradient was not finite.
 
-A non-finite value is found on the device, in one pass over all gradients without a host sync. The largest magnitude of
-each gradient is stored, so that the parameter can still be named after the device has overwritten its gradient.
-
-Schedule, averages and counters change on applied updates only. Where the device decides, its answer is copied to the
-host behind the computation and read before the next update: one step late, without a wait, and in time for everything
-that depends on it.
+A non-finite value is found on the device, in one pass over all gradients without a host sync. Where the device decides,
+its answer is read before the next update: one step late, without a wait.
 
 A skipped step counts as attempted. A refused step ends the run and does not count: the run is then as the step before
 left it.

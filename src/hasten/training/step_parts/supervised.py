@@ -1,18 +1,15 @@
 """A job's loss function from a torch loss, for batches of (input, target).
 
-The count makes accumulation exact, so it is taken from the loss itself: cross-entropy counts the targets that are not
-ignored (by their class weights, where it has such), element-wise losses count elements, and any other function is taken
-as a mean over the batch's first dimension.
-
-A job's loss is made before the device is known, and may be used on several: by a search, or by a plan for another
-machine. So its own tensors, such as class weights, are not moved; each device on which they are not gets a copy.
+The count is taken from the loss itself, which makes accumulation exact: cross-entropy counts the targets that are not
+ignored (by their class weights), element-wise losses count elements, and any other function is taken as a mean over the
+batch's first dimension. Tensors that a loss holds are not moved: each device on which they are not gets a copy.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -69,7 +66,7 @@ def _measurer(loss: Callable[..., Tensor] | nn.Module, loss_on: OnDevice) -> Mea
         raise JobError("loss", f"supervised was given {describe(loss)}", "write supervised(F.cross_entropy)")
     _refuse_parameters(loss)
     function, arguments = _unwrapped(loss)
-    _refuse_other_reductions(function, arguments)
+    _refuse_other_reductions(arguments)
     if function in _CLASS_LOSSES:
         return _class_measure(function, arguments)
     mean = partial(_call_on_its_device, loss_on) if _held_tensors(loss) else loss
@@ -89,17 +86,13 @@ def _refuse_parameters(loss: Any) -> None:
         )
 
 
-def _refuse_other_reductions(function: Any, arguments: dict[str, Any]) -> None:
-    legacy = ("size_average", "reduce") if function in (*_CLASS_LOSSES, *_ELEMENT_LOSSES) else ()
-    others = {name: arguments[name] for name in legacy if arguments.get(name) is not None}
+def _refuse_other_reductions(arguments: dict[str, Any]) -> None:
     # batchmean, of the Kullback-Leibler divergence, is the mean over the first dimension
-    if arguments.get("reduction", "mean") not in ("mean", "batchmean"):
-        others["reduction"] = arguments["reduction"]
-    for name, value in others.items():
+    if (reduction := arguments.get("reduction", "mean")) not in ("mean", "batchmean"):
         raise JobError(
             "loss",
-            f"supervised was given a loss with {name}={value!r}",
-            f"remove {name}; for another reduction write a function that returns hasten.Loss(total, count)",
+            f"supervised was given a loss with reduction={reduction!r}",
+            "remove reduction; for another one write a function that returns hasten.Loss(total, count)",
         )
 
 
@@ -185,15 +178,11 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 def _on_each_device(loss: Callable[..., Tensor]) -> OnDevice:
     """loss: a module, or a partial that holds modules or tensors. The loss itself where nothing must be copied."""
-    there: dict[torch.device, Callable[..., Tensor]] = {}
 
+    @cache
     def on(device: torch.device) -> Callable[..., Tensor]:
-        found = there.get(device)
-        if found is None:
-            # The first use may be in inference mode, whose tensors cannot be trained with.
-            with torch.inference_mode(False):
-                found = there[device] = _moved(loss, device)
-        return found
+        with torch.inference_mode(False):  # the first use may be in it, and its tensors cannot be trained with
+            return _moved(loss, device)
 
     return on
 

@@ -1,9 +1,8 @@
 """The microbatches of one optimizer step: forward and backward of each, and what they add up to.
 
 A window of one microbatch on one rank is differentiated through its mean, as a plain loop does, with the same bits. Any
-other window sums totals, and is divided once by the global count, which is known only at its end: a mean of means would
-weigh a short microbatch like a long one. Loss.auxiliary, a mean over samples, has another denominator, so its gradients
-are summed separately until both are divided.
+other window sums totals, and is divided once by the global count, which is known only at its end. Loss.auxiliary, a
+mean over samples, has another denominator, so its gradients are summed separately.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from hasten.training.step_parts.losses import (
     never_zero,
     total_of,
 )
-from hasten.training.step_parts.torch_loss_graph import is_summed
 from hasten.training.step_parts.torch_ops import backward, multiply, present
 
 
@@ -59,8 +57,6 @@ def ignore(phase: Phase) -> None:
 
 class Window:
     """begin(), then differentiate() for each microbatch, or add() for all of them at once, then divide_gradients()."""
-
-    loss_is_summed = False  # whether the first microbatch's loss is a sum in place of a mean
 
     def __init__(
         self,
@@ -117,7 +113,8 @@ class Window:
         self.observer(Phase.READY)
         returned = self._call(batch)
         if self._is_first:
-            self._is_first, self.loss_is_summed = False, is_summed(checked(returned), batch)
+            self._is_first = False
+            checked(returned)
         elif isinstance(returned, Loss):
             check_count(returned.count, self._step)
         self.observer(Phase.FORWARD)

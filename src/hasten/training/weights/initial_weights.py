@@ -1,8 +1,7 @@
 """A run that begins with the weights of a file.
 
-They are loaded into the job's own module when it is built, before a plan changes it: so their names are those of the
-job, whatever the plan. A run that resumes from a checkpoint never reads them again. A run that was killed before
-its first checkpoint begins again with the same weights: its folder records them before the model is built.
+They are loaded into the job's own module before a plan changes it. A run that was killed before its first checkpoint
+begins again with the same weights, which its folder records before the model is built:
 
     initial_weights.json      {"path": …, "bytes": …, "sha256": …}
 """
@@ -121,11 +120,10 @@ def put(path: Path, model: nn.Module) -> str:
     A tensor that the module has under several names may be given under one of them. Raises Misconfigured, with torch's
     words, for missing or unknown names and for other shapes; and as read_weights does.
     """
-    given, under = weights_in(path)
+    given = weights_in(path)
     own: dict[str, object] = model.state_dict(keep_vars=True)
-    prefixes = tuple[str, ...]()
     if not given.keys() <= own.keys():
-        given, prefixes = without_prefixes(given)
+        given = without_prefixes(given)
     under_other_names = {id(own[name]): tensor for name, tensor in given.items() if name in own}
     tied = {name: under_other_names[id(each)] for name, each in own.items() if id(each) in under_other_names}
     try:
@@ -135,9 +133,4 @@ def put(path: Path, model: nn.Module) -> str:
             raise
         what = f"these are not the weights of this model: {shortened(printable(str(error)), 400)}"
         raise Misconfigured(what, where=printable(str(path)), fix=_FIT) from error
-    words = [f"{len(given):,} tensors, {byte_size(sum(each.nbytes for each in given.values()))}"]
-    if under:
-        words.append(f"found under {'/'.join(under)}")
-    if prefixes:
-        words.append(f"without {' and '.join(prefixes)} before their names")
-    return ", ".join(words)
+    return f"{len(given):,} tensors, {byte_size(sum(each.nbytes for each in given.values()))}"

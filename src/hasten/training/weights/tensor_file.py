@@ -1,7 +1,4 @@
-"""Tensors as a safetensors file of their own.
-
-A run writes its final weights and `hasten export` writes those of a checkpoint: the same weights give the same bytes.
-"""
+"""Tensors as a safetensors file of their own."""
 
 from __future__ import annotations
 

@@ -1,28 +1,20 @@
 """Weights from a file: of safetensors, or of torch.save.
 
-A file of torch.save is a pickle, which can run code. It is read with weights_only=True, which builds tensors and plain
-containers and refuses everything else. It is read whole and not memory-mapped: torch compares a record's length with
-its storage's only when it reads it, and a mapped storage would take whatever follows a record that is too short.
-
-A safetensors file is memory-mapped, so only tensors that are used are read. Nobody must write into that file meanwhile;
-renaming another one into its place is safe.
+A file of torch.save is a pickle: it is read with weights_only=True, which refuses to run code. It is read whole, as
+torch checks a record's length only then. A safetensors file is memory-mapped: nobody must write into it meanwhile.
 
 Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.load with weights_only=True".
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
 import re
 import stat
-import sys
 import warnings
-import zipfile
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,8 +31,8 @@ SAFETENSORS = ".safetensors"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which trainers save the weights
 _DEEPEST = 3  # levels of wrappers
-_COMPILED, _PARALLEL = "_orig_mod.", "module."  # what torch.compile and DistributedDataParallel put before names
-_OF_COMPILED = re.compile(r"\b_orig_mod\.")
+_PARALLEL = "module."  # what DistributedDataParallel puts before names
+_OF_COMPILED = re.compile(r"\b_orig_mod\.")  # what torch.compile puts before them
 _MOST_SHOWN = 3
 _ASKED_FOR = re.compile(r"\bGLOBAL ([\w.]+)")
 _ADVICE = re.compile(r"weights_only|Weights only load|In PyTorch|Re-running|Do it only|documentation|trust")
@@ -60,31 +52,26 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     Raises Misconfigured for a file that holds no weights, that asks to run code, or whose tensors do not match its
     records; StorageFailed when it cannot be read.
     """
-    return without_prefixes(weights_in(Path(path))[0])[0]
+    return without_prefixes(weights_in(Path(path)))
 
 
-def weights_in(path: Path) -> tuple[dict[str, Tensor], Sequence[str]]:
-    """As read_weights, by the names in the file; and the keys that they were found under, outermost first."""
+def weights_in(path: Path) -> dict[str, Tensor]:
+    """As read_weights, by the names in the file."""
     check_file(path)
     if path.suffix.lower() == SAFETENSORS:
-        return _of_safetensors(path), ()
-    content, storages = _unpickled(path)
-    found, under = _unwrapped(content, path)
-    tensors = _checked(found, path, under)
-    _refuse_unwritten(tensors, storages, path)
-    return tensors, under
+        return _of_safetensors(path)
+    return _checked(_unwrapped(_unpickled(path), path), path)
 
 
-def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
-    """The weights inside the dictionaries of trainers, and the keys that they were found under."""
-    found, under = _entries(content, path, ()), list[str]()
+def _unwrapped(content: object, path: Path) -> dict[Any, Any]:
+    """The weights inside the dictionaries of trainers."""
+    found, depth = _entries(content, path), 0
     while present := [name for name in WRAPPERS if isinstance(found.get(name), dict)]:
-        if len(present) > 1 or len(under) == _DEEPEST:
+        if len(present) > 1 or depth == _DEEPEST:
             what = f"has weights under {' and under '.join(present)}, but only one of them can be used"
             raise Misconfigured(what, where=_name(path), fix=f"save one of them by itself; {_CONVERT}")
-        under.append(present[0])
-        found = _entries(found[present[0]], path, under)
-    return found, under
+        found, depth = _entries(found[present[0]], path), depth + 1
+    return found
 
 
 def check_file(path: Path) -> None:
@@ -103,20 +90,19 @@ def check_file(path: Path) -> None:
         raise Misconfigured(what, where=_name(path), fix="name the file of the weights")
 
 
-def without_prefixes(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors without prefixes of torch, and these prefixes; unchanged where two would get the same name."""
-    found, taken = dict(tensors), list[str]()
+def without_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors without prefixes of torch; unchanged where two would get the same name."""
+    found = dict(tensors)
     while True:
         if found and all(name.startswith(_PARALLEL) for name in found):
-            prefix, shorter = _PARALLEL, {name.removeprefix(_PARALLEL): each for name, each in found.items()}
+            shorter = {name.removeprefix(_PARALLEL): each for name, each in found.items()}
         elif any(map(_OF_COMPILED.search, found)):
-            prefix, shorter = _COMPILED, {_OF_COMPILED.sub("", name): each for name, each in found.items()}
+            shorter = {_OF_COMPILED.sub("", name): each for name, each in found.items()}
         else:
-            return found, tuple(taken)
+            return found
         if len(shorter) < len(found):
-            return dict(tensors), ()
+            return dict(tensors)
         found = shorter
-        taken.append(prefix)
 
 
 def some(names: Iterable[str]) -> str:
@@ -136,7 +122,7 @@ def _of_safetensors(path: Path) -> dict[str, Tensor]:
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         what = f"is not a valid safetensors file: {_words(error)}"
         raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
-    return _checked(_entries(found, path, ()), path, ())
+    return _checked(_entries(found, path), path)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -146,106 +132,40 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_Marked = list[tuple[torch.UntypedStorage, bytes]]
-"""Storages that torch allocated for a file, each with the random bytes that were written into it before torch read it;
-without any where torch had read it by then. A storage that still begins with its bytes was not read."""
-
-
-def _unpickled(path: Path) -> tuple[Any, _Marked]:
-    """The content of the file, and the storages that torch allocated for it."""
-    storages: _Marked = []
-
-    def on_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
-        # The old format has the bytes last, and torch does not notice that they are missing.
-        mark = b"" if zipped else os.urandom(min(16, storage.nbytes()))
-        for place, value in enumerate(mark):
-            storage[place] = value
-        storages.append((storage, mark))
-        return storage
-
-    zipped = False
+def _unpickled(path: Path) -> Any:
     try:
-        zipped = _is_zip(path)
-        return _loaded(path, on_cpu), storages
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # this module's errors say what is wrong
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # torch's reader raises many kinds
         if is_out_of_memory(error):
             raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
-        what, fix = f"is not a weights file that torch.load reads: {_words(error)}", _CONVERT
+        what = f"is not a weights file that torch.load reads: {_words(error)}"
         if asked := _ASKED_FOR.search(str(error)):
             what = f"asks for {shortened(printable(asked[1]), 80)}, which is not allowed in weights; no code was run"
-        elif zipped and (misfits := _misfits(path)):
-            what, fix = f"describes storages of other sizes than the file has: {some(misfits)}", _AGAIN
-        raise Misconfigured(what, where=_name(path), fix=fix) from error
+        raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
 
 
-def _loaded(path: Path, place: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this module's errors say what is wrong
-        return torch.load(path, map_location=place, weights_only=True, mmap=False)
-
-
-def _is_zip(path: Path) -> bool:
-    """By the same test as torch.load."""
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\x03\x04"
-
-
-def _misfits(path: Path) -> list[str]:
-    """Of a file that torch refuses: the tensors whose storage matches no record's length.
-
-    On the device "meta", torch reads no record, and grows a storage until its tensor fits.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            lengths = {each.file_size for each in archive.infolist() if "/data/" in each.filename}
-        found, _ = _unwrapped(_loaded(path, "meta"), path)
-    except Exception:  # then torch's own message is used
-        return []
-    tensors = {str(name): each for name, each in found.items() if isinstance(each, Tensor)}
-    return [name for name, each in tensors.items() if each.untyped_storage().nbytes() not in lengths]
-
-
-def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: _Marked, path: Path) -> None:
-    """Raises Misconfigured for tensors whose bytes are not in the file: they would be uninitialised memory."""
-    written = sorted(
-        (storage.data_ptr(), storage.nbytes())
-        for storage, mark in storages
-        if not mark or bytes(storage[: len(mark)].tolist()) != mark
-    )
-
-    def is_written(tensor: Tensor) -> bool:
-        place = tensor.untyped_storage().data_ptr()
-        begin, length = written[bisect_right(written, (place, sys.maxsize)) - 1] if written else (0, 0)
-        return begin <= place < begin + length  # old files have views of storages, too
-
-    if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
-        raise Misconfigured(f"has no data for {some(unwritten)}", where=_name(path), fix=_AGAIN)
-
-
-def _entries(found: object, path: Path, under: Sequence[str]) -> dict[Any, Any]:
+def _entries(found: object, path: Path) -> dict[Any, Any]:
     """Raises Misconfigured for anything but a dictionary with entries."""
     # dict.items of the class, as below: a file can give an object attributes that hide its methods.
     entries = dict(dict.items(cast("dict[Any, Any]", found))) if isinstance(found, dict) else None
     if entries:
         return entries
-    what = f"holds no weights{_inside(under)}: it is {'empty' if entries is not None else f'a {type(found).__name__}'}"
+    what = f"holds no weights: it is {'empty' if entries is not None else f'a {type(found).__name__}'}"
     raise Misconfigured(what, where=_name(path), fix="give a state_dict")
 
 
-def _checked(entries: dict[Any, Any], path: Path, under: Sequence[str]) -> dict[str, Tensor]:
+def _checked(entries: dict[Any, Any], path: Path) -> dict[str, Tensor]:
     """Raises Misconfigured for anything but dense tensors by name."""
     odd = {str(name): each for name, each in entries.items() if not isinstance(name, str) or not _is_plain(each)}
     if odd:
         shown = some(f"{name} ({type(each).__name__})" for name, each in odd.items())
-        what = f"holds something other than named dense tensors{_inside(under)}: {shown}"
+        what = f"holds something other than named dense tensors: {shown}"
         raise Misconfigured(what, where=_name(path), fix=f"give a state_dict; {_CONVERT}")
     return {name: Tensor.detach(each) for name, each in entries.items()}
-
-
-def _inside(under: Sequence[str]) -> str:
-    return f" under {'/'.join(under)}" if under else ""
 
 
 def _is_plain(value: object) -> bool:
@@ -272,9 +192,5 @@ def _name(path: Path) -> str:
 
 def _unreadable(path: Path, error: Exception) -> StorageFailed:
     reason = getattr(error, "strerror", None) or str(error)
-    fix = "check the path of the weights"
-    if isinstance(error, PermissionError):
-        fix = "make the file readable"
-    elif getattr(error, "errno", None) in (errno.EIO, errno.ESTALE):
-        fix = "check the disk that it is on, then run it again"
+    fix = "check the path of the weights and who may read them"
     return StorageFailed(f"cannot be read: {printable(reason)}", where=_name(path), fix=fix)

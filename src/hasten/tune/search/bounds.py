@@ -37,6 +37,7 @@ class Around:
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
+    page_faults: float = 0.0  # of a step, for memory that the system gives the process
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +91,10 @@ REACH: Mapping[str, Reach] = {
     "threads": Reach(always=EVERYTHING),
 }
 
+FAULT_SECONDS = 1e-6  # what a page fault with clearing the page is assumed to cost, by which trials are ordered
 SMALL_OPERATIONS = 0.25  # how much of the symptom of many small operations is assumed, as nobody counts them
+COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms that are counted in events, whose seconds may be noisy
+COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
 RARELY = frozenset({"flush_denormals"})  # techniques that help only in jobs with tiny numbers, which no budget shows
 
 REMEDIED: Mapping[str, Parts] = {
@@ -115,12 +119,14 @@ class Bound:
     """most_gain: on the time to finish the planned run, 1 or more; an upper bound, infinite where there is none.
 
     promise: share of the planned run, 0 to 1, in which the symptom shows that the technique treats.
+    counted: the same, of a symptom that is counted in events; 0 of any other.
     reason: a sentence for a choice that is skipped because its bound is too small to be seen.
     """
 
     most_gain: float
     promise: float
     reason: str
+    counted: float = 0.0
 
 
 def parts_of(technique: str, around: Around) -> Parts:
@@ -143,17 +149,23 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
     for technique, symptom in treats.items():
         parts = parts_of(technique, around)
         shows = REMEDIED.get(symptom, EVERYTHING) & parts
-        promise = share(budget, run, shows) * _presence(symptom, around) * _part(technique, around)
+        promise = share(budget, run, shows) * _presence(symptom, budget, around) * _part(technique, around)
         found[technique] = Bound(
-            most_gain=most_gain(budget, run, parts), promise=promise, reason=reason(budget, run, parts)
+            most_gain=most_gain(budget, run, parts),
+            promise=promise,
+            reason=reason(budget, run, parts),
+            counted=promise if symptom in COUNTED and around.on_cpu else 0.0,
         )
     return found
 
 
-def _presence(symptom: str, around: Around) -> float:
-    """How much of a symptom there is, from 0 to 1."""
+def _presence(symptom: str, budget: Budget, around: Around) -> float:
+    """How much of a symptom there is, from 0 to 1, by the budget's steps."""
     if symptom == "MEMORY_FULL":
         return float(around.memory_full)
+    computing = budget.forward + budget.backward
+    if symptom == "SLOW_ALLOCATION" and around.on_cpu and computing > 0:
+        return min(1.0, around.page_faults * FAULT_SECONDS / computing)
     return SMALL_OPERATIONS if symptom == "MANY_SMALL_OPERATIONS" else 1.0
 
 
@@ -164,20 +176,26 @@ def _part(technique: str, around: Around) -> float:
 
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:
-    """The same candidates in the order in which they are tried: the most promising first, last what rarely helps. Of
-    equal promise, what claims to preserve less comes first; else the order stays.
+    """The same candidates in the order in which they are tried: first what treats a counted symptom, then the most
+    promising, last what rarely helps. Of equal promise, what claims to preserve less comes first; else the order stays.
 
     By promise and not by bound: a generous bound only says that much may be gained. A further value of a technique
     promises half of the one before it: a search without time for all tries each remedy before a second value of one.
     """
-    before, places = Counter[str](), list[tuple[tuple[bool, float, int], Choice]]()
+    before, places = Counter[str](), list[tuple[tuple[bool, bool, float, int], Choice]]()
     for choice in candidates:
         promise = _promise(choice, bounds) / 2 ** before[choice.technique]
         before[choice.technique] += 1
         claim = Preserves.TRAINING if choice.preserves is None else choice.preserves
-        place = choice.technique in RARELY, -promise, -claim
+        place = choice.technique in RARELY, not is_counted(choice, bounds), -promise, -claim
         places.append((place, choice))
     return [choice for _, choice in sorted(places, key=itemgetter(0))]
+
+
+def is_counted(choice: Choice, bounds: Mapping[str, Bound]) -> bool:
+    """Whether it treats a counted symptom of which there is much: a fact, where a bound is a possibility."""
+    bound = bounds.get(choice.technique)
+    return bound is not None and bound.counted >= COUNTS
 
 
 def _promise(choice: Choice, bounds: Mapping[str, Bound]) -> float:

@@ -199,7 +199,6 @@ class Compared:
     failed: dict[str, ArmFailed]
     early: dict[str, tuple[float, ...]]
     losses: dict[str, tuple[float, ...]]
-    memory: dict[str, tuple[int, ...]]
 
 
 Watch = Callable[[int, int, dict[str, float]], None]
@@ -293,7 +292,6 @@ class _Comparison:
             failed=self._failed,
             early=self._early,
             losses={name: arm.losses for name, arm in everyone.items()},
-            memory={name: tuple(arm.memory) for name, arm in everyone.items()},
         )
 
     def _measure_turns(self, arms: Sequence[ComparedArm]) -> None:

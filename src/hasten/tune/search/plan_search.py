@@ -18,24 +18,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hasten.errors import InvalidMeasurement, NotMeasurable
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice
 from hasten.facts.trials import (
     Confirmed,
     Doing,
     Ended,
-    Memory,
-    Rates,
     Record,
-    Step,
     Surveyed,
     differs_from_itself,
 )
-from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.proof.claim_proofs import SEEDS, ShortRuns, prove
-from hasten.tune.search.candidates import plan_of, same
-from hasten.tune.search.comparison import WINDOW_SECONDS, ComparisonSettings, Entry, compare_arms
-from hasten.tune.search.confirmation import PLAIN, WHOLE, confirm
-from hasten.tune.search.objective import speedup, spread_over
+from hasten.tune.search.comparison import ComparisonSettings
+from hasten.tune.search.confirmation import WHOLE, confirm
+from hasten.tune.search.objective import spread_over
 from hasten.tune.search.plan_profile import (
     REPORT_SECONDS,
     SLACK,
@@ -198,8 +193,6 @@ class Search:
             )
         if found.proven is None:
             kept(final.confirmed)
-        for name, sizes in final.comparison.memory.items():
-            self._log.keep(Memory(arm=name, bytes=sizes))
 
     def _is_spoiled(self, confirmed: Confirmed) -> bool:
         """Whether something but other programs' use of the processor changed the speed meanwhile: then the job differs
@@ -209,19 +202,6 @@ class Search:
     def _change_training(self, found: Found) -> None:
         """These runs are not counted as the search's time."""
         found.gained = judge_training(self._arms, self._log, found.profile, found.choices)
-        if found.gained is None:
-            return
-        try:
-            self._keep_rates(found.choices)
-        except ArmFailed as failure:  # the rates that the report has are those of another plan
-            self._log.report(Doing(what=f"a part of the report is missing: {failure}"))
-            self._log.keep(Rates(steps=(), rates=(), momenta=()))
-
-    def _keep_rates(self, choices: Sequence[Choice]) -> None:
-        """For the report. Raises ArmFailed."""
-        with self._arms.start("rates", plan_of(choices)) as arm:
-            traced = arm.ask("rates")
-        self._log.keep(Rates(**{name: tuple(values) for name, values in traced.items()}))
 
     # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
 
@@ -247,59 +227,12 @@ class Search:
         trials = [self._log.last_trial(choice) for choice in base.choices]
         return max(0.0, *(tried.costs.one_off - beyond for tried in trials if tried and tried.costs), 0.0)
 
-    # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
-
     def _show(self, found: Found) -> None:
-        """Records for the report only: the plan's own budget, its rates, and the way to it choice by choice. Where an
-        arm of these fails, the plan stays proven, and the report lacks them."""
+        """For the report only: the plan's own budget. Where its arm fails, the plan stays proven."""
         if found.proven is None:
             return
         self._log.report(Doing(what="profiling the plan"))
         try:
             self._log.keep(self._profile_of(found.choices).budget)
-            self._keep_rates(found.choices)
-            for step in self._way(found.profile, found.proven):
-                self._log.keep(step)
         except (ArmFailed, InvalidMeasurement) as failure:
             self._log.report(Doing(what=f"a part of the report is missing: {failure}"))
-
-    def _way(self, profile: PlanProfile, proven: Confirmed) -> list[Step]:
-        """The planned run's seconds with one choice more at a time. Nothing where there is no time to measure them. The
-        last steps are known: the plan was measured, and beside it the plan without its last choice."""
-        choices, plain = proven.choices, proven.plain.total
-        ratios = self._first_choices(profile, choices[:-2])
-        if ratios is None:
-            return []
-        if len(choices) > 1:
-            last = next((earned.speedup for earned in proven.earned if same(earned.choice, choices[-1])), None)
-            if last is None or not last.pairs:
-                return []
-            total = proven.planned_seconds / plain
-            low, high = 1 / (total * last.high), 1 / (total * last.low)
-            ratios.append(Speedup(ratio=1 / (total * last.ratio), low=low, high=high, pairs=last.pairs))
-        steps = [Step(choice=None, total=plain, low=plain, high=plain)]
-        for choice, ratio in zip(choices, [*ratios, proven.speedup], strict=True):
-            steps.append(Step(choice=choice, total=plain / ratio.ratio, low=plain / ratio.high, high=plain / ratio.low))
-        return steps
-
-    def _first_choices(self, profile: PlanProfile, choices: Sequence[Choice]) -> list[Speedup] | None:
-        """How many times as fast as the baseline the first one of them is, the first two, and so on; None where an arm
-        fails, or there is no time."""
-        if not choices:
-            return []
-        needed = (len(choices) + 1) * (profile.arm_start_seconds + LEAST_PAIRS * profile.window_seconds)
-        if self._log.seconds_left < needed:
-            return None
-        names = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
-        entries = [Entry(name=name, plan=plan_of(first), stays=True) for name, first in names.items()]
-        settings = ComparisonSettings(
-            steps=profile.steps_in(WINDOW_SECONDS),
-            evaluations=profile.evaluations_at_the_end,
-            checks=(),
-            resident=len(entries) < profile.room,
-        )
-        base, watch = Entry(name=PLAIN, plan=plan_of([])), watching(self._log, "measuring choice by choice")
-        compared = compare_arms(self._arms, base, entries, settings, profile.length, watch)
-        if compared.failed:
-            return None
-        return [speedup(compared.base, compared.measured[name], profile.length) for name in names]

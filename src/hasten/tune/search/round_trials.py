@@ -15,6 +15,7 @@ from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried
 from hasten.measure.paired_timing import early_speedup
 from hasten.tune.proof.claim_proofs import same_losses
+from hasten.tune.search.bounds import is_counted
 from hasten.tune.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
 from hasten.tune.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tune.search.confirmation import AGAIN, PLAIN
@@ -53,8 +54,8 @@ class RoundTrials:
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         always = new
-        if in_time:  # whatever the time, a search tries its most promising choice
-            always = [] if self.log.comparisons else new[:1]
+        if in_time:
+            always = [] if self.log.comparisons else _whatever_the_time(profile, new)
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
                 group = self._next(profile, base, waiting, always)
@@ -134,6 +135,13 @@ class RoundTrials:
 
     def end_seconds(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
         return end_seconds(self.baseline, profile, sure, doubtful, self.log.options.seconds)
+
+
+def _whatever_the_time(profile: PlanProfile, choices: Sequence[Choice]) -> list[Choice]:
+    """Of a search's first choices: what treats a counted symptom, and the most promising one."""
+    bounds = profile.bounds()
+    counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
+    return [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
 
 
 def watching(log: SearchLog, what: str) -> Callable[[int, int, dict[str, float]], None]:

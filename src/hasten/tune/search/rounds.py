@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from hasten.facts.choice import Choice
 from hasten.facts.trials import Tried
+from hasten.tune.search.bounds import is_counted
 from hasten.tune.search.candidates import (
     AT_ONCE,
     EVALUATION_ALONE,
@@ -123,7 +124,7 @@ class SearchRounds:
 
     def _with_doubtful(self, profile: PlanProfile, sure: tuple[Choice, ...]) -> Joined:
         doubtful = tuple[Choice, ...]()
-        for choice in self._looking_faster():
+        for choice in self._looking_faster(profile):
             before, more = (*sure, *doubtful), (*doubtful, choice)
             legal = with_choice(before, choice) is not None
             legal &= all(choice.technique != each.technique for each in before)
@@ -131,10 +132,17 @@ class SearchRounds:
                 doubtful = more
         return Joined(sure=sure, doubtful=doubtful)
 
-    def _looking_faster(self) -> list[Choice]:
-        """What looked faster when it was tried last, by the seconds that it seemed to save."""
+    def _looking_faster(self, profile: PlanProfile) -> list[Choice]:
+        """What looked faster when it was tried last, by the seconds that it seemed to save; and what made no
+        significant difference, but treats a counted symptom."""
+        bounds = profile.bounds()
         last = [tried for tried in self.log.tried if tried is self.log.last_trial(tried.choice)]
-        found = [tried.choice for tried in sorted(filter(looks_faster, last), key=_saved_seconds, reverse=True)]
+        last = [
+            tried
+            for tried in last
+            if looks_faster(tried) or (tried.verdict == "no difference" and is_counted(tried.choice, bounds))
+        ]
+        found = [tried.choice for tried in sorted(last, key=_saved_seconds, reverse=True)]
         return [choice for choice in found if self.log.is_sound(choice)]
 
     def _round(self, stage: Stage) -> list[Tried]:

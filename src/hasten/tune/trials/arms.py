@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ LEAST_MEMORY, LEAST_DISK = 0.2, 0.5  # shares of what was free at an arm's start
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Seconds that an arm may take to be built, and for one request, such as a window."""
+    """Seconds that an arm may take to be built, and for one request, such as a window: of a job that was not profiled
+    yet, see Arms.expect."""
 
     build_seconds: float = 3600.0
     window_seconds: float = 600.0
@@ -71,6 +72,8 @@ class LimitCheck:
 
 
 CHECK_SECONDS = 0.1  # between two checks of what a running arm holds
+SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
+MANY_TIMES, LEAST_BUILD_SECONDS, LEAST_WINDOW_SECONDS = 20.0, 300.0, 120.0  # before an arm is called hung
 
 
 class Arm:
@@ -180,9 +183,9 @@ class Arms:
         place: Path | None = None,
         other_programs: OtherPrograms | None = None,
     ) -> None:
-        self._job, self._limits, self.place = job, limits or Limits(), place
+        self._job, self._given, self.place = job, limits or Limits(), place
         self.other_programs = other_programs or OtherPrograms(None)
-        self._libraries = libraries_of(job)
+        self._limits, self._libraries = self._given, libraries_of(job)
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
 
@@ -192,8 +195,9 @@ class Arms:
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
         process = TrialProcess(self._job, plan_to_toml(plan), self._libraries)
+        slow_once = any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
-            arm = Arm(name, process, self._limits)
+            arm = Arm(name, process, self._given if slow_once else self._limits)
             self._check_data(arm.data)
             yield arm
         finally:
@@ -213,3 +217,12 @@ class Arms:
             saving = self.other_programs.undisturbed(lambda: float(arm.ask("saving")["seconds"]))
             self._process_seconds = saving + self.other_programs.undisturbed(lambda: import_seconds(self._libraries))
         return self._process_seconds
+
+    def expect(self, *, build_seconds: float, request_seconds: float) -> None:
+        """Set limits by how long the baseline took: an arm that takes many times that, and longer than a job should, is
+        hung. Limits that were given stay, and hold for techniques that are slow once by nature."""
+        self._limits = replace(
+            self._given,
+            build_seconds=min(self._given.build_seconds, max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)),
+            window_seconds=min(self._given.window_seconds, max(LEAST_WINDOW_SECONDS, MANY_TIMES * request_seconds)),
+        )

@@ -2,6 +2,8 @@
 
 A trial leads a session of its own, and what it starts is in its process group: one signal stops or continues all of it.
 At the end its session and its descendants are killed, but no daemon that has a session and a parent of its own.
+
+Source: https://man7.org/linux/man-pages/man5/proc_pid_task_children.5.html
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -31,9 +34,25 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
 
 def descendants(pid: int) -> list[int]:
     """Numbers of all processes below one, zombies included."""
-    with suppress(psutil.Error):
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    return []
+    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
+        with suppress(psutil.Error):
+            return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+        return []
+    found, waiting = list[int](), [pid]
+    while waiting:
+        children = _children(waiting.pop())
+        found += children
+        waiting += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+    return found
 
 
 def all_of(pid: int) -> list[int]:

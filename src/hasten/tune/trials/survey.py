@@ -1,5 +1,5 @@
-"""What every technique says of a built job: what it would try, or why it cannot help here; and the planned run's length
-and learning rates."""
+"""What every technique says of a built job: what it would try, or why it cannot help here; and the planned run's
+length."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.formatting import printable
 from hasten.techniques import ALL, No
-from hasten.training.schedule.schedule_trace import trace_schedule
 from hasten.tune.trials.search_key import digest_of_sources
 from hasten.tune.trials.trial import Trial
-
-POINTS = 400  # of a drawn schedule
 
 
 def survey(trial: Trial) -> dict[str, Any]:
@@ -57,27 +54,6 @@ def _evaluations(trial: Trial) -> int:
     if job.evaluate_every is not None and run.total_steps is not None:
         return -(-run.total_steps // job.evaluate_every)
     return run.total_epochs or 1
-
-
-def rates(trial: Trial) -> dict[str, Any]:
-    """The fields of facts.trials.Rates: learning rate and momentum of the first optimizer over the planned run, as few
-    enough points to draw. For a run whose length is known."""
-    run, setup = trial.run, trial.run.setup
-    assert run.total_steps is not None
-    trace = trace_schedule(
-        trial.job,
-        total_steps=run.total_steps,
-        steps_per_epoch=run.loader.steps_per_epoch,
-        optimizer=setup.optimizer,
-        schedule=setup.schedule,
-    )[0]
-    chosen = sorted({round(point * (run.total_steps - 1) / (POINTS - 1)) for point in range(POINTS)})
-    momenta = [trace.momenta[step] for step in chosen]
-    return {
-        "steps": [trace.steps[step] for step in chosen],
-        "rates": [trace.rates[step] for step in chosen],
-        "momenta": [] if None in momenta else momenta,
-    }
 
 
 def as_table(choice: Choice) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hasten.tune.proof.training_runs import planned_run, target_metric, train, t
 from hasten.tune.trials.child_process import Messages
 from hasten.tune.trials.process_seconds import saving_seconds
 from hasten.tune.trials.step_budget import step_budget
-from hasten.tune.trials.survey import rates, survey
+from hasten.tune.trials.survey import survey
 from hasten.tune.trials.trial import Trial
 from hasten.tune.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
 
@@ -27,7 +27,6 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "two epochs": lambda trial, asked: trial.two_epochs(asked["steps"]),
     "device memory": lambda trial, asked: trial.device_memory(),
     "survey": lambda trial, asked: survey(trial),
-    "rates": lambda trial, asked: rates(trial),
     "planned run": lambda trial, asked: planned_run(trial),
     "target metric": lambda trial, asked: target_metric(trial),
     "train": train,
