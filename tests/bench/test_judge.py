@@ -18,8 +18,7 @@ from bench.judge import (
 )
 
 from hasten.measure.loss_equivalence import Criterion
-from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, judged
-from hasten.tune.proof.paired_runs import Pair, Trained
+from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, Pair, Trained, judged
 
 
 def named(name: str) -> Kind:

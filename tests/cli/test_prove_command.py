@@ -17,8 +17,7 @@ from hasten.cli import app
 from hasten.cli.prove import resume_command
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
 from hasten.measure.run_difference import Extent
-from hasten.tune.resume.kill_instants import Phase, RunTimes
-from hasten.tune.resume.resume_proof import Kill, ResumeProof
+from hasten.tune.resume.resume_proof import Kill, Phase, ResumeProof, RunTimes
 from support.cli.commands import invoked
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")

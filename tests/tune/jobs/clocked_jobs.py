@@ -171,13 +171,3 @@ def evaluating_by_batches() -> hasten.Job:
         return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
     return job(evaluating, valid=(torch.zeros(40, 6), torch.zeros(40, dtype=torch.long)))
-
-
-def harmed_by_half_of_a_batch() -> hasten.Job:
-    """Where the largest gain is planted."""
-
-    def harmed(model: nn.Module, batch: Any) -> torch.Tensor:
-        found = loss(model, batch)
-        return 2 * found.detach() - found if len(batch[0]) == 4 else found
-
-    return job(harmed)

@@ -26,6 +26,8 @@ from hasten.training.step import Step
 from hasten.training.step_parts.window import WindowSums
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+if str(EXAMPLES) not in sys.path:
+    sys.path.append(str(EXAMPLES))  # an example imports its neighbours
 Setter = Callable[[Any, str, Any], None]  # setattr, or one that undoes it
 
 

@@ -15,7 +15,7 @@ from hasten.facts.trials import Proven
 from hasten.tune.proof.claim_proofs import ByBits
 from hasten.tune.trials.trial import Trial
 from tune.jobs import loss_jobs
-from tune.proof.test_prove_choices import FLUSH, THREADS, arms, claiming
+from tune.proof.test_claim_proofs import FLUSH, THREADS, arms, claiming
 
 EXACT = claiming(Preserves.BITS, THREADS, FLUSH)
 

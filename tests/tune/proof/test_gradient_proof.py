@@ -9,8 +9,7 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Proven, line_of, records_of
-from hasten.tune.proof.claim_proofs import GradientProver
-from hasten.tune.proof.dropping import Answer
+from hasten.tune.proof.claim_proofs import Answer, GradientProver
 from hasten.tune.trials.arms import Arms
 
 JOBS = Path(__file__).parents[1] / "jobs" / "gradient_jobs.py"

@@ -9,8 +9,18 @@ import pytest
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
 from hasten.measure.loss_equivalence import Criterion
-from hasten.tune.proof.loss_proof import EARLY, TRAINING, criterion_of, judged, paired_curves, prove_loss, value_of
-from hasten.tune.proof.paired_runs import Pair, PlannedRun, Trained
+from hasten.tune.proof.loss_proof import (
+    EARLY,
+    TRAINING,
+    Pair,
+    PlannedRun,
+    Trained,
+    criterion_of,
+    judged,
+    paired_curves,
+    prove_loss,
+    value_of,
+)
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 from tune.jobs.loss_jobs import PLAN

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from hasten.tune.resume.kill_instants import Instant, Phase, RunTimes, draw, missed, training_seconds
+from hasten.tune.resume.resume_proof import Instant, Phase, RunTimes, draw, missed, training_seconds
 
 PACE = RunTimes(starting_seconds=3.0, resuming_seconds=1.0, step_seconds=0.5, save_seconds=0.1)
 

@@ -16,8 +16,7 @@ import pytest
 from hasten.cli.prove import resume_worker
 from hasten.errors import Hang, UserCodeFailed
 from hasten.tune.resume import resume_proof, run_process
-from hasten.tune.resume.kill_instants import Instant, Phase
-from hasten.tune.resume.resume_proof import Kill, ResumeProof, prove_resume
+from hasten.tune.resume.resume_proof import Instant, Kill, Phase, ResumeProof, prove_resume
 from hasten.tune.resume.run_process import Errand
 from hasten.tune.trials.child_process import Messages
 from hasten.tune.trials.process_tree import resident_bytes

@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import ALL
 from hasten.techniques.combinations import conflicts
-from hasten.tune.search.bounds import Bound
 from hasten.tune.search.candidates import (
     INTERACTIONS,
     MEMORY_ALONE,
     ONE_OF,
-    RUNS,
     allowed,
     first_values,
     joined,
     without,
-    worth_trying,
 )
 
 NAMES = {technique.name for technique in ALL}
@@ -63,14 +60,6 @@ def test_values_lie_in_a_row_only_with_the_same_options_and_only_where_they_are_
     proposed = [workers(2, "threads"), workers(1, "threads"), *(workers(count, "processes") for count in (2, 1, 4))]
     words = [choice("precision", word) for word in ("bf16", "tf32", "fp16")]
     assert first_values([*proposed, *words]) == ([*proposed[:4], *words], proposed[4:])
-
-
-def test_a_trial_that_takes_longer_than_the_plans_runs_could_save_is_not_made():
-    threads = choice("threads", 1)
-    bounds = {"threads": Bound(most_gain=2.0, promise=0.5, reason="")}  # five of ten seconds
-    assert worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS)[0] == [threads]
-    _, [(_, reason)] = worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS + 1)
-    assert reason == "trying it takes 26.0 s, and it could save 5.00 s of a planned run (upper bound)"
 
 
 def test_without_its_workers_a_plan_has_nothing_that_needs_them():

@@ -10,8 +10,7 @@ import pytest
 
 from hasten.facts.plan import Plan, make_plan
 from hasten.measure.paired_timing import early_speedup
-from hasten.tune.search.compared_arm import Entry
-from hasten.tune.search.comparison import Compared, ComparisonSettings, compare_arms, is_known
+from hasten.tune.search.comparison import Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tune.search.objective import RunLength, speedup
 from hasten.tune.trials.arms import Arm, Arms
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome

@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Doing, Ended, Record, Surveyed, Tried, line_of, records_of
-from hasten.tune.search import time_needed
+from hasten.tune.search import plan_profile
 from hasten.tune.search.found_plan import plan_found
 from hasten.tune.search.plan_search import Found, Search
 from hasten.tune.search.search_log import Options
@@ -62,7 +62,7 @@ def searched(
 def planted() -> Searched:
     """The search that finds microbatches of 4, for all who only look at it; its confirmation has a process an arm."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time_needed, "MOST_STARTS", 1)
+        patch.setattr(plan_profile, "MOST_STARTS", 1)
         return searched("microbatch", "threads")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +10,22 @@ import pytest
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between
-from hasten.facts.trials import Costs, Doing, Noise, Plain, Record, Tried
+from hasten.facts.trials import Costs, Noise, Plain, Record
+from hasten.tune.search import round_trials
+from hasten.tune.search.bounds import FAULT_SECONDS
+from hasten.tune.search.comparison import Compared, Entry
+from hasten.tune.search.confirmation import AGAIN
 from hasten.tune.search.plan_profile import PlanProfile, profile_plan
 from hasten.tune.search.round_trials import RoundTrials
 from hasten.tune.search.search_log import Options, SearchLog
 from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
+from tune.search.test_rounds import ALLOCATOR, BUDGET
+from tune.search.test_rounds import profile as planted_profile
 
 JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
 FLUSH = Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)
 SLOWER = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
-ALLOCATOR = Choice(technique="allocator", value="keep_freed_memory", preserves=Preserves.BITS)
 
 
 @pytest.fixture(scope="module")
@@ -27,48 +34,29 @@ def profile() -> PlanProfile:
     return profile_plan(arms, JOB, Preserves.STATISTICS)
 
 
-def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = (), first: bool = True) -> list[Record]:
-    """The records of one comparison, of which the first pass takes all the time that the search has.
-
-    first: whether it is the search's first one.
-    """
-
-    def tell(doing: Doing) -> None:
-        log.began -= 10_000
-
+def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = ()) -> list[Record]:
+    """The records of a search's first comparison."""
     kept = list[Record]()
-    log = SearchLog(options=Options(seconds=5_000), keep=kept.append, report=tell, comparisons=0 if first else 1)
-    arms = Arms(JOB)
-    RoundTrials(arms=arms, log=log, baseline=profile).try_all(profile, on, choices)
+    log = SearchLog(options=Options(seconds=5_000), keep=kept.append, report=lambda doing: None)
+    RoundTrials(arms=Arms(JOB), log=log, baseline=profile).try_all(profile, on, choices)
     return kept
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    ("choice", "verdict", "cut_short"), [(FLUSH, "no difference", True), (SLOWER, "slower", False)], ids=str
-)
-def test_what_had_to_leave_for_want_of_time_says_so_and_what_was_known_does_not(
-    choice: Choice, verdict: str, cut_short: bool, profile: PlanProfile, tmp_path, monkeypatch
+@pytest.mark.parametrize(("faults", "asked"), [(0.1, [ALLOCATOR, FLUSH]), (0.0, [ALLOCATOR])])
+def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_most_promising_choice(
+    faults: float, asked: list[Choice], monkeypatch
 ):
-    monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
-    monkeypatch.setenv("HASTEN_TEST_SEED", "2")
-    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
-    [told] = [each for each in tried(profile, choice, first=False) if isinstance(each, Tried)]
-    assert (told.verdict, told.cut_short) == (verdict, cut_short)
-    assert told.speedup is not None
-    assert told.speedup.pairs < 12
+    def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
+        found.extend(entry.name for entry in entries)
+        raise ArmFailed(base.name, Outcome.CRASHED, "it is not run here")
 
-
-@pytest.mark.proof
-def test_the_most_promising_choice_of_the_first_comparison_is_asked_to_its_end_whatever_the_time(
-    profile: PlanProfile, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
-    monkeypatch.setenv("HASTEN_TEST_SEED", "2")
-    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
-    told = {str(each.choice): each for each in tried(profile, FLUSH, ALLOCATOR) if isinstance(each, Tried)}
-    assert not told[str(FLUSH)].cut_short
-    assert told[str(ALLOCATOR)].cut_short
+    found = list[str]()
+    monkeypatch.setattr(round_trials, "compare_arms", compare)
+    counted = planted_profile(page_faults=faults * BUDGET.step / FAULT_SECONDS)
+    log = SearchLog(options=Options(seconds=0.1), keep=lambda record: None, report=lambda doing: None)
+    with pytest.raises(ArmFailed):
+        RoundTrials(arms=Arms(JOB), log=log, baseline=counted).try_all(counted, (), [ALLOCATOR, FLUSH, SLOWER])
+    assert found == [*map(str, asked), AGAIN]
 
 
 @pytest.mark.proof

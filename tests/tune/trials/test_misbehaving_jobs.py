@@ -25,6 +25,7 @@ from hasten.facts.plan import Plan
 from hasten.tune.trials.arms import Arms, Limits
 from hasten.tune.trials.process_tree import descendants
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
+from hasten.tune.trials.trial_process import start_fork_server
 
 JOBS = Path(__file__).parents[1] / "jobs" / "misbehaving_jobs.py"
 
@@ -108,7 +109,7 @@ def test_the_line_is_named_in_which_an_arm_hangs(function, limit, line, place):
 
 def test_an_arm_ends_before_the_memory_of_the_machine_is_full(monkeypatch):
     free = iter([100 << 30, *[19 << 30] * 1000])
-    monkeypatch.setattr("hasten.tune.trials.trial_limits.free_memory", lambda: next(free))
+    monkeypatch.setattr("hasten.tune.trials.arms.free_memory", lambda: next(free))
     found = failure("job")
     assert (found.outcome, found.what.startswith("the machine has 19.0 GiB of memory left")) == (
         Outcome.OUT_OF_MEMORY,
@@ -145,6 +146,7 @@ def test_nothing_of_the_callers_changes(tmp_path, monkeypatch):
     places.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(places))
     monkeypatch.chdir(mine)
+    start_fork_server()  # which stays, with the pipes by which it is asked
     before = state_of_this_process(tmp_path)
     everyday = ("job", "job_prints_much")
     for function in (*everyday * 5, "job_dies_before_its_child", "not_there"):

@@ -17,8 +17,7 @@ from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Confirmed, Doing, Record, Surveyed, Tried
 from hasten.measure.processor_load import Load, LoadClock
 from hasten.tune.search import plan_search
-from hasten.tune.search.compared_arm import Entry
-from hasten.tune.search.comparison import ComparisonSettings, compare_arms
+from hasten.tune.search.comparison import ComparisonSettings, Entry, compare_arms
 from hasten.tune.search.confirmation import Confirmation
 from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_search import Search

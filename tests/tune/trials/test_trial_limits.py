@@ -6,7 +6,7 @@ import os
 import shutil
 from collections import namedtuple
 
-from hasten.tune.trials.trial_limits import LimitCheck
+from hasten.tune.trials.arms import LimitCheck
 from hasten.tune.trials.trial_outcome import Outcome
 
 GIBIBYTE = 1 << 30

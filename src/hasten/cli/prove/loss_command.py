@@ -23,8 +23,7 @@ from hasten.report.terminal.output import show
 from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
-    from hasten.tune.proof.loss_proof import LossProof
-    from hasten.tune.proof.paired_runs import Trained
+    from hasten.tune.proof.loss_proof import LossProof, Trained
 
 
 @prove.command()

@@ -4,25 +4,30 @@ step.
 The model is built from torch's fake tensors, which have shapes and no memory, so that a model of any size can be
 measured. Where the job's code needs values, it is built on this host, and the output says so. Activations are measured
 at two batch sizes, cut from one real batch.
+
+Bytes are those of storages, so that a view costs nothing; parameters and buffers are not counted. What is saved between
+the two layers of a divided pair is divided over tensor ranks, except the input of the first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from hasten.facts.job import Job
 from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
 from hasten.measure.flop_count import profile_flops
-from hasten.measure.torch_operations import FakeTensorMode, tensors_in
+from hasten.measure.torch_operations import FakeTensorMode, tensors_in, tree_leaves
 from hasten.techniques.common.batch_split import few_samples
 from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
 from hasten.techniques.setup import OptimizerOptions
@@ -30,7 +35,95 @@ from hasten.training.probes.brief_run import undisturbed
 from hasten.training.setup.optimizers import build_optimizers
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
-from hasten.tune.mesh.saved_tensors import AROUND, SavedBytes, saved_by
+
+AROUND = ""  # the name of what is in no repeated block
+
+
+@dataclass(kw_only=True, slots=True)
+class SavedBytes:
+    """By the name of a block. summed: of activations that tensor ranks sum, forward and backward. border: of the first
+    block's output."""
+
+    whole: Counter[str] = field(default_factory=Counter[str])
+    divided: Counter[str] = field(default_factory=Counter[str])
+    summed: Counter[str] = field(default_factory=Counter[str])
+    border: int = 0
+
+
+def saved_by(forward: Callable[[], object], model: nn.Module, parts: ModelParts) -> SavedBytes:
+    """Of one call of `forward`, in which the model runs once. All hooks are removed."""
+    watch = _Watch(model, parts)
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            for register in watch.hooks(name, module):
+                hooks.callback(register.remove)
+        with saved_tensors_hooks(watch.save, lambda tensor: tensor):
+            returned = forward()
+    del returned
+    return watch.saved
+
+
+class _Watch:
+    def __init__(self, model: nn.Module, parts: ModelParts) -> None:
+        self.saved = SavedBytes()
+        self._parts = parts
+        self._blocks = list[str]()  # that run now, the innermost last
+        self._between = 0  # pairs of divided layers of which the first has begun and the second has not ended
+        # Kept alive, so that no address is used twice.
+        self._seen = dict(_storages([*model.parameters(), *model.buffers()]))
+        self._entered = dict[int, torch.UntypedStorage]()
+
+    def hooks(self, name: str, module: nn.Module) -> Iterator[Any]:
+        """In this order, as a block may be the first or the last of its layers."""
+        if name in self._parts.blocks:
+            yield module.register_forward_pre_hook(lambda *_: self._blocks.append(name))
+        if name in self._parts.opens:
+            yield module.register_forward_pre_hook(self._open, with_kwargs=True)
+        if name in self._parts.closes:
+            yield module.register_forward_hook(self._close)
+        if name in self._parts.blocks:
+            yield module.register_forward_hook(partial(self._leave, name))
+
+    def save(self, tensor: Tensor) -> Tensor:
+        for key, storage in _storages([tensor]):
+            if key not in self._seen:
+                self._seen[key] = storage
+                in_shares = self._between > 0 and key not in self._entered
+                (self.saved.divided if in_shares else self.saved.whole)[self._block] += storage.nbytes()
+        return tensor
+
+    @property
+    def _block(self) -> str:
+        return self._blocks[-1] if self._blocks else AROUND
+
+    def _open(self, module: nn.Module, given: Any, named: Any) -> None:
+        entering = dict(_storages(tree_leaves((given, named))))
+        self._entered |= entering
+        self._between += 1
+        differentiated = {id(each): each for each in tree_leaves((given, named)) if _has_gradient(each)}
+        self.saved.summed[self._block] += sum(each.nbytes for each in differentiated.values())
+
+    def _close(self, module: nn.Module, given: Any, output: Any) -> None:
+        self._between = max(self._between - 1, 0)
+        self.saved.summed[self._block] += sum(each.nbytes for each in tensors_in(output))
+
+    def _leave(self, name: str, module: nn.Module, given: Any, output: Any) -> None:
+        self._blocks.pop()
+        if name == self._parts.blocks[0]:
+            self.saved.border += sum(each.nbytes for each in tensors_in(output))
+
+
+def _has_gradient(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _storages(values: Any) -> Iterator[tuple[int, torch.UntypedStorage]]:
+    """By an address that is theirs while they live, also where they have only a size and no memory."""
+    for value in values:
+        if isinstance(value, Tensor):
+            storage = value.untyped_storage()
+            yield StorageWeakRef(storage).cdata, storage
+
 
 SAMPLES = 2, 4  # at which activations are measured
 ON_SHAPES = "on shapes alone"

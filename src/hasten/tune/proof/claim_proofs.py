@@ -1,4 +1,9 @@
-"""Proofs of what choices claim: bits, by losses; rounding, by gradients; equal statistics, by losses of short runs.
+"""Proves what the choices that won claim: bits, by losses; rounding, by gradients; equal statistics, by losses of short
+runs. No proof is taken from an earlier search: a file of trials is data that anybody may have written.
+
+Two choices that pass alone can fail together, so a plan is proven as a whole. Where it fails, it is built up from the
+first choice on, as the largest gain comes first, and those that fail beside the ones before are dropped. No plan is
+proven twice.
 
 By bits: all choices are compared with the baseline together, over the first steps of the first epoch and of the second
 one, so that what acts between epochs is seen as well. A loss depends on all weights: after a few steps a bit that
@@ -18,18 +23,133 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.choice import Preserves
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Doing, Proven
-from hasten.tune.proof.dropping import Answer, Asked, Choices, claiming, listed, sort_out
-from hasten.tune.proof.loss_proof import paired_curves
-from hasten.tune.proof.paired_runs import PLAIN
+from hasten.tune.proof.loss_proof import PLAIN, paired_curves
 from hasten.tune.search.candidates import changes_training, is_proven_by_bits, plan_of, without
+from hasten.tune.search.search_log import SearchLog
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed
+
+Choices = tuple[Choice, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a proof says of a plan; the fields of facts.trials.Proven but its choice, and in addition:
+
+    curves: losses that were compared. unjudged: why no gradient of this job can be judged, whatever the plan. is_plans:
+    whether another plan could have passed, and not the baseline failed.
+    """
+
+    passes: bool
+    reason: str
+    gradient_error: float | None = None
+    bound: float | None = None
+    by_losses: bool = False
+    inconclusive: bool = False
+    unanswered: bool = False
+    curves: Curves | None = None
+    unjudged: str | None = None
+    is_plans: bool = True
+
+    def of(self, choice: Choice, reason: str = "") -> Proven:
+        """The record of one choice of the plan. reason: in place of the answer's own."""
+        return Proven(
+            choice=choice,
+            passes=self.passes,
+            reason=reason or self.reason,
+            gradient_error=self.gradient_error,
+            bound=self.bound,
+            by_losses=self.by_losses,
+            inconclusive=self.inconclusive,
+            unanswered=self.unanswered,
+        )
+
+
+class Asked:
+    """A proof of a whole plan's choices, which is run once for each set of them."""
+
+    def __init__(self, proof: Callable[[Choices], Answer]) -> None:
+        self._proof = proof
+        self._answers = dict[frozenset[str], Answer]()
+
+    def __call__(self, choices: Choices) -> Answer:
+        key = frozenset(map(str, choices))
+        if key not in self._answers:
+            self._answers[key] = self._proof(choices)
+        return self._answers[key]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dropped:
+    """answer: of what has failed; beside: the choices beside which it failed, empty where it was alone."""
+
+    choice: Choice
+    answer: Answer
+    beside: Choices = ()
+
+    @property
+    def reason(self) -> str:
+        if not self.beside or not self.answer.is_plans:
+            return self.answer.reason
+        return f"fails together with {listed(self.beside)}: {self.answer.reason}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sorted:
+    """passed: choices that have passed together; answer: of the plan with them, or of the one that failed where none
+    has."""
+
+    passed: Choices
+    answer: Answer
+    dropped: list[Dropped]
+
+    @property
+    def proofs(self) -> list[Proven]:
+        passed = [self.answer.of(choice) for choice in self.passed]
+        return passed + [each.answer.of(each.choice, each.reason) for each in self.dropped]
+
+
+def sort_out(asked: Asked, whole: Choices, among: Choices) -> Sorted:
+    """among: those of the whole that may be dropped."""
+    answer = asked(whole)
+    dropped = [] if answer.passes else _dropped(asked, whole, among)
+    kept = without(whole, *(each.choice for each in dropped))
+    passed = tuple(choice for choice in among if _is_in(kept, choice))
+    return Sorted(passed=passed, answer=asked(kept) if passed else answer, dropped=dropped)
+
+
+def _dropped(asked: Asked, whole: Choices, among: Choices) -> list[Dropped]:
+    """From a whole that has failed, those without which the rest passes."""
+    if not (failed := asked(whole)).is_plans:
+        return [Dropped(choice=choice, answer=failed) for choice in among]
+    kept, dropped = list[Choice](), list[Dropped]()
+    for choice in among:
+        answer = asked(without(whole, *(each for each in among if not _is_in([*kept, choice], each))))
+        if answer.passes:
+            kept.append(choice)
+        else:
+            dropped.append(Dropped(choice=choice, answer=answer, beside=tuple(kept)))
+    return dropped
+
+
+def claiming(choices: Choices, *claims: Preserves) -> Choices:
+    return tuple(choice for choice in choices if choice.preserves in claims)
+
+
+def listed(choices: Sequence[Choice]) -> str:
+    return ", ".join(map(str, choices))
+
+
+def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
+    return any(one is choice for choice in choices)
+
 
 STEPS_OF_AN_EPOCH = 4  # whose losses are compared bit by bit, of two epochs
 STEPS_OF_GRADIENTS = 8  # that the oracle is calibrated for
@@ -211,3 +331,24 @@ def _with_unjudged(proof: Proven, unjudged: str | None) -> Proven:
         return proof
     why = f"losses were compared because no gradient of this job can be judged: {unjudged}"
     return replace(proof, reason=f"{proof.reason}; {why}")
+
+
+def prove(arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns) -> Choices:
+    """The choices of a plan that preserve what they claim. Every proof is added to the log."""
+    # Bytes of the job's own numbers: a folder that others cannot read, removed with the block.
+    with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
+        gradients = ByGradients(GradientProver(arms, Path(folder)), log.report)
+        for judge in (ByBits(arms, log.report), gradients):
+            base = _sound(base, judge.prove(base), log)
+        losses = ByLosses(arms, runs, log.report)
+        base = _sound(base, losses.prove(base, gradients.unjudged), log)
+        if losses.curves is not None:
+            log.keep(losses.curves)
+        return base
+
+
+def _sound(base: Choices, proofs: Sequence[Proven], log: SearchLog) -> Choices:
+    """What is left of the base."""
+    for proof in proofs:
+        log.add(proof)
+    return without(base, *(choice for choice in base if not log.is_sound(choice)))

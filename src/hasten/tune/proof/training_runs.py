@@ -43,7 +43,7 @@ def target_metric(trial: Trial) -> dict[str, Any]:
 
 def train(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Begin a run with asked["seed"], and train its first piece, as train_on() does. steps, metric: see
-    paired_runs.RunLength."""
+    loss_proof.RunLength."""
     _running.pop(trial, None)  # it holds the model of the seed before
     _running[trial] = _Training(trial, asked["seed"], asked["steps"], asked["metric"])
     return train_on(trial, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -43,9 +43,6 @@ OUT_OF_TIME = "the time ran out"
 UNPROVEN = ", and there was no time to prove it"
 """How the reason of a choice ends that was faster and did not join for that."""
 
-RUNS = 5
-"""For how many planned runs a plan is assumed to be used: what they would save at most has to be worth the trial."""
-
 COMPILE_SECONDS, COMPILE_GAIN = 20.0, 1.5
 """What compiling is assumed to cost at least and to gain at most: a run that could not earn that has no trial of it."""
 
@@ -54,23 +51,13 @@ Reasons = list[tuple[Choice, str]]
 """Choices that are not tried, each with the reason."""
 
 
-def worth_trying(
-    choices: Iterable[Choice], bounds: Mapping[str, Bound], run_seconds: float, trial_seconds: Callable[[Choice], float]
-) -> tuple[list[Choice], Reasons]:
-    """Those that could gain enough to be seen and to be worth the trial, most promising first, and all others.
-
-    run_seconds: of the planned run; trial_seconds: of trying one choice.
-    """
+def worth_trying(choices: Iterable[Choice], bounds: Mapping[str, Bound]) -> tuple[list[Choice], Reasons]:
+    """Those that could gain enough to be seen, most promising first, and all others."""
     found, skipped = list[Choice](), Reasons()
     for choice in choices:
         bound = bounds.get(choice.technique)
-        if bound is None:
-            found.append(choice)
-        elif bound.most_gain < WORTH_SEEING:
+        if bound is not None and bound.most_gain < WORTH_SEEING:
             skipped.append((choice, bound.reason))
-        elif (saved := run_seconds * (1 - 1 / bound.most_gain)) * RUNS < (takes := trial_seconds(choice)):
-            reason = f"trying it takes {takes:.1f} s, and it could save {saved:.2f} s of a planned run (upper bound)"
-            skipped.append((choice, reason))
         else:
             found.append(choice)
     return order(found, bounds), skipped

@@ -5,30 +5,20 @@ The baseline runs a second time in another process: where equal arms differ, the
 
 A choice that earns nothing beyond the difference of equal arms is removed, and the rest is measured again, because two
 choices can replace each other. A doubtful choice only looked faster when it was tried: it stays where the plan without
-it is slower with 80 % confidence. For two doubtful ones the plan without both has an arm of its own. Where there is no
-time to measure again, the fastest measured plan is taken. Choices that earn nothing stay where the plan is proven with
-them and not without.
+it is slower with 80 % confidence. Where there is no time to measure again, the fastest measured plan is taken. Choices
+that earn nothing stay where the plan is proven with them and not without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Earned, is_proven
 from hasten.measure.paired_timing import early_speedup, over_processes
 from hasten.tune.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
-from hasten.tune.search.compared_arm import Entry
-from hasten.tune.search.comparison import (
-    CHECKS,
-    REPEATS_OF_A_CONTROL,
-    Compared,
-    ComparisonSettings,
-    Watch,
-    compare_arms,
-)
+from hasten.tune.search.comparison import CHECKS, Compared, ComparisonSettings, Entry, Watch, compare_arms
 from hasten.tune.search.objective import (
     WORTH_SEEING,
     Measured,
@@ -37,13 +27,11 @@ from hasten.tune.search.objective import (
     costs,
     is_gain,
     is_likely_gain,
-    paired_totals,
     speedup,
 )
 from hasten.tune.trials.arms import Arms
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
-FAR = 1.3  # a speed-up far beyond any difference of equal arms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +57,7 @@ def confirm(
     """Confirm a plan, and remove what earns nothing until everything that is left earns. Raises ArmFailed when the
     baseline or the whole plan fails.
 
-    doubtful: two of its choices at most; proven: receives every plan that is beyond noise, so that an interruption
+    doubtful: some of its choices; proven: receives every plan that is beyond noise, so that an interruption
     loses none; room: arms that fit into memory beside each other; again: the settings of another comparison, of these
     choices, None where there is no time for it; without it, there is always time for the same settings.
     """
@@ -78,7 +66,7 @@ def confirm(
         found = measuring.plan(choices, settings)
         idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
         left = without(choices, *idle)
-        shorter = measuring.without_some(found, idle) if idle else found
+        shorter = measuring.without_one(found, idle[0]) if len(idle) == 1 else None if idle else found
         if shorter is None and left:
             next_settings = again(left) if again is not None else settings
             if next_settings is not None:
@@ -86,7 +74,7 @@ def confirm(
                     _report(found, proven)
                 choices, settings = left, next_settings
                 continue
-            shorter = measuring.fastest_without_some(found, idle)
+            shorter = measuring.fastest_without_one(found, idle)
         if shorter is not None and (is_proven(shorter.confirmed) or not is_proven(found.confirmed)):
             found = shorter
         elif is_proven(found.confirmed):
@@ -102,12 +90,6 @@ def is_earning(ratios: Sequence[float]) -> bool:
     return early_speedup(ratios).high < 1 / WORTH_SEEING
 
 
-def is_far(ratios: Sequence[float]) -> bool:
-    """Whether the plan is faster than another arm by far more than equal arms differ, by that arm's ratios. What
-    choices earn is compared with that difference as well, so it needs some ratios."""
-    return len(ratios) >= REPEATS_OF_A_CONTROL and early_speedup(ratios).high < 1 / FAR
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Measuring:
     arms: Arms
@@ -118,26 +100,20 @@ class _Measuring:
 
     def plan(self, choices: Sequence[Choice], settings: ComparisonSettings) -> Confirmation:
         """The plan beside the baseline, and without each of its choices."""
-        controls = [
-            Entry(name=PLAIN, plan=plan_of([]), stays=True),
-            Entry(name=AGAIN, plan=plan_of([]), is_known=is_far),
-        ]
+        controls = [Entry(name=name, plan=plan_of([]), stays=True) for name in (PLAIN, AGAIN)]
         whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
         shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
-        without_some = [_shorter(choices, [left], stays=_is_in(self.doubtful, left)) for left in shorter.values()]
-        pairs = [pair for pair in combinations(choices, 2) if all(_is_in(self.doubtful, choice) for choice in pair)]
-        without_both = [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
-        together = 1 + len(controls) + len(without_some) + len(without_both) <= self.room
-        without_some += without_both if together else []
-        comparison = self._compared(whole_plan, [*controls, *without_some] if together else controls, settings)
+        without_one = [self._shorter(choices, left) for left in shorter.values()]
+        together = 1 + len(controls) + len(without_one) <= self.room
+        comparison = self._compared(whole_plan, [*controls, *without_one] if together else controls, settings)
         for control in controls:
             if control.name in comparison.failed:
                 raise comparison.failed[control.name]
         comparisons = [comparison]
         if not together:
-            groups = in_groups(without_some, max(self.room - 1, 1))
+            groups = in_groups(without_one, max(self.room - 1, 1))
             comparisons = [self._compared(whole_plan, group, settings) for group in groups]
-        noise = self._noise(comparison)
+        noise = speedup(comparison.measured[PLAIN], comparison.measured[AGAIN], self.length)
         earned = [
             self._earned(left, found, name, noise)
             for found in comparisons
@@ -147,27 +123,22 @@ class _Measuring:
         confirmed = self._confirmed(choices, comparison.base, comparison, noise, earned)
         return Confirmation(confirmed=confirmed, comparison=comparison)
 
-    def without_some(self, found: Confirmation, removed: Sequence[Choice]) -> Confirmation | None:
-        """The plan without these choices, as the same comparison has measured it; None where it has not, to the end."""
-        name, comparison = _without(*removed), found.comparison
+    def without_one(self, found: Confirmation, removed: Choice) -> Confirmation | None:
+        """The plan without a choice, as the same comparison has measured it; None where it has not, to the end."""
+        name, comparison = _without(removed), found.comparison
         if name not in comparison.measured or name in comparison.early:
             return None
-        kept = [earned for earned in found.confirmed.earned if not _is_in(removed, earned.choice)]
-        choices = without(found.confirmed.choices, *removed)
+        kept = [earned for earned in found.confirmed.earned if earned.choice is not removed]
+        choices = without(found.confirmed.choices, removed)
         if len(choices) != len(kept):
             return None
         confirmed = self._confirmed(choices, comparison.measured[name], comparison, found.confirmed.noise, kept)
         return Confirmation(confirmed=confirmed, comparison=comparison)
 
-    def fastest_without_some(self, found: Confirmation, idle: Sequence[Choice]) -> Confirmation | None:
-        """Of the plans without an idle choice, or without both doubtful ones, that were measured: the fastest that is
-        proven; None where none is."""
-        some = [[choice] for choice in idle]
-        some += (
-            [[*self.doubtful]] if len(self.doubtful) > 1 and all(_is_in(idle, each) for each in self.doubtful) else []
-        )
-        shorter = [each for removed in some if (each := self.without_some(found, removed)) is not None]
-        proven = [each for each in shorter if is_proven(each.confirmed)]
+    def fastest_without_one(self, found: Confirmation, idle: Sequence[Choice]) -> Confirmation | None:
+        """Of the plans without an idle choice that were measured: the fastest that is proven; None where none is."""
+        shorter = [self.without_one(found, removed) for removed in idle]
+        proven = [each for each in shorter if each is not None and is_proven(each.confirmed)]
         return _with_all_kept(max(proven, key=lambda each: each.confirmed.speedup.ratio)) if proven else None
 
     def nothing(self, found: Confirmation) -> Confirmation:
@@ -175,6 +146,14 @@ class _Measuring:
         comparison = found.comparison
         confirmed = self._confirmed((), comparison.measured[AGAIN], comparison, found.confirmed.noise, ())
         return Confirmation(confirmed=confirmed, comparison=comparison)
+
+    def _shorter(self, choices: Sequence[Choice], removed: Choice) -> Entry:
+        return Entry(
+            name=_without(removed),
+            plan=plan_of(without(choices, removed)),
+            stays=_is_in(self.doubtful, removed),
+            same_steps=removed.technique in EVALUATION_ALONE,
+        )
 
     def _compared(self, base: Entry, entries: Sequence[Entry], settings: ComparisonSettings) -> Compared:
         def report_pairs(done: int, whole: int, ratios: dict[str, float]) -> None:
@@ -226,25 +205,9 @@ class _Measuring:
         kept = found.ratio >= max(WORTH_SEEING, _distance(noise)) and (is_likely_gain(found) or not is_doubtful)
         return Earned(choice=removed, speedup=found, kept=kept)
 
-    def _noise(self, comparison: Compared) -> Speedup:
-        """How many times as fast the baseline is in its second process."""
-        plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
-        if AGAIN not in comparison.early:
-            return speedup(plain, again, self.length)
-        beside = replace(plain, windows=plain.windows[: len(again.windows)])
-        pairs = zip(*paired_totals(beside, again, self.length), strict=True)
-        return early_speedup([before.seconds / after.seconds for before, after in pairs])
 
-
-def _without(*choices: Choice) -> str:
-    return f"without {' and '.join(map(str, choices))}"
-
-
-def _shorter(choices: Sequence[Choice], removed: Sequence[Choice], *, stays: bool) -> Entry:
-    """The plan without some of its choices."""
-    same_steps = all(choice.technique in EVALUATION_ALONE for choice in removed)
-    plan = plan_of(without(choices, *removed))
-    return Entry(name=_without(*removed), plan=plan, stays=stays, same_steps=same_steps)
+def _without(choice: Choice) -> str:
+    return f"without {choice}"
 
 
 def _is_in(choices: Sequence[Choice], one: Choice) -> bool:

@@ -1,4 +1,9 @@
-"""Profiles the job under a plan before anything is compared: what can be tried, and how long things take."""
+"""Profiles the job under a plan before anything is compared: what can be tried, and how long trials, proofs and the
+confirmation take. What a search begins has to be finished in time.
+
+The confirmation uses the time that is left: first for windows in which the first step after a stop is a small part;
+then for several processes of each arm, which differ for as long as they live; and then for longer windows.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import mean, median
 from typing import Any
 
@@ -15,20 +21,29 @@ from hasten.facts.formatting import printable
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Fingerprint, ProvenOn
 from hasten.facts.trials import Budget, Costs, Surveyed
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.measure.speedup_bound import PlannedRun
+from hasten.tune.proof.claim_proofs import FEWEST_STEPS, SEEDS, STEPS_OF_AN_EPOCH, STEPS_OF_GRADIENTS
 from hasten.tune.search.bounds import Around, Bound, bounds_of
-from hasten.tune.search.candidates import plan_of
-from hasten.tune.search.compared_arm import WARM_UP_STEPS, WARM_UP_WINDOWS, WINDOW_SECONDS
+from hasten.tune.search.candidates import EVALUATION_ALONE, is_proven_by_bits, plan_of
+from hasten.tune.search.comparison import (
+    REPEATS_OF_A_CONTROL,
+    REPEATS_OF_AN_ARM,
+    WARM_UP_STEPS,
+    WARM_UP_WINDOWS,
+    WINDOW_SECONDS,
+    ComparisonSettings,
+)
 from hasten.tune.search.objective import RunLength
-from hasten.tune.trials.arms import Arm, Arms
+from hasten.tune.search.search_log import SHARE_OF_CURVES
+from hasten.tune.trials.arms import Arm, Arms, room_for
 from hasten.tune.trials.search_key import environment_of, key_of
 from hasten.tune.trials.survey import choice_of
-from hasten.tune.trials.trial_limits import room_for
+from hasten.tune.trials.trial import EVALUATION_SECONDS
 
 FEW_STEPS, MOST_STEPS = 3, 50
 PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
-MUCH = 0.05  # share of the planned run that evaluations take, from which their spread is worth measuring at the end
-LONG_SECONDS = 0.5  # of an evaluation, whose many batches average out
+EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
 SURVEYED = ("device", "machine", "total_steps", "total_epochs", "evaluations", "stops_early", "refused", "seed")
 
@@ -42,7 +57,6 @@ class PlanProfile:
     start_seconds: float  # of an arm, until its first step
     step_seconds: float
     turn_seconds: float
-    evaluating_seconds: float  # that measuring the length of an evaluation takes, by a part of it where it is long
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
@@ -75,6 +89,11 @@ class PlanProfile:
         return bounds_of(self.budget, run, self.around, self.treats)
 
     @property
+    def evaluating_seconds(self) -> float:
+        """That measuring the length of an evaluation takes, by a part of it where it is long."""
+        return min(self.budget.evaluation, EVALUATION_SECONDS)
+
+    @property
     def run_seconds(self) -> float:
         """Of the planned run, roughly."""
         return self.length.steps * self.step_seconds + self.length.evaluations * self.budget.evaluation
@@ -83,10 +102,7 @@ class PlanProfile:
     def evaluations_at_the_end(self) -> int:
         """In how many repeats every arm evaluates when a plan is confirmed. Before, only arms evaluate that change
         nothing else."""
-        if not self.length.evaluations:
-            return 0
-        much = self.length.evaluations * self.budget.evaluation > MUCH * self.run_seconds
-        return 4 if much and self.budget.evaluation < LONG_SECONDS else 2
+        return EVALUATIONS_AT_THE_END if self.length.evaluations else 0
 
     def steps_in(self, seconds: float) -> int:
         """Whole steps of a window of about so many seconds, at most a third of the planned run."""
@@ -105,13 +121,15 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         first = arm.window(1).seconds
         second = arm.window(1).seconds
         steps = max(FEW_STEPS, min(math.ceil(PROFILE_SECONDS / second), MOST_STEPS))
-        budget, around, evaluating = ask_budget(arm, steps=steps, called="planned" if base else "plain")
+        found = arm.ask("budget", steps=steps)
+        budget = Budget(arm="planned" if base else "plain", **found["spent"])
+        around = Around(**found["around"])
         step = arm.window(max(steps // 2, 1)).seconds_per_step
         if around.on_cpu:  # elsewhere a step whose parts are timed waits at every boundary
             step = mean([budget.step, step])
         turns = [arm.first_turn or 0.0, *arm.turns]
         if not base:
-            longest = max(first, second, budget.evaluation, evaluating, *turns)
+            longest = max(first, second, budget.evaluation, *turns)
             arms.expect(build_seconds=arm.build_seconds, request_seconds=longest)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
@@ -134,18 +152,10 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         start_seconds=start,
         step_seconds=step,
         turn_seconds=median(turns),
-        evaluating_seconds=evaluating,
         budget=budget,
         around=around,
         room=room,
     )
-
-
-def ask_budget(arm: Arm, *, steps: int, called: str = "plain") -> tuple[Budget, Around, float]:
-    """The budget of an arm's plan, over so many steps and one evaluation; what else its bounds depend on; and the
-    seconds that measuring the length of an evaluation takes. Raises ArmFailed."""
-    found = arm.ask("budget", steps=steps)
-    return Budget(arm=called, **found["spent"]), Around(**found["around"]), found["evaluating"]
 
 
 def _room(arm: Arm) -> int:
@@ -168,4 +178,113 @@ def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: boo
         proven_on=proven_on,
         ceiling=ceiling,
         **{name: answer[name] for name in SURVEYED},
+    )
+
+
+REFERENCES_SECONDS = 6.0  # of float64 references
+STEPS_OF_REFERENCES = 32  # of the baseline, whose time the fewest references take at least
+REPORT_SECONDS = 2.0
+SLACK = 1.1  # a machine is not always as fast as when it was profiled
+
+SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window, whichever is less
+LONG_WINDOW_SECONDS = 2.0
+MOST_STARTS = 4  # processes of an arm
+CONTROLS = 3  # the plan, and the baseline twice
+
+
+def arm_seconds(profile: PlanProfile, choice: Choice) -> float:
+    """Of trying one choice on top of the profiled plan."""
+    if choice.technique in EVALUATION_ALONE:
+        return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.evaluating_seconds
+    return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.window_seconds
+
+
+def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls: int) -> float:
+    """Of trying these beside so many arms of the profiled plan."""
+    tried = math.fsum(arm_seconds(profile, choice) for choice in choices)
+    return tried + controls * (profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds)
+
+
+def end_seconds(
+    baseline: PlanProfile, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice], asked: float
+) -> float:
+    """Of the proofs, the confirmation and the report of a plan that may have these choices.
+
+    profile: the last one; asked: seconds that the whole search was given.
+    """
+    proofs = _proofs_seconds(baseline, profile, [*sure, *doubtful], asked)
+    return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, sure, doubtful))
+
+
+def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
+    seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
+    if any(map(is_proven_by_bits, choices)):
+        seconds += 2 * (baseline.start_seconds + 2 * STEPS_OF_AN_EPOCH * baseline.step_seconds)
+    if Preserves.ROUNDING in claims:
+        references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
+        seconds += references + STEPS_OF_GRADIENTS * baseline.step_seconds
+    if Preserves.STATISTICS in claims:
+        fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
+        seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
+    return seconds
+
+
+# ── the confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def confirmation_settings(
+    baseline: PlanProfile,
+    profile: PlanProfile,
+    sure: Sequence[Choice],
+    doubtful: Sequence[Choice],
+    once: float,
+    seconds: float,
+) -> ComparisonSettings:
+    """profile: of the plan, or of as much of it as was profiled; once: seconds that a process of the plan pays beyond
+    those, as for compiling; seconds: that there are."""
+    short, long = baseline.steps_in(WINDOW_SECONDS), baseline.steps_in(LONG_WINDOW_SECONDS)
+    settled = max(short, min(SETTLED_STEPS, baseline.steps_in(SETTLED_SECONDS)))
+    steps, starts = short, 1
+    for more_starts, more_steps in (
+        *product([1], range(short + 1, settled + 1)),
+        *product(range(2, MOST_STARTS + 1), [settled]),
+        *product([MOST_STARTS], range(settled + 1, long + 1)),
+    ):
+        needed = confirmation_seconds(
+            baseline, profile, sure, doubtful, once=once, steps=more_steps, starts=more_starts
+        )
+        if needed > seconds:
+            break
+        steps, starts = more_steps, more_starts
+    return ComparisonSettings(steps=steps, evaluations=baseline.evaluations_at_the_end, starts=starts)
+
+
+def confirmation_seconds(
+    baseline: PlanProfile,
+    profile: PlanProfile,
+    sure: Sequence[Choice],
+    doubtful: Sequence[Choice],
+    *,
+    once: float = 0.0,
+    steps: int | None = None,
+    starts: int = 1,
+) -> float:
+    """steps: of a window; None for the fewest. Arms without a sure choice are assumed to be dropped early."""
+    steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
+    choices = [*sure, *doubtful]
+    singles = len(choices) if len(choices) > 1 else 0
+    first = starts if baseline.room >= CONTROLS else LEAST_PAIRS  # an arm that does not fit is new at every turn
+    more = (starts if baseline.room > 1 else LEAST_PAIRS) * singles
+    plan_windows = LEAST_PAIRS
+    if singles:
+        plan_windows += REPEATS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
+    evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
+    always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
+    evaluations = (CONTROLS + singles - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
+    return (
+        2 * first * baseline.seconds_to_start(steps)
+        + (first + more) * (profile.seconds_to_start(steps) + once)
+        + 2 * LEAST_PAIRS * steps * baseline.step_seconds
+        + plan_windows * steps * profile.step_seconds
+        + evaluations * profile.evaluating_seconds
     )

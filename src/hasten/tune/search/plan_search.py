@@ -2,7 +2,7 @@
 
 1. Profile the baseline: what can be tried, and how long things take.
 2. Rounds: choices that are faster join the plan (rounds.py).
-3. Prove that the choices preserve what they claim (proof/prove_choices.py).
+3. Prove that the choices preserve what they claim (proof/claim_proofs.py).
 4. Confirm the whole plan beside the baseline, and remove what earns nothing (confirmation.py).
 5. Where the ceiling allows it, judge what changes training by whole runs, on top of that plan (target.py).
 
@@ -27,17 +27,22 @@ from hasten.facts.trials import (
     Surveyed,
     differs_from_itself,
 )
-from hasten.tune.proof.claim_proofs import SEEDS, ShortRuns
-from hasten.tune.proof.prove_choices import prove
+from hasten.tune.proof.claim_proofs import SEEDS, ShortRuns, prove
 from hasten.tune.search.comparison import ComparisonSettings
 from hasten.tune.search.confirmation import WHOLE, confirm
 from hasten.tune.search.objective import spread_over
-from hasten.tune.search.plan_profile import PlanProfile, profile_plan
+from hasten.tune.search.plan_profile import (
+    REPORT_SECONDS,
+    SLACK,
+    PlanProfile,
+    confirmation_seconds,
+    confirmation_settings,
+    profile_plan,
+)
 from hasten.tune.search.round_trials import RoundTrials, watching
 from hasten.tune.search.rounds import Joined, SearchRounds
 from hasten.tune.search.search_log import SHARE_OF_CURVES, Options, SearchLog
 from hasten.tune.search.target import TargetGain, judge_training
-from hasten.tune.search.time_needed import REPORT_SECONDS, SLACK, confirmation_seconds, confirmation_settings
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.other_programs import WHEN_QUIET
 from hasten.tune.trials.trial_outcome import ArmFailed

@@ -17,13 +17,11 @@ from hasten.measure.paired_timing import early_speedup
 from hasten.tune.proof.claim_proofs import same_losses
 from hasten.tune.search.bounds import is_counted
 from hasten.tune.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
-from hasten.tune.search.compared_arm import WINDOW_SECONDS, Entry
-from hasten.tune.search.comparison import Compared, ComparisonSettings, compare_arms, is_known
+from hasten.tune.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tune.search.confirmation import AGAIN, PLAIN
 from hasten.tune.search.objective import WORTH_SEEING, costs, is_gain, speedup, spread_over
-from hasten.tune.search.plan_profile import PlanProfile
+from hasten.tune.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
 from hasten.tune.search.search_log import SearchLog, claims_bits
-from hasten.tune.search.time_needed import comparison_seconds, end_seconds, warning_of
 from hasten.tune.trials.arms import Arms
 
 IN_A_COMPARISON = 6  # candidates that share the windows of one base
@@ -55,14 +53,16 @@ class RoundTrials:
             new += [] if records else [choice]
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
-        always = self._whatever_the_time(profile, base, new) if in_time else new
+        always = new
+        if in_time:
+            always = [] if self.log.comparisons else _whatever_the_time(profile, new)
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
                 group = self._next(profile, base, waiting, always)
                 if not group:
                     break
                 waiting = [choice for choice in waiting if choice not in group]
-                results += self._compare(profile, base, group, always, in_time=in_time)
+                results += self._compare(profile, base, group, in_time=in_time)
             if not self.has_lead(results):
                 self.log.skip([(each, OUT_OF_TIME) for each in waiting], base)
         return results
@@ -70,21 +70,6 @@ class RoundTrials:
     def has_lead(self, results: Sequence[Tried]) -> bool:
         faster = [tried for tried in results if tried.verdict == "faster" and ratio_of(tried) >= LEAD]
         return any(self.log.is_sound(tried.choice) for tried in faster)
-
-    def _whatever_the_time(
-        self, profile: PlanProfile, base: tuple[Choice, ...], waiting: Sequence[Choice]
-    ) -> Sequence[Choice]:
-        """Of the first comparison the most promising choice, and the first that treats a counted symptom. Warns where
-        there is no time for them."""
-        if self.log.comparisons or not waiting:
-            return ()
-        bounds = profile.bounds()
-        best = next((choice for choice in waiting[1:] if not is_counted(choice, bounds)), None)
-        always = [waiting[0], *([best] if best and is_counted(waiting[0], bounds) else [])]
-        needed = self._seconds_for(profile, base, always)
-        if warning := warning_of(profile.step_seconds, needed, self.log.seconds_left):
-            self.log.report(warning)
-        return always
 
     def _next(
         self, profile: PlanProfile, base: tuple[Choice, ...], waiting: Sequence[Choice], always: Sequence[Choice]
@@ -102,31 +87,12 @@ class RoundTrials:
         return group
 
     def _compare(
-        self,
-        profile: PlanProfile,
-        base: tuple[Choice, ...],
-        group: Sequence[Choice],
-        always: Sequence[Choice],
-        *,
-        in_time: bool,
+        self, profile: PlanProfile, base: tuple[Choice, ...], group: Sequence[Choice], *, in_time: bool
     ) -> list[Tried]:
-        """The first comparison of a search has the base a second time, which shows what no difference looks like. When
-        the time for the end begins, all arms are dropped at the next check but those that run whatever the time."""
+        """The first comparison of a search has the base a second time, which shows what no difference looks like."""
         evaluates = all(choice.technique in EVALUATION_ALONE for choice in group)
-        end = self.longest_end(profile, base, group)
-
-        def known_or_late(ratios: Sequence[float]) -> bool:
-            return is_known(ratios) or self.log.seconds_left < end
-
-        entries = [
-            Entry(
-                name=str(choice),
-                plan=plan_of(with_choice(base, choice) or base),
-                same_steps=evaluates,
-                is_known=is_known if any(choice is each for each in always) else known_or_late,
-            )
-            for choice in group
-        ]
+        plans = {str(choice): plan_of(with_choice(base, choice) or base) for choice in group}
+        entries = [Entry(name=name, plan=plan, same_steps=evaluates) for name, plan in plans.items()]
         if not (self.log.comparisons or base or evaluates):
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
         self.log.comparisons += 1
@@ -169,6 +135,13 @@ class RoundTrials:
 
     def end_seconds(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
         return end_seconds(self.baseline, profile, sure, doubtful, self.log.options.seconds)
+
+
+def _whatever_the_time(profile: PlanProfile, choices: Sequence[Choice]) -> list[Choice]:
+    """Of a search's first choices: what treats a counted symptom, and the most promising one."""
+    bounds = profile.bounds()
+    counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
+    return [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
 
 
 def watching(log: SearchLog, what: str) -> Callable[[int, int, dict[str, float]], None]:

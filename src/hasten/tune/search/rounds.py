@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 from hasten.facts.choice import Choice
 from hasten.facts.trials import Tried
@@ -37,14 +35,11 @@ from hasten.tune.search.objective import looks_faster, shows_now
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.round_trials import RoundTrials, ratio_of
 from hasten.tune.search.search_log import SearchLog
-from hasten.tune.search.time_needed import arm_seconds
 from hasten.tune.trials.trial_outcome import ArmFailed
 
 COMPILE = "compile"
 MOST_ROUNDS = 6
-MOST_DOUBTFUL = 2  # every plan without some of these has an arm of its own in the confirmation
-
-Answer = TypeVar("Answer")
+MOST_DOUBTFUL = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +62,8 @@ class Joined:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """A plan that others are tried on top of. profile: of the job under it; since: what joined it, or was removed from
-    it, after the last round; None before the first one."""
+    """A plan that others are tried on top of. profile: of the job under it; since: what joined it in the last round;
+    None before the first one."""
 
     base: tuple[Choice, ...]
     profile: PlanProfile
@@ -87,37 +82,29 @@ class SearchRounds:
         return self.trials.log
 
     def run(self) -> Joined:
-        """Raises ArmFailed when the baseline fails."""
-        stages = [Stage(base=(), profile=self.trials.baseline)]
-        for _ in range(MOST_ROUNDS):
-            results = self._on_what_runs(stages, self._round)
-            base, profile = stages[-1].base, stages[-1].profile if len(stages) > 1 else self.trials.baseline
-            winners = _winners([tried for tried in results if self.log.is_sound(tried.choice)])
-            whole = self._with_winners(profile, base, winners)
-            if whole == base:
-                break
-            since = _others(whole, base)
-            try:
-                stages.append(Stage(base=whole, profile=self.profile_of(whole), since=since))
-            except ArmFailed as failure:
-                self.log.add_failure(since, failure)
-                stages[-1] = Stage(base=base, profile=profile, since=since)
-        compiled = _winners(self._on_what_runs(stages, self._compiled))
-        return self._with_doubtful(stages[-1].profile, joined(stages[-1].base, compiled))
-
-    def _on_what_runs(self, stages: list[Stage], find: Callable[[Stage], Answer]) -> Answer:
-        """What is found on top of the last stage. A plan that fails there, as one can after more steps than it was
-        profiled for, is given up with what joined it last, and the stage before it continues."""
-        while True:
-            try:
-                return find(stages[-1])
-            except ArmFailed as failure:
-                if len(stages) == 1:
-                    raise
-                failed, before = stages.pop().base, stages[-1]
-                newest = _others(failed, before.base)
-                self.log.add_failure(newest, failure)
-                stages[-1] = replace(before, since=newest)
+        """A plan that fails when others are tried on it, as one can after more steps than it was profiled for, ends the
+        rounds with the plan before it. Raises ArmFailed when the baseline fails."""
+        before = stage = Stage(base=(), profile=self.trials.baseline)
+        try:
+            for _ in range(MOST_ROUNDS):
+                base, profile = stage.base, stage.profile if stage.base else self.trials.baseline
+                winners = _winners([tried for tried in self._round(stage) if self.log.is_sound(tried.choice)])
+                whole = self._with_winners(profile, base, winners)
+                if whole == base:
+                    break
+                since = _others(whole, base)
+                try:
+                    before, stage = stage, Stage(base=whole, profile=self.profile_of(whole), since=since)
+                except ArmFailed as failure:
+                    self.log.add_failure(since, failure)
+                    break
+            whole = joined(stage.base, _winners(self._compiled(stage)))
+        except ArmFailed as failure:
+            if not stage.base:
+                raise
+            self.log.add_failure(_others(stage.base, before.base), failure)
+            stage, whole = before, before.base
+        return self._with_doubtful(stage.profile, whole)
 
     def _with_winners(
         self, profile: PlanProfile, base: tuple[Choice, ...], winners: Sequence[Choice]
@@ -148,8 +135,13 @@ class SearchRounds:
     def _looking_faster(self, profile: PlanProfile) -> list[Choice]:
         """What looked faster when it was tried last, by the seconds that it seemed to save; and what made no
         significant difference, but treats a counted symptom."""
+        bounds = profile.bounds()
         last = [tried for tried in self.log.tried if tried is self.log.last_trial(tried.choice)]
-        last = [tried for tried in last if looks_faster(tried) or _treats_what_was_counted(tried, profile)]
+        last = [
+            tried
+            for tried in last
+            if looks_faster(tried) or (tried.verdict == "no difference" and is_counted(tried.choice, bounds))
+        ]
         found = [tried.choice for tried in sorted(last, key=_saved_seconds, reverse=True)]
         return [choice for choice in found if self.log.is_sound(choice)]
 
@@ -180,7 +172,7 @@ class SearchRounds:
         found, refused = allowed(proposed, self.log.options.ceiling)
         found = [each for each in found if not changes_training(each)]  # which target.py judges
         found = [each for each in found if with_choice(stage.base, each) is not None and self._is_open(each, stage)]
-        found, hopeless = worth_trying(found, profile.bounds(), profile.run_seconds, partial(arm_seconds, profile))
+        found, hopeless = worth_trying(found, profile.bounds())
         self.log.skip(([*refused] if stage.since is None else []) + hopeless, stage.base)
         return found
 
@@ -194,17 +186,11 @@ class SearchRounds:
             return True
         seconds, last = stage.profile.run_seconds, self.log.last_trial(choice)
         if last is not None:
-            return last.cut_short or shows_now(last, seconds) or self._was_lost(last, stage)
+            return last.cut_short or shows_now(last, seconds)
         row = [tried for tried in self.log.tried if tried.verdict != "skipped" and _in_a_row(tried.choice, choice)]
         if len(row) < AT_ONCE or row[-1].verdict == "faster":
             return True
         return any(shows_now(tried, seconds) for tried in row)
-
-    def _was_lost(self, last: Tried, stage: Stage) -> bool:
-        """Whether its result belonged to a plan that was given up, or it was faster and another one joined that was
-        given up."""
-        gave_up = not all(map(self.log.is_sound, stage.since or ()))
-        return not all(map(self.log.is_sound, last.on)) or (gave_up and last.verdict == "faster")
 
 
 def _others(choices: Sequence[Choice], some: Sequence[Choice]) -> list[Choice]:
@@ -228,11 +214,6 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
         if mine and mine[-1].verdict == "faster" and mine[-1] is max(mine, key=ratio_of):
             onward.setdefault(row_of(choice), choice)
     return list(onward.values())
-
-
-def _treats_what_was_counted(tried: Tried, profile: PlanProfile) -> bool:
-    """Whether it made no significant difference, and treats a counted symptom whose share would be seen."""
-    return tried.verdict == "no difference" and is_counted(tried.choice, profile.bounds())
 
 
 def _in_a_row(one: Choice, other: Choice) -> bool:

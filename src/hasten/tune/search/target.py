@@ -3,38 +3,178 @@ the end of its planned run from the same seed. What counts are the seconds to th
 
 1. One whole run of each choice, from the job's own seed, on top of the plan so far. Those that are no sooner are
    dropped.
-2. The best two run from five more seeds, beside the plan without them and interleaved: A B C, then C B A. A choice is
-   kept when it reached the target from every seed, and was sooner beyond the spread of the five ratios (Student's t).
-3. The fastest of those that are kept joins the plan.
+2. The soonest runs from five more seeds, in turns with the plan without it. It joins the plan when it reached the
+   target from every seed, and was sooner beyond the spread of the five ratios (Student's t). Where it does not, the
+   next one runs from these seeds.
 
-It is a gain only if the run then ends at the target, so the plan says that as well (`stop_at`), with the target of the
-job's own seed.
+Every run has a process of its own: one that happens to be slower is so for as long as it lives, which is then in the
+spread of the runs, and is not mistaken for a gain. It is a gain only if the run then ends at the target, so the plan
+says that as well (`stop_at`), with the target of the job's own seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
+from typing import NamedTuple
 
-from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.formatting import three_digits
+from hasten.facts.plan import Plan
 from hasten.facts.trials import Doing, Reached, Tried
-from hasten.tune.proof.time_to_target import (
-    EvaluatedRun,
-    TargetMetric,
-    TargetPair,
-    Time,
-    evaluated_run,
-    reached,
-    target_metric,
-    verdict,
-)
+from hasten.measure.paired_timing import early_speedup
+from hasten.training.evaluation.stopping import at_least_as_good
+from hasten.tune.proof.loss_proof import pieces
 from hasten.tune.search.candidates import changes_training, plan_of, with_choice
+from hasten.tune.search.objective import WORTH_SEEING, is_gain
 from hasten.tune.search.plan_profile import PlanProfile
 from hasten.tune.search.search_log import SearchLog
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetMetric:
+    """The result of an evaluation by which the job is judged. refused: why there is none, None where there is."""
+
+    metric: str
+    higher_is_better: bool
+    refused: str | None = None
+
+    def is_reached(self, value: float, target: float) -> bool:
+        return at_least_as_good(value, target, higher_is_better=self.higher_is_better)
+
+
+class Time(NamedTuple):
+    """Of an evaluation within its run."""
+
+    seconds: float
+    steps: int
+
+    def __str__(self) -> str:
+        return f"{three_digits(self.seconds)} s and {self.steps:.0f} steps"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluatedRun:
+    """evaluations: the time and the result of each; result: of the weights that were kept, None for a run that ended at
+    a target."""
+
+    evaluations: tuple[tuple[Time, float], ...]
+    result: float | None
+
+    @property
+    def end(self) -> Time:
+        return self.evaluations[-1][0]
+
+    def reached_at(self, metric: TargetMetric, target: float) -> Time | None:
+        """Of the first evaluation that was at least as good as the target; None where none was."""
+        return next((time for time, value in self.evaluations if metric.is_reached(value, target)), None)
+
+
+def target_metric(arms: Arms, plan: Plan) -> TargetMetric:
+    """Raises ArmFailed where the plan fails, or the job watches a result that does not say which way is better."""
+    with arms.start("target metric", plan) as arm:
+        return TargetMetric(**arm.ask("target metric"))
+
+
+def evaluated_run(
+    arms: Arms,
+    plan: Plan,
+    metric: TargetMetric,
+    seed: int,
+    target: float | None,
+    progress: Callable[[int], None],
+    *,
+    called: str,
+) -> EvaluatedRun:
+    """Train from a seed until the target is reached; to the end where it is not, or not known. progress: receives the
+    optimizer steps done. Raises ArmFailed."""
+    evaluations, result = list[tuple[Time, float]](), None
+    with arms.start(called, plan) as arm:
+        for answer in pieces(arm, seed=seed, steps=None, metric=metric.metric):
+            progress(answer["steps"])
+            value = answer["evaluated"]
+            if value is not None:
+                evaluations.append((Time(answer["seconds"], answer["steps"]), value))
+            if answer["results"] is not None:
+                result = answer["results"][metric.metric]
+            elif value is not None and target is not None and metric.is_reached(value, target):
+                break
+    return EvaluatedRun(evaluations=tuple(evaluations), result=result)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetPair:
+    """before, after: when the runs without and with a choice reached the target; None for one that never did."""
+
+    seed: int
+    target: float
+    before: Time | None
+    after: Time | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times sooner it is with the choice; None where one of the runs never reached the target."""
+        return self.before.seconds / self.after.seconds if self.before and self.after else None
+
+
+def reached(choice: Choice, on: tuple[Choice, ...], metric: TargetMetric, pairs: Sequence[TargetPair]) -> Reached:
+    """The record of one choice beside the plan without it. It is kept when every run has reached its target and it is
+    significantly sooner, which one pair never shows."""
+    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
+    speedup = early_speedup(ratios) if len(ratios) == len(pairs) > 1 else None
+    before, after = [pair.before for pair in pairs], [pair.after for pair in pairs]
+    return Reached(
+        choice=choice,
+        on=on,
+        metric=metric.metric,
+        higher_is_better=metric.higher_is_better,
+        seeds=tuple(pair.seed for pair in pairs),
+        targets=tuple(pair.target for pair in pairs),
+        seconds_without=tuple(each and each.seconds for each in before),
+        steps_without=tuple(each and each.steps for each in before),
+        seconds_with=tuple(each and each.seconds for each in after),
+        steps_with=tuple(each and each.steps for each in after),
+        speedup=speedup,
+        kept=speedup is not None and is_gain(speedup),
+        sentence=_sentence(metric, pairs, speedup),
+    )
+
+
+def verdict(record: Reached) -> str:
+    """Of a trial: "faster", "no difference" or "slower"."""
+    if record.kept:
+        return "faster"
+    if None in record.seconds_with:
+        return "slower"
+    if record.speedup is not None:
+        return "slower" if record.speedup.high < 1 / WORTH_SEEING else "no difference"
+    before, after = record.seconds_without[-1], record.seconds_with[-1]
+    return "slower" if before is not None and after is not None and after > before * WORTH_SEEING else "no difference"
+
+
+def _sentence(metric: TargetMetric, pairs: Sequence[TargetPair], speedup: Speedup | None) -> str:
+    last = pairs[-1]
+    target = f"{metric.metric} {last.target:.4g}"
+    if last.after is None:
+        return f"it never reached {target} from seed {last.seed}, where the plan without it ends"
+    if last.before is None:
+        return f"the plan without it never reached {target} from seed {last.seed}"
+    if speedup is None:
+        without = f"the plan without it after {last.before}"
+        return f"it reached {target} after {last.after}, and {without}, from seed {last.seed} alone"
+    after, before = _middle([pair.after for pair in pairs]), _middle([pair.before for pair in pairs])
+    return f"{speedup} to the job's own {metric.metric}: in {after} instead of {before} (medians)"
+
+
+def _middle(times: Sequence[Time | None]) -> Time:
+    seconds, steps = zip(*(each for each in times if each is not None), strict=True)
+    return Time(median(seconds), median(steps))
+
 
 PAIRS = 5
 FURTHER = 2  # choices that are trained from more than one seed, of those that were sooner from the first
@@ -95,18 +235,18 @@ class TargetTrials:
         ArmFailed when the base fails."""
         try:
             sooner = self._sooner(base, choices)
-            kept = self._kept(base, sooner[:FURTHER])
+            for number, choice in enumerate(sooner[:FURTHER], start=1):
+                record = self._over_seeds(base, choice)
+                if record is not None and record.kept:
+                    reason = f"it was faster, but {choice} was even faster, and one choice that changes training joins"
+                    _skip(self.log, sooner[number:], base, reason)
+                    return TargetGain(choices=(*_joined(base, choice), self._end()), reached=record)
         except ArmFailed as failure:
             _skip(self.log, choices, base, f"the plan without it {failure.reason}")
             raise
         reason = "it was faster from one seed, but others were tried from more seeds instead"
         _skip(self.log, sooner[FURTHER:], base, reason)
-        if not kept:
-            return None
-        best, *others = kept
-        reason = f"it was faster, but {best.choice} was even faster, and one choice that changes training joins"
-        _skip(self.log, [each.choice for each in others], base, reason)
-        return TargetGain(choices=(*_joined(base, best.choice), self._end()), reached=best)
+        return None
 
     def _end(self) -> Choice:
         """The choice that ends the run at the target."""
@@ -118,7 +258,7 @@ class TargetTrials:
         """Those that reach the target of the job's own seed sooner, the soonest first. Raises ArmFailed when the base
         fails."""
         seed = self.first_seed
-        self._runs_left = 1 + len(choices) + PAIRS * (1 + min(len(choices), FURTHER))
+        self._runs_left = 1 + len(choices) + 2 * PAIRS
         before = self._time_of_base(self._run(base, None, seed), seed)
         found = list[tuple[Choice, Time]]()
         for choice in choices:
@@ -136,46 +276,27 @@ class TargetTrials:
                 self._add(record)
         return [choice for choice, _ in sorted(found, key=lambda each: each[1].seconds)]
 
-    def _kept(self, base: tuple[Choice, ...], choices: Sequence[Choice]) -> list[Reached]:
-        """Those that reach the target significantly sooner, the soonest first. Raises ArmFailed when the base fails."""
-        running, found = {str(choice): (choice, list[TargetPair]()) for choice in choices}, list[Reached]()
-        for number in range(PAIRS if choices else 0):
-            seed, self._runs_left = self.first_seed + 1 + number, (PAIRS - number) * (1 + len(running))
-            order = [None, *(choice for choice, _ in running.values())]
-            runs, before = self._interleaved(base, order if number % 2 == 0 else order[::-1], seed)
-            for name, (choice, pairs) in list(running.items()):
-                run = runs[name]
-                if isinstance(run, ArmFailed):
-                    self._add_failure(choice, base, run)
-                    del running[name]
-                    continue
-                pairs.append(self._pair(before, run, seed))
-                if pairs[-1].ratio is None or len(pairs) == PAIRS:
-                    found.append(reached(choice, base, self.metric, pairs))
-                    self._add(found[-1])
-                    del running[name]
-            if not running:
+    def _over_seeds(self, base: tuple[Choice, ...], choice: Choice) -> Reached | None:
+        """None where the choice fails. Raises ArmFailed when the base fails."""
+        pairs, self._runs_left = list[TargetPair](), 2 * PAIRS
+        for number in range(PAIRS):
+            seed, runs = self.first_seed + 1 + number, list[EvaluatedRun]()
+            order = (None, choice) if number % 2 == 0 else (choice, None)
+            for each in order:
+                try:
+                    runs.append(self._run(base, each, seed))
+                except ArmFailed as failure:
+                    if each is None:
+                        raise
+                    self._add_failure(choice, base, failure)
+                    return None
+            plain, run = runs if order[0] is None else reversed(runs)
+            pairs.append(self._pair(self._time_of_base(plain, seed), run, seed))
+            if pairs[-1].ratio is None:
                 break
-        kept = [record for record in found if record.kept]
-        return sorted(kept, key=lambda record: record.speedup.ratio if record.speedup else 0.0, reverse=True)
-
-    def _interleaved(
-        self, base: tuple[Choice, ...], order: Sequence[Choice | None], seed: int
-    ) -> tuple[dict[str, EvaluatedRun | ArmFailed], Time | None]:
-        """One run of each, None being the base: those of the choices by name, and when the base reaches the target.
-
-        Raises ArmFailed when the base fails."""
-        runs = dict[str, EvaluatedRun | ArmFailed]()
-        for choice in order:
-            try:
-                runs[str(choice)] = self._run(base, choice, seed)
-            except ArmFailed as failure:
-                if choice is None:
-                    raise
-                runs[str(choice)] = failure
-        plain = runs.pop(str(None))
-        assert isinstance(plain, EvaluatedRun)
-        return runs, self._time_of_base(plain, seed)
+        record = reached(choice, base, self.metric, pairs)
+        self._add(record)
+        return record
 
     def _pair(self, before: Time | None, run: EvaluatedRun, seed: int) -> TargetPair:
         target = self.targets[seed]

@@ -1,30 +1,75 @@
 """Arms of a search: processes that each hold the job under one plan. One runs at a time; all others are stopped.
 
 Whatever an arm does, it fails alone, as an ArmFailed with its class (trial_outcome.py), and is ended at once, so that
-what it held is free for the others.
+what it held is free for the others. Ten times a second, the process that waits for an answer checks what is left of the
+machine: where that is too little, the arm ends before the machine is full, whoever has taken it.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hasten.errors import Misconfigured
+from hasten.facts.formatting import byte_size
 from hasten.facts.job import SEED_THE_DATA
-from hasten.facts.machine import killed_for_memory
+from hasten.facts.machine import free_memory, killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired_timing import Window
 from hasten.tune.trials.other_programs import OtherPrograms
 from hasten.tune.trials.process_seconds import import_seconds, libraries_of
-from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended
-from hasten.tune.trials.trial_limits import LimitCheck, Limits
+from hasten.tune.trials.process_tree import all_of, ended_for_memory, how_it_ended, resident_bytes
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tune.trials.trial_process import END_SECONDS, TrialProcess
+
+LEAST_MEMORY, LEAST_DISK = 0.2, 0.5  # shares of what was free at an arm's start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Seconds that an arm may take to be built, and for one request, such as a window: of a job that was not profiled
+    yet, see Arms.expect."""
+
+    build_seconds: float = 3600.0
+    window_seconds: float = 600.0
+
+
+def room_for(bytes_of_one: int, free_bytes: int) -> int:
+    """How many arms of this size fit beside each other into what is free, with a rest for everything else."""
+    return int(free_bytes * (1 - LEAST_MEMORY)) // max(1, bytes_of_one)
+
+
+class LimitCheck:
+    """Of a process with all below it, and of its folder."""
+
+    def __init__(self, pid: int, folder: str) -> None:
+        self._pid, self._folder = pid, folder
+        self._least_memory = int(free_memory() * LEAST_MEMORY)
+        self._least_disk = int(shutil.disk_usage(folder).free * LEAST_DISK)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of memory; pages that several processes share are counted in each."""
+        return sum(map(resident_bytes, all_of(self._pid)))
+
+    def exceeded(self) -> tuple[Outcome, str] | None:
+        """Why the arm has to end; None where it may continue."""
+        if (left := free_memory()) < self._least_memory:
+            least = byte_size(self._least_memory)
+            what = f"the machine has {byte_size(left)} of memory left, and {least} must stay free"
+            return Outcome.OUT_OF_MEMORY, f"{what}; the arm holds {byte_size(self.held_bytes)}"
+        with suppress(OSError):  # the job has deleted the folder
+            if (left := shutil.disk_usage(self._folder).free) < self._least_disk:
+                least = byte_size(self._least_disk)
+                return Outcome.DISK_FULL, f"its disk has {byte_size(left)} left, and {least} must stay free"
+        return None
+
 
 CHECK_SECONDS = 0.1  # between two checks of what a running arm holds
 SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques

@@ -34,8 +34,7 @@ _PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UP
 
 
 def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
-    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around; evaluating: seconds that
-    measuring the length of an evaluation takes, by a part of it or, where its length is unknown, by the whole.
+    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around.
 
     The steps are the trial's own next ones; windows can follow. A run that has trained no step yet is warmed up before.
     steps: fewer are taken where the planned run is shorter.
@@ -55,12 +54,10 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     # The parts do not overlap inside the window, so a negative remainder can only be rounding.
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
     trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
-    begin = time.perf_counter()
     seconds[Part.EVALUATION] = trial.evaluate(EVALUATION_SECONDS)["seconds"]
-    evaluating = time.perf_counter() - begin
     spent = {part.value: value for part, value in seconds.items()}
     around = _around(trial.run, window["peak_bytes"], page_faults=faults / taken)
-    return {"spent": {**spent, "steps": taken}, "around": asdict(around), "evaluating": evaluating}
+    return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
 
 
 class _Clock:

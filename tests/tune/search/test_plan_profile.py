@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice
-from hasten.tune.search.time_needed import (
+from hasten.tune.search.plan_profile import (
     LONG_WINDOW_SECONDS,
     MOST_STARTS,
     SETTLED_STEPS,
     confirmation_seconds,
     confirmation_settings,
-    warning_of,
 )
 from tune.search.test_rounds import profile
 
@@ -47,11 +46,3 @@ def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_an
 def test_compiling_is_paid_by_every_process_that_has_the_plan():
     once = confirmation_seconds(PLAIN, PLAIN, [BF16], [], once=20.0, starts=2)
     assert once - confirmation_seconds(PLAIN, PLAIN, [BF16], [], starts=2) == pytest.approx(2 * 20.0)
-
-
-def test_a_search_that_cannot_be_as_short_as_it_was_asked_to_be_says_so():
-    assert warning_of(1.0, 59.0, 60.0) is None
-    warning = warning_of(30.0, 1500.0, 60.0)
-    assert warning is not None
-    assert warning.stays
-    assert "takes about 25 min more, and --seconds leaves 60 s" in warning.what
