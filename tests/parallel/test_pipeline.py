@@ -176,6 +176,12 @@ def test_stages_that_several_hold_train_as_one_process(way, beside, run_on):
         check_alike(found, wanted)
 
 
+def test_stages_whose_layers_divide_a_sequence_train_as_one_process(run_on):
+    wanted = trained({})
+    for found in run_on(4, trained, stages() | {"tensor": (2, {"vocabulary": ["words", "head"], "sequence": True})}):
+        check_alike(found, wanted)
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("beside", [{"tensor": 2}, {"shard": "zero3"}, {"shard": "zero2"}], ids=str)
 @pytest.mark.parametrize("again", [{}, {"activation_checkpointing": "blocks"}], ids=str)
