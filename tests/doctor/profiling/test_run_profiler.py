@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,18 +20,15 @@ from torch.utils.data import Dataset, IterableDataset
 import hasten
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
-from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.doctor.profiling.device_use import covered, intervals
 from hasten.doctor.profiling.larger_batches import may_be_cheaper
 from hasten.doctor.profiling.model_profiler import profile_model
 from hasten.doctor.profiling.operation_counts import Operations
 from hasten.doctor.profiling.run_profiler import profile_run
 from hasten.doctor.registry import found_in_model, found_in_run
-from hasten.errors import StorageFailed
 from hasten.facts.plan import make_plan
 from hasten.facts.profiles import CheckpointCost, NotMeasured, RunProfile
 from hasten.report.terminal.profile_text import run_lines
-from hasten.training.probes.brief_run import brief_run
 from support.doctor.faulty_model_job import Model, job
 from support.doctor.run_profiles import HEALTHY
 
@@ -186,14 +182,6 @@ def test_a_state_that_no_file_can_hold_and_an_evaluation_that_fails_do_not_end_t
     assert isinstance(found.evaluation_seconds, NotMeasured)
     assert "a file is torn" in found.evaluation_seconds.why
     assert found.together.value > 0
-
-
-def test_a_disk_without_room_for_a_checkpoint_is_an_error_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(
-        "hasten.doctor.profiling.checkpoint_cost.shutil.disk_usage", lambda folder: SimpleNamespace(free=10)
-    )
-    with brief_run(job(), None, name="", steps=1) as run, pytest.raises(StorageFailed, match="10 B are free"):
-        checkpoint_cost(run, keeps_best=False)
 
 
 class Slow(Dataset[Any]):

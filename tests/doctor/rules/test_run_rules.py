@@ -141,14 +141,6 @@ def test_a_line_that_computes_or_is_short_or_loads_is_no_stall(changes):
     assert "H712" not in codes(with_lines(line))
 
 
-def test_a_line_that_is_long_in_some_steps_only_is_a_stall_where_lines_were_traced():
-    rare = replace(LINE, seconds=0.08, high=0.085, timed=0.0)
-    traced = replace(LINE, line=8, operations=1, timed=0.001)
-    found, _ = only(with_lines(rare, traced, larger=four_times(0.14)))
-    assert (found.code, "in some steps only" in found.message) == ("H712", True)
-    assert found_in_run(with_lines(rare)) == []
-
-
 def test_lines_of_a_compiled_model_whose_operations_nobody_counts_are_no_stalls():
     assert found_in_run(with_lines(replace(LINE, seconds=0.03, timed=0.03), operations=0)) == []
 

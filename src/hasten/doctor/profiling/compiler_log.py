@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from hasten.doctor.profiling.torch_dispatch import LOGGERS, recompilations_logged
 from hasten.facts.profiles import CompilerNote
@@ -19,8 +20,12 @@ _BREAK = re.compile(
 _AGAIN = re.compile(r"Recompiling function \S+ in (?P<path>.+):(?P<line>\d+)\n(?:.*\n)??\s*- \S+: (?P<why>[^\n]*)")
 
 
-Note = tuple[str, int, str]
-"""Path and line of the user's code, and why, in the compiler's words."""
+class Note(NamedTuple):
+    """path, line: of the user's code. why: in the compiler's words."""
+
+    path: str
+    line: int
+    why: str
 
 
 class CompilerNotes(logging.Handler):
@@ -34,9 +39,9 @@ class CompilerNotes(logging.Handler):
         message = record.getMessage()
         if found := _BREAK.search(message):
             why = found["more"].strip() or found["why"].strip()
-            self.breaks[found["path"], int(found["line"]), why] += 1
+            self.breaks[Note(found["path"], int(found["line"]), why)] += 1
         if again := _AGAIN.search(message):
-            self.again[again["path"], int(again["line"]), again["why"].strip()] += 1
+            self.again[Note(again["path"], int(again["line"]), again["why"].strip())] += 1
 
 
 @contextmanager
@@ -62,7 +67,7 @@ def compiler_notes() -> Iterator[CompilerNotes]:
 def compiled(notes: Counter[Note]) -> tuple[CompilerNote, ...]:
     """Those about the user's code, the most frequent first."""
     return tuple(
-        CompilerNote(path=short(path), line=line, why=why, times=times)
-        for (path, line, why), times in notes.most_common()
-        if is_users(path)
+        CompilerNote(path=short(note.path), line=note.line, why=note.why, times=times)
+        for note, times in notes.most_common()
+        if is_users(note.path)
     )

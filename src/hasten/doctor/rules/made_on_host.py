@@ -50,7 +50,7 @@ def _moves(code: Code, call: ast.Call) -> bool:
     """Whether it goes to an accelerator, or to where another tensor is."""
     target = code.devices.target(call)
     beside = isinstance(target, ast.Attribute) and target.attr == "device" and code.values.constant(target) != "cpu"
-    return code.devices.is_move(call) or beside
+    return code.devices.is_move_to_some_device(call) or beside
 
 
 def _only(call: ast.Call, *names: str) -> bool:

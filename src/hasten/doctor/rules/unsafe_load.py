@@ -9,7 +9,7 @@ When to ignore it: Where an old torch without `weights_only` has to be supported
 
 Fix: Give `weights_only=True`, or `False` for a trusted file with other objects: a choice is not reported.
 
-Safety: Unsafe: a file that holds other objects is refused, as it is by default since torch 2.6. Of a whole module, save
+Safety: Unsafe: a file that holds other objects is refused; torch does so by default since 2.6. Of a whole module, save
 and load the `state_dict()`.
 """
 

@@ -35,6 +35,13 @@ class Devices:
             return not (self._names.qualified(call.func) or "").startswith("torch.")
         return call.func.attr == "to" and self.is_accelerator(self.target(call))
 
+    def is_move_to_some_device(self, call: ast.Call) -> bool:
+        """Whether it is `x.cuda()`, or `x.to(…)` of what is called a device, wherever that is."""
+        target = self.target(call)
+        name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+        is_to = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+        return self.is_move(call) or (is_to and (name.endswith("device") or name in _DEVICE_NAMES))
+
     def target(self, call: ast.Call) -> ast.expr | None:
         """The device that `.to(…)` names."""
         return self._values.expression(call, "device", 0)
