@@ -13,8 +13,8 @@ from torch import nn
 import hasten
 from faults.commands import jobs_in, ran
 from hasten.facts.events import Saved
-from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.collected_events import Collected
 
 pytestmark = [
     pytest.mark.fault("user exception"),

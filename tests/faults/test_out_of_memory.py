@@ -16,9 +16,9 @@ from hasten.facts.events import Noticed, Resumed, Saved, Started, Trained
 from hasten.facts.plan import make_plan
 from hasten.facts.saving import Saving
 from hasten.training.loop import train_run
-from hasten.training.reporting.logs import Collected
 from hasten.training.run import Run
 from support import small_job
+from support.training.collected_events import Collected
 
 pytestmark = pytest.mark.fault("out of device memory mid-run")
 

@@ -17,10 +17,10 @@ from hasten.facts.events import Noticed, Preparing, Started
 from hasten.facts.plan import make_plan
 from hasten.techniques.cache import TECHNIQUE
 from hasten.techniques.contract import No, Yes
-from hasten.training.reporting.logs import Collected
 from hasten.training.run import Run
 from support import laptop, setup_of, small_job
 from support.data.cached_samples import Grey, jittered
+from support.training.collected_events import Collected
 
 
 def setup_for(train: object):

@@ -15,9 +15,9 @@ from hasten.facts.events import Evaluated, Finished, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
-from hasten.training.reporting.logs import Collected
 from hasten.training.step_parts.supervised import supervised
 from support import small_job
+from support.training.collected_events import Collected
 
 
 def events_of(job, plan=None, **arguments):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from hasten.errors import JobError
 
@@ -70,11 +70,11 @@ class EarlyStopping:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not _is_whole(self.patience, least=1):
+        if not is_whole(self.patience):
             raise JobError("stop", f"patience is {describe(self.patience)}", "write how many evaluations: 1 or more")
         if self.mode not in ("min", "max", None):
             raise JobError("stop", f"mode is {self.mode!r}", 'write "min", "max" or None')
-        if not (_is_number(self.min_delta) and self.min_delta >= 0):
+        if not (is_number(self.min_delta) and self.min_delta >= 0):
             was = f"min_delta is {describe(self.min_delta)}"
             raise JobError("stop", was, "write a number of 0 or more; the direction is `mode`'s")
 
@@ -236,13 +236,13 @@ class Job:
             raise JobError("epochs", "is not given, and neither is max_steps", "set the length: epochs=20")
         for name in ("batch_size", "epochs", "max_steps", "evaluate_every", "log_every"):
             number = getattr(self, name)
-            if not _is_whole(number, least=1) and (number is not None or name == "log_every"):
+            if not is_whole(number) and (number is not None or name == "log_every"):
                 raise JobError(name, f"is {describe(number)}", "write a whole number of 1 or more")
         for name in ("clip_norm", "clip_value"):
             number = getattr(self, name)
-            if number is not None and not (_is_number(number) and number >= 0):
+            if number is not None and not (is_number(number) and number >= 0):
                 raise JobError(name, f"is {describe(number)}", "write a number of 0 or more, or None for no clipping")
-        if not _is_whole(self.seed, least=0) or self.seed >= 2**63:
+        if not is_whole(self.seed, least=0) or self.seed >= 2**63:
             raise JobError("seed", f"is {describe(self.seed)}", "write a whole number from 0 to 2^63 - 1")
 
     def _check_records(self) -> None:
@@ -299,11 +299,13 @@ def _has_methods(value: object, *names: str) -> bool:
     return all(callable(getattr(value, name, None)) for name in names)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is an integer or a float; true and false are neither."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_whole(value: object, *, least: int) -> bool:
+def is_whole(value: object, least: int = 1) -> TypeGuard[int]:
+    """Whether it is an integer of at least `least`; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

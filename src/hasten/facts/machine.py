@@ -53,8 +53,8 @@ def read_machine() -> Machine:
     return Machine(
         cores=usable_cores(),
         memory_bytes=min(psutil.virtual_memory().total, _control_group_limit()),
-        processor=_processor_name(),
-        processor_features=_processor_features(),
+        processor=_cpuinfo("model name") or platform.processor() or platform.machine(),
+        processor_features=frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split()),  # the second name is ARM's
         accelerator=properties.name if properties else None,
         accelerators=torch.cuda.device_count() if found else 0,
         accelerator_memory_bytes=properties.total_memory if properties else 0,
@@ -163,11 +163,3 @@ def _text(path: Path) -> str:
 def _cpuinfo(key: str) -> str:
     lines = _text(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-
-
-def _processor_name() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def _processor_features() -> frozenset[str]:
-    return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())  # the second name is ARM's

@@ -21,7 +21,8 @@ optimizer that reads a whole matrix, would see parts; the first is refused where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
@@ -29,10 +30,9 @@ from torch import nn
 from hasten.errors import PlanError
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.repeated_blocks import repeated_blocks
-from hasten.parallel.tensor.layer_divisions import Division
-from hasten.parallel.tensor.layer_patterns import divisible
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows, Scores, Words
+from hasten.parallel.tensor.layer_patterns import divisible, is_linear, is_number
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named
 from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 _SEQUENCE = "sequence"
@@ -68,11 +68,16 @@ def apply(setup: Setup, choice: Choice) -> None:
 
 def options_of(model: nn.Module, options: Mapping[str, Any]) -> TensorOptions:
     """The meaning of a plan's options for a model. Raises PlanError for a name that matches nothing in it."""
-    ways = _once(named(model, {name: each for name, each in options.items() if name != _SEQUENCE}))
-    if not options.keys() & LAYERS.keys():
-        ways |= {name: way for name, way in divisible(model).items() if name not in ways}
-    sequence = options.get(_SEQUENCE, False)
-    blocks = repeated_blocks(model) if sequence is True else matching(model, sequence or ())
+    ways, sequence = dict[str, Division](), options.get(_SEQUENCE, False)
+    for option in options.keys() - {_SEQUENCE}:
+        for name, way in _named(model, option, options[option]):
+            if ways.setdefault(name, way) != way:
+                raise PlanError(f"{name} is named twice, to be divided in two ways", where="tensor", fix=_FIX)
+    if not options.keys() - {_SEQUENCE, "vocabulary"}:
+        ways = divisible(model) | ways
+    named = dict(_named(model, _SEQUENCE, sequence if isinstance(sequence, list) else ()))
+    outermost = [name for name, _ in model.named_modules() if name in named and name.rpartition(".")[0] not in named]
+    blocks = repeated_blocks(model) if sequence is True else outermost
     if sequence and not blocks:
         raise PlanError("the model repeats no blocks", where="tensor", fix=f"{_SEQUENCE} = a list of names")
     return TensorOptions(divisions=ways, sequence=tuple(blocks))
@@ -81,15 +86,46 @@ def options_of(model: nn.Module, options: Mapping[str, Any]) -> TensorOptions:
 def _makes_sense(option: str, value: Any) -> bool:
     if option == _SEQUENCE and isinstance(value, bool):
         return True
-    return option in (*LAYERS, VOCABULARY, _SEQUENCE) and isinstance(value, list) and bool(value)
+    return option in _WAYS and isinstance(value, list) and bool(value)
 
 
-def _once(ways: Iterable[tuple[str, Division]]) -> dict[str, Division]:
-    found = dict[str, Division]()
-    for name, way in ways:
-        if found.setdefault(name, way) != way:
-            raise PlanError(f"{name} is named twice, to be divided in two ways", where="tensor", fix=_FIX)
-    return found
+def _named(model: nn.Module, option: str, patterns: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """The modules that an option names, and how each is divided. Raises PlanError for a pattern that matches none."""
+    for pattern in map(str, patterns):
+        found = [(name, _WAYS[option](name, each, pattern)) for name, each in model.named_modules() if name]
+        if all(way is None for _, way in found):
+            fix = "write names as model.named_modules() gives them, with * for any part"
+            raise PlanError(f"{option} names {pattern!r}, which matches nothing in the model", where="tensor", fix=fix)
+        yield from ((name, way) for name, way in found if way is not None)
+
+
+def _columns(name: str, module: nn.Module, pattern: str) -> Columns | None:
+    path, _, parts = pattern.partition(":")
+    way = Columns(int(parts) if parts.isdecimal() and int(parts) else 1)
+    return way if is_linear(module) and fnmatchcase(name, path) else None
+
+
+def _heads(name: str, module: nn.Module, pattern: str) -> Heads | None:
+    path, _, attribute = pattern.rpartition(".")
+    counts = fnmatchcase(name, path) and is_number(getattr(module, attribute, None))
+    return Heads(attribute) if counts else None
+
+
+def _vocabulary(name: str, module: nn.Module, pattern: str) -> Scores | Words | None:
+    """Of embeddings torch's own, which neither change their vectors in a lookup, nor count the words of a batch."""
+    if not fnmatchcase(name, pattern) or is_linear(module):
+        return Scores() if fnmatchcase(name, pattern) else None
+    plain = type(module) is nn.Embedding and "weight" in dict(module.named_parameters(recurse=False))
+    return Words() if plain and module.max_norm is None and not (module.scale_grad_by_freq or module.sparse) else None
+
+
+_WAYS: Mapping[str, Callable[[str, nn.Module, str], Any]] = {
+    "columns": _columns,
+    "rows": lambda name, module, pattern: Rows() if is_linear(module) and fnmatchcase(name, pattern) else None,
+    "heads": _heads,
+    "vocabulary": _vocabulary,
+    _SEQUENCE: lambda name, module, pattern: name if fnmatchcase(name, pattern) else None,
+}
 
 
 TECHNIQUE = Technique(

@@ -42,24 +42,6 @@ def test_the_estimate_and_the_progress_are_told(tmp_path):
     assert progress == [(done, 40) for done in range(1, 41)]
 
 
-class Below(Grey):
-    """Reads what lies in a folder."""
-
-    def __init__(self, folder: object) -> None:
-        super().__init__()
-        self.folder = folder
-
-
-@pytest.mark.parametrize("place", ["photos", "photos/far/off", "link/caches"])
-def test_a_cache_inside_of_what_it_is_made_of_is_refused_before_anything_is_written(tmp_path, place):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "link").symlink_to("photos")
-    with pytest.raises(StorageFailed, match="whose files are part of the cache's key") as caught:
-        open_cache(Below(tmp_path / "photos"), tmp_path / place)
-    assert "choose a cache folder outside of it" in caught.value.fix
-    assert not [*(tmp_path / "photos").iterdir()]
-
-
 class Drawing(Grey):
     """Draws from one generator, for one of its samples."""
 

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hasten.data.cache.cache_key import described, key_of
+from hasten.data.cache.cache_key import key_of
 from hasten.errors import DataFailed
 from support.data.cached_samples import Holding, key
 
@@ -90,7 +90,7 @@ def test_what_a_function_closes_over_and_its_defaults_count():
 
 
 def test_a_version_that_the_user_raises_counts():
-    assert described(Holding(1), 1, version=1).text != described(Holding(1), 1, version=2).text
+    assert key_of(Holding(1), 1, version=1) != key_of(Holding(1), 1, version=2)
 
 
 def test_code_without_a_text_is_refused_with_the_remedy():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from hasten.facts.ranks import WAIT
 from hasten.parallel.collectives import present_ranks
-from hasten.parallel.launch.text_exchange import Exchange
+from hasten.parallel.launch.rank_messages import Exchange
 
 TEXTS = ["", "é", "x" * 100_000, "the second\nline"]
 

@@ -19,11 +19,11 @@ from hasten.errors import StorageFailed
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
 from hasten.parallel.collectives import present_ranks
-from hasten.training.reporting.logs import Collected
 from hasten.training.saving import follower_saver, saver
 from hasten.training.saving.checkpointing import Checkpointing
 from hasten.training.state.sharded_state import whole_state
 from support import small_job
+from support.training.collected_events import Collected
 
 WIDTH = 96
 WHOLE = 2 * WIDTH * WIDTH * 8  # bytes of its largest matrices

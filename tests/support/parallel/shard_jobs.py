@@ -20,10 +20,10 @@ from hasten.facts.events import Noticed
 from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
-from hasten.training.reporting.logs import Collected
 from support import small_job
 from support.ranks.rank_jobs import PartlyUsed
 from support.ranks.word_jobs import gone_on_from, job_on_words, loss
+from support.training.collected_events import Collected
 
 WORDS, WIDTH, LENGTH = 19, 8, 5
 

@@ -23,8 +23,8 @@ from hasten.facts.job import Loss
 from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
-from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.collected_events import Collected
 from support.training.schedule_free import ScheduleFreeSGD
 
 IGNORED = -100

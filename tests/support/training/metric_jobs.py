@@ -14,9 +14,9 @@ import hasten
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
-from hasten.training.reporting.logs import Collected
 from support.parallel.pipeline_jobs import job_of
 from support.parallel.tensor_models import WORDS
+from support.training.collected_events import Collected
 
 
 def hits_of(prediction: Tensor, target: Tensor) -> Tensor:

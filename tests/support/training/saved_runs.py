@@ -10,9 +10,9 @@ from torch import nn
 import hasten
 from hasten.checkpoint.store import Store
 from hasten.facts.events import Event, Noticed, Saved
-from hasten.training.reporting.logs import Collected
 from support import small_job
 from support.training import killed_jobs
+from support.training.collected_events import Collected
 
 STEPS = 10
 

@@ -14,8 +14,8 @@ from torch.nn import functional
 import hasten
 from hasten.errors import OutOfMemory
 from hasten.facts.events import Noticed
-from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.collected_events import Collected
 
 
 class Averaging(nn.Module):

@@ -11,8 +11,8 @@ from hasten.entry import prepare, train
 from hasten.errors import DataFailed
 from hasten.facts.events import Noticed
 from hasten.training.loop import train_run
-from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.collected_events import Collected
 
 
 class PartlyDamaged(Dataset):

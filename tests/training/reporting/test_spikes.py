@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from hasten.entry import train
 from hasten.facts.events import Noticed
-from hasten.training.reporting.logs import Collected
 from hasten.training.reporting.spikes import WINDOW, Spikes
 from support import small_job
+from support.training.collected_events import Collected
 
 pytestmark = pytest.mark.fault("loss spike")
 

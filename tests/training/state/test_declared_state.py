@@ -16,8 +16,8 @@ from torch.nn import functional
 import hasten
 from hasten.errors import JobError, OutOfMemory
 from hasten.facts.events import Trained
-from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.collected_events import Collected
 from support.training.resumed_state import check_goes_on, losses
 
 

@@ -18,8 +18,8 @@ import hasten
 from faults.commands import jobs_in, ran
 from hasten.errors import JobError, PlanError
 from hasten.facts.events import Saved, Trained
-from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.collected_events import Collected
 
 STEPS = 10
 JOBS = """

@@ -28,7 +28,7 @@ from hasten.checkpoint import files
 from hasten.checkpoint.folders.private_folders import ELSEWHERE, check_own, own_folder, user_caches
 from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.cache_file import SCHEMA, Cached, Damaged, Writer
-from hasten.data.cache.cache_key import described
+from hasten.data.cache.cache_key import key_of
 from hasten.data.cache.repeated_reading import SteadyReader
 from hasten.data.cache.sample_format import Packed
 from hasten.data.order.randomness import undisturbed
@@ -64,13 +64,11 @@ def open_cache(
 
     Raises DataFailed, naming the sample, for one that is not steady or cannot be stored, and naming the place for a
     part of the data set whose changes could not be noticed; Unreadable for a sample that cannot be read; StorageFailed
-    when the cache does not fit, is another user's, would lie in a folder that it is made of, or cannot be written.
+    when the cache does not fit, is another user's, or cannot be written.
     """
     if len(dataset) == 0:
         raise DataFailed("a data set with 0 samples cannot be cached", fix="check its path")
-    found = described(dataset, SCHEMA, version)
-    found.check_outside(user_caches() if folder is None else folder)
-    key, base = found.text, _prepared(folder)
+    key, base = key_of(dataset, SCHEMA, version), _prepared(folder)
     cached = _whole(base / key, lambda text: None)
     if cached is not None:
         return cached

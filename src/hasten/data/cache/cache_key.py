@@ -15,7 +15,8 @@ A steady data set is described by its class and its attributes, down through con
 `cache_key() -> str` of a data set, or of any object in it, replaces the whole object. What cannot be described (an
 open file, a lock, a generator) is refused with its place.
 
-A module that the data set's module imports is not followed: after a change there, raise `Augmented(…, version=2)`.
+A module that the data set's module imports is not followed: after a change there, raise `Augmented(…, version=2)`. A
+cache that lies in a folder which the data set holds changes the key of the next run: choose a folder outside of it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePath
 from typing import Any
@@ -40,7 +40,7 @@ import torch
 from torch import Tensor
 
 from hasten.data.order.randomness import is_generator
-from hasten.errors import DataFailed, StorageFailed
+from hasten.errors import DataFailed
 from hasten.facts.job import describe
 
 DECIDING = ("torch", "numpy", "pillow", "simplejpeg")  # packages that decide what a decoded sample is
@@ -51,31 +51,13 @@ _VALUES = (int, float, complex, bool, bytes, bytearray, type(None), type(Ellipsi
 _NO_PATHS = ("/", ".", "..")  # text that is hardly ever meant as the folder that it names
 
 
-@dataclass(frozen=True, slots=True)
-class CacheKey:
-    text: str  # 32 hexadecimal digits
-    folders: tuple[str, ...]  # whose files are all part of it
-
-    def check_outside(self, caches: Path) -> None:
-        """Raises StorageFailed when caches would lie in one of the folders: each would change the next run's key."""
-        for folder in self.folders:
-            if caches.resolve().is_relative_to(Path(folder).resolve()):
-                what = f"it lies in the folder {folder}, whose files are part of the cache's key"
-                fix = "choose a cache folder outside of it, or let the data set hold only the paths that it reads"
-                raise StorageFailed(what, where=str(caches), fix=fix)
-
-
-def key_of(dataset: Any, schema: int) -> str:
-    """32 hexadecimal digits. Raises DataFailed, naming the place, for what cannot be described."""
-    return described(dataset, schema).text
-
-
-def described(dataset: Any, schema: int, version: int = 0) -> CacheKey:
-    """version: of what the key does not see, raised by the user. Raises what key_of does."""
+def key_of(dataset: Any, schema: int, version: int = 0) -> str:
+    """32 hexadecimal digits. version: of what the key does not see, raised by the user. Raises DataFailed, naming the
+    place, for what cannot be described."""
     description = _Description()
     description.add(schema, version, sys.byteorder, len(dataset), *((name, version_of(name)) for name in DECIDING))
     description.visit(dataset, type(dataset).__name__)
-    return CacheKey(description.digest.hexdigest()[:32], tuple(description.folders))
+    return description.digest.hexdigest()[:32]
 
 
 @functools.cache
@@ -106,7 +88,7 @@ def text_of_module(name: str | None) -> str | None:
 class _Description:
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
-        self.folders = list[str]()
+        self._folders = set[str]()  # whose files are all in the digest
         self._seen = dict[int, tuple[int, Any]]()  # the objects too: an id is free again when its object is gone
 
     def add(self, *tokens: object) -> None:
@@ -177,8 +159,8 @@ class _Description:
             return
         if not stat.S_ISDIR(about.st_mode):
             self.add("file", about.st_size, about.st_mtime_ns)
-        elif path not in (*self.folders, *_NO_PATHS):
-            self.folders.append(path)
+        elif path not in (*self._folders, *_NO_PATHS):
+            self._folders.add(path)
             for name, size, changed in _files_below(path):
                 line = f"{len(name)}:{name}:{size}:{changed};"
                 self.digest.update(line.encode("utf-8", "surrogateescape"))

@@ -86,11 +86,6 @@ class Samples:
     def __len__(self) -> int:
         return len(self._reader.dataset)
 
-    def check_steady(self, index: int) -> None:
-        """Raises DataFailed when the sample is not the same twice."""
-        if self.members(index) != self.members(index, 1):
-            raise not_the_same(index)
-
     def members(self, index: int, turn: int = 0) -> dict[str, bytes]:
         try:
             return encoded(self._reader.read(index, turn))
@@ -131,7 +126,8 @@ def estimated(data: Packable, folder: Path) -> Estimate:
     with undisturbed():
         if isinstance(data, Samples):
             for index in probes:
-                data.check_steady(index)
+                if data.members(index) != data.members(index, 1):
+                    raise not_the_same(index)
         mean = sum(len(_piece("0", data.members(index), index)) for index in probes) / len(probes)
     make_folder(folder.parent)
     free = shutil.disk_usage(folder.parent).free

@@ -77,7 +77,9 @@ class TensorParallel:
         loss_of_shares = self._loss_of_shares(loss)
         with noisy_weights(model, lambda name, whole: self.sharding.share(name, whole)):
             whole = self._outcome(model, loss)
-            self._divide(model)
+            splits, partial = divide(model, self._options, self.grid.shares, self.grid.mesh)
+            in_parts = self._over_data.sharding.in_parts
+            self.sharding = Sharding(grid=self.grid, in_parts=in_parts, splits=splits, partial=partial)
             self._check(model, loss_of_shares, whole)
         return self._over_data.prepare(model, loss_of_shares)
 
@@ -97,11 +99,6 @@ class TensorParallel:
 
         self._enter(loss_of_shares_enabled())
         return LossOfShares(loss)
-
-    def _divide(self, model: nn.Module) -> None:
-        splits, partial = divide(model, self._options, self.grid.shares, self.grid.mesh)
-        in_parts = self._over_data.sharding.in_parts
-        self.sharding = Sharding(grid=self.grid, in_parts=in_parts, splits=splits, partial=partial)
 
     def _check(self, model: nn.Module, loss: LossFunction, whole: Outcome) -> None:
         fix = _FIX_OF_SHARES if self._options.shares_activations else _FIX

@@ -39,7 +39,8 @@ def trace(model: nn.Module) -> list[Flow]:
     the model cannot be copied.
     """
     try:
-        optional = _optional_arguments(model)
+        parameters = inspect.signature(model.forward).parameters.values()
+        optional = {each.name: each.default for each in parameters if each.default is not each.empty}
         ways = [optional, {}] if optional else [{}]
         with undisturbed():
             return [_trace_once(model, training, fixed) for training in (True, False) for fixed in ways]
@@ -72,8 +73,3 @@ def _sole_readers(calls: Mapping[fx.Node, nn.Module]) -> dict[nn.Module, nn.Modu
         if len(source.users) == 1 and source in calls and times[calls[source]] == times[reader] == 1:
             found[calls[source]] = reader
     return found
-
-
-def _optional_arguments(model: nn.Module) -> dict[str, Any]:
-    parameters = inspect.signature(model.forward).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}

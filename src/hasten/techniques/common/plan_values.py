@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
-
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
+from hasten.facts.job import is_number as is_number
+from hasten.facts.job import is_whole as is_whole
 
 
 def check_true(choice: Choice) -> None:
@@ -28,13 +28,3 @@ def whole_number(choice: Choice, meaning: str, *, most: int | None = None) -> in
 
 def refused(choice: Choice, fix: str) -> PlanError:
     return PlanError(f"the plan asks for {choice}", where=choice.technique, fix=fix)
-
-
-def is_whole(value: Any, least: int = 1) -> TypeGuard[int]:
-    """Whether it is an integer of at least `least`; true and false are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether it is an integer or a float; true and false are neither."""
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import site
-import sysconfig
 import traceback
-from functools import cache
-from pathlib import Path
 
+# One function for every room; the others, which may not import `data`, import them from here.
+from hasten.data.loading.data_errors import is_users_file as is_users
+from hasten.data.loading.data_errors import users_traceback as users_traceback
 from hasten.errors import UserCodeFailed
 
 # How the notes begin that an exception carries: of a loss, with its batch; of a step, with its number, its samples and
@@ -42,27 +41,6 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
     return UserCodeFailed(what, where=where, fix=f"fix this line: {place.line}" if place.line else "fix this line")
-
-
-def users_traceback(error: BaseException) -> str:
-    """The traceback from the user's first frame on, as Python prints one; empty when no frame is theirs."""
-    frames = traceback.extract_tb(error.__traceback__)
-    first = next((index for index, frame in enumerate(frames) if is_users(frame.filename)), None)
-    return "" if first is None else "".join(traceback.format_list(frames[first:]))
-
-
-@cache
-def is_users(filename: str) -> bool:
-    if filename.startswith("<"):  # code without a file: frozen modules, generated code
-        return False
-    path = Path(os.path.abspath(filename))
-    return not any(path.is_relative_to(folder) for folder in _OTHERS)
-
-
-_OTHERS = tuple(
-    {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {Path(os.path.abspath(__file__)).parents[2], Path(site.getusersitepackages())}
-)
 
 
 def short(filename: str) -> str:

@@ -1,4 +1,4 @@
-"""Receivers that keep a run's events: in a file of JSON lines, in TensorBoard, or in a list.
+"""Receivers that keep a run's events: in a file of JSON lines, or in TensorBoard.
 
 A loss that became NaN is the most important line of a log, so no number is filtered, clipped or replaced.
 """
@@ -124,19 +124,6 @@ class Several:
         with ExitStack() as stack:
             for receiver in reversed(self._receivers):
                 stack.callback(receiver.close)
-
-
-class Collected:
-    """Keeps the events in a list, for a notebook or a test."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def log(self, event: Event) -> None:
-        self.events.append(event)
-
-    def close(self) -> None:
-        """Nothing to close: the events stay."""
 
 
 def _as_json(value: Any) -> Any:

@@ -19,7 +19,7 @@ from hasten.training.saving.follower_saver import FollowerSaver
 from hasten.training.saving.saver import Saver, State
 
 if TYPE_CHECKING:
-    from hasten.parallel.launch.agreement import Agreement
+    from hasten.parallel.launch.rank_messages import Agreement
     from hasten.training.run import Run
     from hasten.training.saving.stop_request import StopRequest
 

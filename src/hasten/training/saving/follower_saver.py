@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.sharded.collective_save import follow
 from hasten.errors import StorageFailed
-from hasten.parallel.launch.text_exchange import Exchange
+from hasten.parallel.launch.rank_messages import Exchange
 from hasten.training.saving.host_snapshot import Snapshots
 from hasten.training.saving.saver import State, on_host
 

@@ -16,8 +16,7 @@ from hasten.checkpoint.locks.run_lock import RunLock
 from hasten.checkpoint.store import Store
 from hasten.facts.events import Finished, Receiver
 from hasten.facts.saving import Saving
-from hasten.parallel.launch.agreement import Agreement
-from hasten.parallel.launch.text_exchange import Exchange
+from hasten.parallel.launch.rank_messages import Agreement, Exchange
 from hasten.training.loop import Result, train_run
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run

@@ -1,4 +1,4 @@
-"""What form a tensor has, how often it was written to, and the buffers of modules. Checked on torch 2.9 to 2.13."""
+"""What form a tensor has, and the buffers of modules. Checked on torch 2.9 to 2.13."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ def is_expanded(tensor: Tensor) -> bool:
     if tensor.layout is not torch.strided:
         return False
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor was written to, as autograd counts it."""
-    return tensor._version
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hasten.techniques.common.torch_internals import version_of
 from hasten.training.batches.training_data import TrainingData
 from hasten.training.state.declared_state import DeclaredState, copied
-from hasten.training.state.torch_tensors import buffers_of, version_of
+from hasten.training.state.torch_tensors import buffers_of
 from hasten.training.step_parts.torch_ops import copy_all
 
 SMALL_BYTES = 64 << 10  # buffers up to this size are always copied; larger ones, such as masks, once they were written
