@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 from typing import Any
 
 import psutil
@@ -72,7 +72,7 @@ class Workers:
         self._closed = False
         self._killed_before = killed_for_memory()
         # Before multiprocessing itself, which would send them SIGTERM, which they pass by, and wait without limit.
-        ending = (os.getpid(), self._processes, self._outgoing, self._stop_writer)
+        ending = (os.getpid(), self._processes, self._threads, self._outgoing, self._stop_writer)
         Finalize(self, _end_from, ending, exitpriority=0)
 
     def answers(self, requests: Iterable[Any], *, first_takes: int = 1) -> Iterator[Any]:
@@ -114,9 +114,7 @@ class Workers:
         until = time.monotonic() + END_SECONDS
         for process in self._processes:
             process.join(max(0.0, until - time.monotonic()))
-        _end_from(os.getpid(), self._processes, self._outgoing, self._stop_writer)
-        for thread in self._threads:
-            thread.join(END_SECONDS)
+        _end_from(os.getpid(), self._processes, self._threads, self._outgoing, self._stop_writer)
         for pipe in (*self._requests, *self._answers, *self._stacks, self._stop_reader, self._stop_writer):
             pipe.close()
         if self._work.noted_in is not None:
@@ -271,8 +269,13 @@ def _pin_here() -> Callable[[Any], Any] | None:
     return pin
 
 
-def _end_from(parent: int, processes: Sequence[Any], outgoing: SimpleQueue[Any], stop: Connection) -> None:
-    """Kill the workers that are still there, and end the threads; not from a process that was forked meanwhile."""
+def _end_from(
+    parent: int, processes: Sequence[Any], threads: Sequence[Thread], outgoing: SimpleQueue[Any], stop: Connection
+) -> None:
+    """Kill the workers that are still there, and end the threads; not from a process that was forked meanwhile.
+
+    A thread that is inside of torch while the interpreter ends would abort the process.
+    """
     if os.getpid() != parent:
         return
     for process in processes:
@@ -282,3 +285,6 @@ def _end_from(parent: int, processes: Sequence[Any], outgoing: SimpleQueue[Any],
     outgoing.put(None)
     with suppress(OSError):  # it was closed
         stop.send(None)
+    for thread in threads:
+        if thread is not current_thread():  # where garbage is collected
+            thread.join(END_SECONDS)
