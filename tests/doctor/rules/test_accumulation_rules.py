@@ -96,9 +96,17 @@ def test_a_condition_that_is_no_window_is_not_found(condition):
     finds(loop(condition=condition), "H410")
 
 
-def test_a_window_left_by_continue_is_known():
+def test_a_window_counted_by_hand_or_left_by_continue_is_known():
     finds(
         """
+        count = 0
+        for x, y in loader:
+            criterion(model(x), y).backward()  # finds H409
+            count += 1
+            if count == PARTS:
+                opt.step()
+                opt.zero_grad()
+                count = 0
         for i, (x, y) in enumerate(loader):
             criterion(model(x), y).backward()  # finds H409
             if (i + 1) % PARTS != 0:

@@ -15,10 +15,11 @@ from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn, Up
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """`(index + 1) % every == 0`. is_all: whether only the count closes a window."""
+    """`(index + 1) % every == 0`. index: None of a counter that is reset. is_all: whether only the count closes a
+    window."""
 
     every: ast.expr
-    index: ast.expr
+    index: ast.expr | None
     is_all: bool = True
 
 
@@ -71,7 +72,8 @@ class Windows:
         """Where the branch runs in every n-th turn."""
         if not isinstance(condition, ast.If):
             return None
-        return self._in_test(condition.test, is_true=branch == "body")
+        found = self._in_test(condition.test, is_true=branch == "body")
+        return found or (_by_counter(condition) if branch == "body" else None)
 
     def _in_test(self, test: ast.expr, *, is_true: bool) -> Count | None:
         """Of `test`, or of `not test`."""
@@ -92,6 +94,18 @@ class Windows:
 
     def is_index_of(self, count: Count, loop: Loop) -> bool:
         """Whether it counts the turns of this loop alone, and begins again with it."""
-        named = [each for each in ast.walk(count.index) if isinstance(each, ast.Name)]
-        bindings = [each for name in named for each in self._names.bindings(name)]
+        named = ast.walk(count.index) if count.index is not None else []
+        bindings = [each for name in named if isinstance(name, ast.Name) for each in self._names.bindings(name)]
         return any(each.kind is Kind.ITEM and each.node is loop for each in bindings)
+
+
+def _by_counter(condition: ast.If) -> Count | None:
+    """`if count == every: …; count = 0`, of a counter that goes up by one."""
+    match condition.test:
+        case ast.Compare(ast.Name() | ast.Attribute() as counter, [ast.Eq() | ast.GtE()], [every]):
+            reset = f"{ast.unparse(counter)} = 0"
+        case _:
+            return None
+    assigned = [each for each in ast.walk(condition) if isinstance(each, ast.Assign)]
+    is_reset = any(ast.unparse(each) == reset for each in assigned) and not isinstance(every, ast.Call)
+    return Count(every, None) if is_reset else None
