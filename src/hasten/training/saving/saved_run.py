@@ -116,7 +116,9 @@ class FollowerRun:
         agreement, exchange = _between_ranks(run)
         configuration, origin = _origin(self.found, run)
         saver = FollowerSaver(exchange, shares_processor=run.device.type == "cpu")
-        with signals_as_requests(self.saving.grace_seconds, lambda text: None, str) as stop, closing(saver):
+        # The leader alone writes a log, and says what happens to the run.
+        silent = signals_as_requests(self.saving.grace_seconds, lambda text: None, lambda: "")
+        with silent as stop, closing(saver):
             keeping = Checkpointing(
                 saver,
                 origin=origin,
@@ -124,7 +126,7 @@ class FollowerRun:
                 every_steps=self.saving.every_steps,
                 agreement=agreement,
                 configuration=configuration,
-                log_bytes=int,
+                log_bytes=lambda: 0,
                 report=shown.log,
             )
             return train_run(run, shown, keeping)

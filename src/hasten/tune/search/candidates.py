@@ -167,11 +167,6 @@ def same(one: Choice, other: Choice) -> bool:
     return (one.technique, one.value, dict(one.options)) == (other.technique, other.value, dict(other.options))
 
 
-def same_choices(some: Sequence[Choice], others: Sequence[Choice]) -> bool:
-    """Whether both are the same choices, in whatever order."""
-    return len(some) == len(others) and all(any(same(one, other) for other in others) for one in some)
-
-
 def plan_of(choices: Iterable[Choice]) -> Plan:
     return Plan(choices=tuple(PlannedChoice(choice=choice) for choice in choices))
 

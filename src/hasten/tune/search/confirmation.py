@@ -66,7 +66,9 @@ def confirm(
         found = measuring.plan(choices, settings)
         idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
         left = without(choices, *idle)
-        shorter = measuring.without_one(found, idle[0]) if len(idle) == 1 else None if idle else found
+        shorter = None if idle else found
+        if len(idle) == 1:
+            shorter = measuring.without_one(found, idle[0])
         if shorter is None and left:
             next_settings = again(left) if again is not None else settings
             if next_settings is not None:
