@@ -27,14 +27,14 @@ PLAIN = profile()
 def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(seconds: float, faster: float, many: int):
     planned = replace(PLAIN, step_seconds=PLAIN.step_seconds / faster)
     choices = [BF16, CHANNELS, MORE][: max(many, 1)]
-    settings = confirmation_settings(PLAIN, planned, choices, [], 0.0, seconds)
-    least = confirmation_seconds(PLAIN, planned, choices, [])
-    taken = confirmation_seconds(PLAIN, planned, choices, [], steps=settings.steps, starts=settings.starts)
+    settings = confirmation_settings(PLAIN, planned, choices, 0.0, seconds)
+    least = confirmation_seconds(PLAIN, planned, choices)
+    taken = confirmation_seconds(PLAIN, planned, choices, steps=settings.steps, starts=settings.starts)
     assert taken <= max(seconds, least)
 
 
 def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_and_what_is_left_to_longer_windows():
-    all_settings = [confirmation_settings(PLAIN, PLAIN, [BF16], [], 0.0, float(seconds)) for seconds in range(200)]
+    all_settings = [confirmation_settings(PLAIN, PLAIN, [BF16], 0.0, float(seconds)) for seconds in range(200)]
     starts = [settings.starts for settings in all_settings]
     assert starts == sorted(starts)
     assert {*starts} == {*range(1, MOST_STARTS + 1)}
@@ -44,5 +44,5 @@ def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_an
 
 
 def test_compiling_is_paid_by_every_process_that_has_the_plan():
-    once = confirmation_seconds(PLAIN, PLAIN, [BF16], [], once=20.0, starts=2)
-    assert once - confirmation_seconds(PLAIN, PLAIN, [BF16], [], starts=2) == pytest.approx(2 * 20.0)
+    once = confirmation_seconds(PLAIN, PLAIN, [BF16], once=20.0, starts=2)
+    assert once - confirmation_seconds(PLAIN, PLAIN, [BF16], starts=2) == pytest.approx(2 * 20.0)

@@ -14,7 +14,7 @@ from hasten.tune.search.bounds import FAULT_SECONDS, Around
 from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_profile import PlanProfile, end_seconds
 from hasten.tune.search.round_trials import RoundTrials
-from hasten.tune.search.rounds import Joined, SearchRounds
+from hasten.tune.search.rounds import SearchRounds
 from hasten.tune.search.search_log import Options, SearchLog
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
@@ -82,8 +82,8 @@ class Planted:
     def has_lead(self, results: Sequence[Tried]) -> bool:
         return False
 
-    def has_time_to_end(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> bool:
-        return self.has_time([*sure, *doubtful])
+    def has_time_to_end(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
+        return self.has_time(choices)
 
 
 def log() -> SearchLog:
@@ -95,7 +95,7 @@ def planted(
     *proposed: Choice,
     profile_of: Callable[[Sequence[Choice]], PlanProfile] | None = None,
     **changes: Any,
-) -> tuple[Joined, Planted]:
+) -> tuple[tuple[Choice, ...], Planted]:
     """What joined, and the trials. ratios: by the text of a choice, 1 for all others."""
     baseline = profile(*proposed, **changes.pop("around", {}))
     of = ratios if callable(ratios) else lambda each, on: cast("dict[str, float]", ratios).get(str(each), 1.0)
@@ -106,47 +106,47 @@ def planted(
 
 def test_winners_join_the_fastest_first_and_what_is_no_faster_does_not():
     found, trials = planted({str(BF16): 2.0, str(FUSED): 1.3, str(CHANNELS): 0.8}, FUSED, BF16, CHANNELS)
-    assert found == Joined(sure=(BF16, FUSED))
+    assert found == (BF16, FUSED)
     again = [(each, on) for each, on in trials.asked if on]
     assert again == [(CHANNELS, (BF16, FUSED))]  # bf16 can have reversed its result
 
 
 def test_of_one_technique_the_fastest_value_joins_and_numbers_go_on_while_they_get_better():
     found, trials = planted({"microbatch = 8": 1.2, "microbatch = 4": 1.5, "microbatch = 2": 1.3}, *SIZES)
-    assert found.sure == (SIZES[1],)
+    assert found == (SIZES[1],)
     assert [each.value for each, on in trials.asked if not on] == [8, 4, 2]
     _, trials = planted({"microbatch = 8": 1.5, "microbatch = 4": 1.2}, *SIZES)
     assert [each.value for each, on in trials.asked if not on] == [8, 4]
     assert "did not improve" in trials.log.tried[2].reason
 
 
-def test_two_doubtful_choices_join_at_most_and_of_each_technique_one_value():
+def test_two_choices_that_only_looked_faster_join_at_most_and_of_each_technique_one_value():
     looked = {str(ALLOCATOR): 1.08, str(FUSED): 1.06, str(CHANNELS): 1.04}
-    assert planted(looked, ALLOCATOR, FUSED, CHANNELS)[0] == Joined(doubtful=(ALLOCATOR, FUSED))
+    assert planted(looked, ALLOCATOR, FUSED, CHANNELS)[0] == (ALLOCATOR, FUSED)
     other = choice("fused_optimizer", "foreach")
-    assert planted({str(other): 1.07, str(FUSED): 1.06}, FUSED, other)[0] == Joined(doubtful=(other,))
+    assert planted({str(other): 1.07, str(FUSED): 1.06}, FUSED, other)[0] == (other,)
     found, _ = planted(looked, ALLOCATOR, FUSED, has_time=lambda choices: FUSED not in choices)
-    assert found == Joined(doubtful=(ALLOCATOR,))
+    assert found == (ALLOCATOR,)
 
 
-def test_what_only_looked_faster_joins_as_doubtful_by_what_it_seemed_to_save():
+def test_what_only_looked_faster_joins_by_what_it_seemed_to_save():
     found, _ = planted({str(FUSED): 1.05, str(ALLOCATOR): 1.08, str(CHANNELS): 1.01}, FUSED, ALLOCATOR, CHANNELS)
-    assert found == Joined(doubtful=(ALLOCATOR, FUSED))
+    assert found == (ALLOCATOR, FUSED)
     found, _ = planted({str(FUSED): 1.05, str(ALLOCATOR): 1.08}, FUSED, ALLOCATOR, has_time=lambda choices: False)
-    assert found == Joined()
+    assert found == ()
 
 
-def test_a_remedy_for_a_counted_symptom_is_doubtful_whatever_it_looked_like_unless_it_was_slower():
+def test_a_remedy_for_a_counted_symptom_joins_whatever_it_looked_like_unless_it_was_slower():
     around = {"page_faults": 0.1 / FAULT_SECONDS}
-    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR, around=around)[0] == Joined(doubtful=(ALLOCATOR,))
-    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR)[0] == Joined()
-    assert planted({str(ALLOCATOR): 0.8}, ALLOCATOR, around=around)[0] == Joined()
+    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR, around=around)[0] == (ALLOCATOR,)
+    assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR)[0] == ()
+    assert planted({str(ALLOCATOR): 0.8}, ALLOCATOR, around=around)[0] == ()
 
 
 def test_of_several_winners_those_join_that_there_is_time_to_prove_and_of_the_others_that_is_the_reason():
     ratios = {str(BF16): 2.0, str(CHANNELS): 1.5, str(FUSED): 1.3}
     found, trials = planted(ratios, BF16, CHANNELS, FUSED, has_time=lambda choices: CHANNELS not in choices)
-    assert found.sure == (BF16, FUSED)
+    assert found == (BF16, FUSED)
     last = trials.log.last_trial(CHANNELS)
     assert last is not None
     assert (last.verdict, last.reason.endswith("there was no time to prove it")) == ("faster", True)
@@ -154,7 +154,7 @@ def test_of_several_winners_those_join_that_there_is_time_to_prove_and_of_the_ot
 
 def test_the_best_one_joins_an_empty_plan_whatever_the_time():
     found, _ = planted({str(BF16): 2.0, str(FUSED): 1.3}, BF16, FUSED, has_time=lambda choices: False)
-    assert found.sure == (BF16,)
+    assert found == (BF16,)
 
 
 def test_compiling_is_tried_last_and_only_where_the_run_is_long_enough_to_earn_it():
@@ -163,7 +163,7 @@ def test_compiling_is_tried_last_and_only_where_the_run_is_long_enough_to_earn_i
     long = {"length": RunLength(steps=10_000, epochs=1, evaluations=0)}
     found, trials = planted({str(BF16): 2.0, str(COMPILE): 1.5}, COMPILE, BF16, around=long)
     assert trials.asked[-1] == (COMPILE, (BF16,))
-    assert found.sure == (BF16, COMPILE)
+    assert found == (BF16, COMPILE)
 
 
 def test_a_plan_that_fails_when_others_are_tried_on_it_ends_the_rounds_with_the_plan_before_it():
@@ -174,7 +174,7 @@ def test_a_plan_that_fails_when_others_are_tried_on_it_ends_the_rounds_with_the_
 
     long = {"length": RunLength(steps=10_000, epochs=1, evaluations=0)}
     found, trials = planted(ratio, BF16, CHANNELS, COMPILE, around=long)
-    assert found.sure == (BF16,)
+    assert found == (BF16,)
     assert (trials.log.is_sound(BF16), trials.log.is_sound(CHANNELS)) == (True, False)
     assert trials.log.proofs[0].reason == "the plan with it failed: not finite: the loss is nan"
     assert COMPILE not in [each for each, _ in trials.asked]
@@ -185,7 +185,7 @@ def test_a_plan_that_cannot_be_profiled_is_not_joined():
         raise ArmFailed("profile", Outcome.CRASHED, "as planted")
 
     found, trials = planted({str(BF16): 2.0}, BF16, FUSED, profile_of=profile_of)
-    assert found.sure == ()
+    assert found == ()
     assert not trials.log.is_sound(BF16)
 
 
@@ -201,12 +201,12 @@ def test_the_baseline_that_fails_ends_the_rounds():
 
 
 def test_the_end_takes_longer_with_every_choice_and_least_where_evaluations_alone_change():
-    def seconds(*sure: Choice, doubtful: Sequence[Choice] = ()) -> float:
-        return end_seconds(profile(), profile(), sure, doubtful, 60.0)
+    def seconds(*choices: Choice) -> float:
+        return end_seconds(profile(), profile(), choices, 60.0)
 
     workers = choice("loader_workers", 2)
     assert seconds(choice("evaluation_batch", 64)) < seconds(CHANNELS)
-    assert seconds(ALLOCATOR) < seconds(ALLOCATOR, workers) < seconds(ALLOCATOR, doubtful=[workers])
+    assert seconds(ALLOCATOR) < seconds(ALLOCATOR, workers)
     assert seconds(ALLOCATOR) < seconds(replace(BF16, preserves=Preserves.STATISTICS))
 
 

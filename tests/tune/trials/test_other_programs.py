@@ -21,7 +21,7 @@ from hasten.tune.search.comparison import ComparisonSettings, Entry, compare_arm
 from hasten.tune.search.confirmation import Confirmation
 from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_search import Search
-from hasten.tune.search.rounds import Joined, SearchRounds
+from hasten.tune.search.rounds import SearchRounds
 from hasten.tune.search.search_log import Options
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.other_programs import OtherPrograms
@@ -167,7 +167,7 @@ def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup) -> Confirmed | None:
 
     made = profile(surveyed=SURVEYED)
     patch.setattr(plan_search, "profile_plan", lambda *given: made)
-    patch.setattr(SearchRounds, "run", lambda self: Joined(sure=CONFIRMED.choices))
+    patch.setattr(SearchRounds, "run", lambda self: CONFIRMED.choices)
     patch.setattr(plan_search, "prove", lambda arms, choices, log, runs: choices)
     patch.setattr(plan_search, "confirm", planted)
     patch.setattr(Arms, "start", no_arm)

@@ -3,10 +3,10 @@
 All arms are new processes on new windows: a search keeps the luckiest of many choices, and luck seldom strikes twice.
 The baseline runs a second time in another process: where equal arms differ, the plan must differ more.
 
-A choice that earns nothing beyond the difference of equal arms is removed, and the rest is measured again, because two
-choices can replace each other. A doubtful choice only looked faster when it was tried: it stays where the plan without
-it is slower with 80 % confidence. Where there is no time to measure again, the fastest measured plan is taken. Choices
-that earn nothing stay where the plan is proven with them and not without.
+A choice stays where the plan without it is slower with 80 % confidence, and by more than equal arms differ. The others
+are removed and the rest is measured again, because two choices can replace each other. Where there is no time to
+measure again, the fastest measured plan is taken. Choices that earn nothing stay where the plan is proven with them and
+not without.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Earned, is_proven
-from hasten.measure.paired_timing import early_speedup, over_processes
+from hasten.measure.paired_timing import over_processes
 from hasten.tune.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
-from hasten.tune.search.comparison import CHECKS, Compared, ComparisonSettings, Entry, Watch, compare_arms
+from hasten.tune.search.comparison import Compared, ComparisonSettings, Entry, Watch, compare_arms
 from hasten.tune.search.objective import (
-    WORTH_SEEING,
     Measured,
     RunLength,
     by_start,
@@ -51,17 +50,16 @@ def confirm(
     proven: Callable[[Confirmed], None],
     *,
     room: int,
-    doubtful: Sequence[Choice] = (),
     again: Callable[[Sequence[Choice]], ComparisonSettings | None] | None = None,
 ) -> Confirmation:
     """Confirm a plan, and remove what earns nothing until everything that is left earns. Raises ArmFailed when the
     baseline or the whole plan fails.
 
-    doubtful: some of its choices; proven: receives every plan that is beyond noise, so that an interruption
-    loses none; room: arms that fit into memory beside each other; again: the settings of another comparison, of these
-    choices, None where there is no time for it; without it, there is always time for the same settings.
+    proven: receives every plan that is beyond noise, so that an interruption loses none; room: arms that fit into
+    memory beside each other; again: the settings of another comparison, of these choices, None where there is no time
+    for it; without it, there is always time for the same settings.
     """
-    measuring = _Measuring(arms=arms, length=length, watch=watch, room=room, doubtful=doubtful)
+    measuring = _Measuring(arms=arms, length=length, watch=watch, room=room)
     while True:
         found = measuring.plan(choices, settings)
         idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
@@ -87,18 +85,12 @@ def confirm(
         return found
 
 
-def is_earning(ratios: Sequence[float]) -> bool:
-    """Whether the plan is significantly faster than without a choice, by the ratios of the plan without it."""
-    return early_speedup(ratios).high < 1 / WORTH_SEEING
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Measuring:
     arms: Arms
     length: RunLength
     watch: Watch
     room: int
-    doubtful: Sequence[Choice]
 
     def plan(self, choices: Sequence[Choice], settings: ComparisonSettings) -> Confirmation:
         """The plan beside the baseline, and without each of its choices."""
@@ -115,9 +107,10 @@ class _Measuring:
         if not together:
             groups = in_groups(without_one, max(self.room - 1, 1))
             comparisons = [self._compared(whole_plan, group, settings) for group in groups]
-        noise = speedup(comparison.measured[PLAIN], comparison.measured[AGAIN], self.length)
+        plain, again = comparison.measured[PLAIN], comparison.measured[AGAIN]
+        noise, equal = speedup(plain, again, self.length), by_start(plain, again, self.length)
         earned = [
-            self._earned(left, found, name, noise)
+            self._earned(left, found, name, noise, equal)
             for found in comparisons
             for name, left in shorter.items()
             if name in found.measured or name in found.failed
@@ -126,9 +119,9 @@ class _Measuring:
         return Confirmation(confirmed=confirmed, comparison=comparison)
 
     def without_one(self, found: Confirmation, removed: Choice) -> Confirmation | None:
-        """The plan without a choice, as the same comparison has measured it; None where it has not, to the end."""
+        """The plan without a choice, as the same comparison has measured it; None where it has not."""
         name, comparison = _without(removed), found.comparison
-        if name not in comparison.measured or name in comparison.early:
+        if name not in comparison.measured:
             return None
         kept = [earned for earned in found.confirmed.earned if earned.choice is not removed]
         choices = without(found.confirmed.choices, removed)
@@ -153,7 +146,6 @@ class _Measuring:
         return Entry(
             name=_without(removed),
             plan=plan_of(without(choices, removed)),
-            stays=_is_in(self.doubtful, removed),
             same_steps=removed.technique in EVALUATION_ALONE,
         )
 
@@ -163,13 +155,7 @@ class _Measuring:
             others = {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
             self.watch(done, whole, {WHOLE: 1 / plain} | others)
 
-        settings = replace(
-            settings,
-            resident=len(entries) < self.room,
-            checks=CHECKS if settings.starts == 1 else CHECKS[1:],  # windows of a single process settle nothing
-            is_known=is_earning,
-            control_repeats=None,
-        )
+        settings = replace(settings, resident=len(entries) < self.room, checks=())
         return compare_arms(self.arms, base, entries, settings, self.length, report_pairs)
 
     def _confirmed(
@@ -196,24 +182,19 @@ class _Measuring:
             earned=tuple(earned),
         )
 
-    def _earned(self, removed: Choice, comparison: Compared, name: str, noise: Speedup) -> Earned:
-        is_doubtful = _is_in(self.doubtful, removed)
-        if name in comparison.failed:  # the plan needs the choice to run, or the arm had bad luck
-            return Earned(choice=removed, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=not is_doubtful)
-        if name in comparison.early:
-            found = early_speedup([1 / ratio for ratio in comparison.early[name]])
-        else:
-            found = speedup(comparison.measured[name], comparison.base, self.length)
-        kept = found.ratio >= max(WORTH_SEEING, _distance(noise)) and (is_likely_gain(found) or not is_doubtful)
-        return Earned(choice=removed, speedup=found, kept=kept)
+    def _earned(
+        self, removed: Choice, comparison: Compared, name: str, noise: Speedup, equal: Sequence[float]
+    ) -> Earned:
+        """noise, equal: the ratio of equal arms, and in each start."""
+        if name in comparison.failed:  # the plan needs the choice to run
+            return Earned(choice=removed, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=True)
+        shorter, base = comparison.measured[name], comparison.base
+        found = over_processes(speedup(shorter, base, self.length), by_start(shorter, base, self.length), equal)
+        return Earned(choice=removed, speedup=found, kept=is_likely_gain(found) and found.ratio >= _distance(noise))
 
 
 def _without(choice: Choice) -> str:
     return f"without {choice}"
-
-
-def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
-    return any(one is choice for choice in choices)
 
 
 def _distance(noise: Speedup) -> float:

@@ -205,15 +205,13 @@ def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls
     return tried + controls * (profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds)
 
 
-def end_seconds(
-    baseline: PlanProfile, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice], asked: float
-) -> float:
+def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
     """Of the proofs, the confirmation and the report of a plan that may have these choices.
 
     profile: the last one; asked: seconds that the whole search was given.
     """
-    proofs = _proofs_seconds(baseline, profile, [*sure, *doubtful], asked)
-    return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, sure, doubtful))
+    proofs = _proofs_seconds(baseline, profile, choices, asked)
+    return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, choices))
 
 
 def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
@@ -233,12 +231,7 @@ def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequen
 
 
 def confirmation_settings(
-    baseline: PlanProfile,
-    profile: PlanProfile,
-    sure: Sequence[Choice],
-    doubtful: Sequence[Choice],
-    once: float,
-    seconds: float,
+    baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], once: float, seconds: float
 ) -> ComparisonSettings:
     """profile: of the plan, or of as much of it as was profiled; once: seconds that a process of the plan pays beyond
     those, as for compiling; seconds: that there are."""
@@ -250,9 +243,7 @@ def confirmation_settings(
         *product(range(2, MOST_STARTS + 1), [settled]),
         *product([MOST_STARTS], range(settled + 1, long + 1)),
     ):
-        needed = confirmation_seconds(
-            baseline, profile, sure, doubtful, once=once, steps=more_steps, starts=more_starts
-        )
+        needed = confirmation_seconds(baseline, profile, choices, once=once, steps=more_steps, starts=more_starts)
         if needed > seconds:
             break
         steps, starts = more_steps, more_starts
@@ -262,22 +253,17 @@ def confirmation_settings(
 def confirmation_seconds(
     baseline: PlanProfile,
     profile: PlanProfile,
-    sure: Sequence[Choice],
-    doubtful: Sequence[Choice],
+    choices: Sequence[Choice],
     *,
     once: float = 0.0,
     steps: int | None = None,
     starts: int = 1,
 ) -> float:
-    """steps: of a window; None for the fewest. Arms without a sure choice are assumed to be dropped early."""
+    """steps: of a window; None for the fewest."""
     steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
-    choices = [*sure, *doubtful]
     singles = len(choices) if len(choices) > 1 else 0
     first = starts if baseline.room >= CONTROLS else LEAST_PAIRS  # an arm that does not fit is new at every turn
     more = (starts if baseline.room > 1 else LEAST_PAIRS) * singles
-    plan_windows = LEAST_PAIRS
-    if singles:
-        plan_windows += REPEATS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
     evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
     always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
     evaluations = (CONTROLS + singles - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
@@ -285,6 +271,6 @@ def confirmation_seconds(
         2 * first * baseline.seconds_to_start(steps)
         + (first + more) * (profile.seconds_to_start(steps) + once)
         + 2 * LEAST_PAIRS * steps * baseline.step_seconds
-        + plan_windows * steps * profile.step_seconds
+        + (1 + singles) * LEAST_PAIRS * steps * profile.step_seconds
         + evaluations * profile.evaluating_seconds
     )

@@ -40,7 +40,7 @@ from hasten.tune.search.plan_profile import (
     profile_plan,
 )
 from hasten.tune.search.round_trials import RoundTrials, watching
-from hasten.tune.search.rounds import Joined, SearchRounds
+from hasten.tune.search.rounds import SearchRounds
 from hasten.tune.search.search_log import SHARE_OF_CURVES, Options, SearchLog
 from hasten.tune.search.target import TargetGain, judge_training
 from hasten.tune.trials.arms import Arms
@@ -129,22 +129,22 @@ class Search:
             self._profiles[names] = self._new_profile(base)
         return self._profiles[names]
 
-    def _nearest_profile(self, base: Joined, baseline: PlanProfile) -> PlanProfile:
+    def _nearest_profile(self, base: Sequence[Choice], baseline: PlanProfile) -> PlanProfile:
         """Of the profiled plan that has most of these choices and no others."""
-        all_names = frozenset(map(repr, base.choices))
+        all_names = frozenset(map(repr, base))
         nearest = max((names for names in self._profiles if names <= all_names), key=len)
         return self._profiles[nearest] if nearest else baseline
 
-    def _prove(self, found: Found, joined: Joined) -> Joined:
+    def _prove(self, found: Found, joined: Sequence[Choice]) -> Sequence[Choice]:
         """The choices that preserve what they claim."""
         profile, log = found.profile, self._log
         pair_seconds = profile.step_seconds + self._nearest_profile(joined, profile).step_seconds
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
-        return joined.only(prove(self._arms, joined.choices, log, runs))
+        return prove(self._arms, joined, log, runs)
 
-    def _confirm(self, found: Found, base: Joined) -> None:
-        if not base.choices:
+    def _confirm(self, found: Found, base: Sequence[Choice]) -> None:
+        if not base:
             return
 
         profile = found.profile
@@ -160,20 +160,18 @@ class Search:
                 found.proven = kept(confirmed)
 
         def again(left: Sequence[Choice]) -> ComparisonSettings | None:
-            still = base.only(left)
-            return self._settings(profile, still) if self._has_time_for(profile, still) else None
+            return self._settings(profile, left) if self._has_time_for(profile, left) else None
 
         self._log.report(Doing(what="confirming"))
         run = partial(
             confirm,
             self._arms,
-            base.choices,
+            base,
             self._settings(profile, base),
             profile.length,
             watching(self._log, "confirming"),
             proven,
             room=profile.room,
-            doubtful=base.doubtful,
             again=again,
         )
         try:
@@ -184,7 +182,7 @@ class Search:
         except ArmFailed as failure:
             if found.proven is None:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
-                self._log.add_failure(base.choices, failure, who)
+                self._log.add_failure(base, failure, who)
             return
         if self._is_spoiled(final.confirmed):
             noise = final.confirmed.noise
@@ -205,26 +203,26 @@ class Search:
 
     # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
 
-    def _settings(self, baseline: PlanProfile, base: Joined) -> ComparisonSettings:
+    def _settings(self, baseline: PlanProfile, base: Sequence[Choice]) -> ComparisonSettings:
         """For the time that is left."""
         nearest = self._nearest_profile(base, baseline)
         once, seconds = self._once(base, nearest), self._seconds_to_report
-        return confirmation_settings(baseline, nearest, base.sure, base.doubtful, once, seconds)
+        return confirmation_settings(baseline, nearest, base, once, seconds)
 
-    def _has_time_for(self, baseline: PlanProfile, base: Joined) -> bool:
+    def _has_time_for(self, baseline: PlanProfile, base: Sequence[Choice]) -> bool:
         nearest = self._nearest_profile(base, baseline)
         once = self._once(base, nearest)
-        return confirmation_seconds(baseline, nearest, base.sure, base.doubtful, once=once) < self._seconds_to_report
+        return confirmation_seconds(baseline, nearest, base, once=once) < self._seconds_to_report
 
     @property
     def _seconds_to_report(self) -> float:
         return (self._log.seconds_left - REPORT_SECONDS) / SLACK
 
-    def _once(self, base: Joined, profile: PlanProfile) -> float:
+    def _once(self, base: Sequence[Choice], profile: PlanProfile) -> float:
         """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile: by the
         trials of its choices."""
         beyond = profile.start_seconds + profile.length.process_seconds
-        trials = [self._log.last_trial(choice) for choice in base.choices]
+        trials = [self._log.last_trial(choice) for choice in base]
         return max(0.0, *(tried.costs.one_off - beyond for tried in trials if tried and tried.costs), 0.0)
 
     def _show(self, found: Found) -> None:

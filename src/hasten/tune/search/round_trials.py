@@ -130,11 +130,11 @@ class RoundTrials:
         """With any one of them; where several are faster, those join that there is time for."""
         return max(self.end_seconds(profile, with_choice(base, choice) or base) for choice in group)
 
-    def has_time_to_end(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> bool:
-        return self.end_seconds(profile, sure, doubtful) < self.log.seconds_left
+    def has_time_to_end(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
+        return self.end_seconds(profile, choices) < self.log.seconds_left
 
-    def end_seconds(self, profile: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
-        return end_seconds(self.baseline, profile, sure, doubtful, self.log.options.seconds)
+    def end_seconds(self, profile: PlanProfile, choices: Sequence[Choice]) -> float:
+        return end_seconds(self.baseline, profile, choices, self.log.options.seconds)
 
 
 def _whatever_the_time(profile: PlanProfile, choices: Sequence[Choice]) -> list[Choice]:

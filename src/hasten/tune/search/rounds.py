@@ -3,7 +3,7 @@
 A round tries every choice that may gain, each one alone on top of the plan so far. The fastest value of every technique
 that was faster joins. The next round tries what the new choices can have reversed or made possible, what ended before
 its result was known, and what made no difference to a run that is much shorter now. A round that adds nothing is the
-last. What looked faster without significance is doubtful: the confirmation decides.
+last. What looked faster without significance joins at the end: the confirmation decides.
 
 Numbers of one technique, such as microbatch sizes, are tried two at first, and further ones as long as each is better
 than the one before. Compiling is tried last, and only for a run that is long enough to earn it.
@@ -39,25 +39,7 @@ from hasten.tune.trials.trial_outcome import ArmFailed
 
 COMPILE = "compile"
 MOST_ROUNDS = 6
-MOST_DOUBTFUL = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Joined:
-    """sure: choices that were faster, in the order in which they joined; doubtful: those that only looked faster, to be
-    measured again on top of them."""
-
-    sure: tuple[Choice, ...] = ()
-    doubtful: tuple[Choice, ...] = ()
-
-    @property
-    def choices(self) -> tuple[Choice, ...]:
-        return (*self.sure, *self.doubtful)
-
-    def only(self, choices: Sequence[Choice]) -> Joined:
-        """What of these choices is left; one that is new is sure."""
-        doubtful = tuple(choice for choice in choices if choice in self.doubtful)
-        return Joined(sure=tuple(choice for choice in choices if choice not in doubtful), doubtful=doubtful)
+MOST_UNSURE = 2  # choices that only looked faster
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,9 +63,10 @@ class SearchRounds:
     def log(self) -> SearchLog:
         return self.trials.log
 
-    def run(self) -> Joined:
-        """A plan that fails when others are tried on it, as one can after more steps than it was profiled for, ends the
-        rounds with the plan before it. Raises ArmFailed when the baseline fails."""
+    def run(self) -> tuple[Choice, ...]:
+        """The choices of the plan, in the order in which they joined. A plan that fails when others are tried on it, as
+        one can after more steps than it was profiled for, ends the rounds with the plan before it. Raises ArmFailed
+        when the baseline fails."""
         before = stage = Stage(base=(), profile=self.trials.baseline)
         try:
             for _ in range(MOST_ROUNDS):
@@ -104,7 +87,7 @@ class SearchRounds:
                 raise
             self.log.add_failure(_others(stage.base, before.base), failure)
             stage, whole = before, before.base
-        return self._with_doubtful(stage.profile, whole)
+        return self._with_unsure(stage.profile, whole)
 
     def _with_winners(
         self, profile: PlanProfile, base: tuple[Choice, ...], winners: Sequence[Choice]
@@ -122,15 +105,15 @@ class SearchRounds:
                 self.log.add(replace(tried, reason=f"{tried.reason}{UNPROVEN}"))
         return base
 
-    def _with_doubtful(self, profile: PlanProfile, sure: tuple[Choice, ...]) -> Joined:
-        doubtful = tuple[Choice, ...]()
+    def _with_unsure(self, profile: PlanProfile, sure: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        whole = sure
         for choice in self._looking_faster(profile):
-            before, more = (*sure, *doubtful), (*doubtful, choice)
-            legal = with_choice(before, choice) is not None
-            legal &= all(choice.technique != each.technique for each in before)
-            if legal and len(more) <= MOST_DOUBTFUL and self.trials.has_time_to_end(profile, sure, more):
-                doubtful = more
-        return Joined(sure=sure, doubtful=doubtful)
+            legal = with_choice(whole, choice) is not None
+            legal &= all(choice.technique != each.technique for each in whole)
+            room = len(whole) < len(sure) + MOST_UNSURE
+            if legal and room and self.trials.has_time_to_end(profile, (*whole, choice)):
+                whole = (*whole, choice)
+        return whole
 
     def _looking_faster(self, profile: PlanProfile) -> list[Choice]:
         """What looked faster when it was tried last, by the seconds that it seemed to save; and what made no
