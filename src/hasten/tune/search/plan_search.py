@@ -135,7 +135,7 @@ class Search:
         nearest = max((names for names in self._profiles if names <= all_names), key=len)
         return self._profiles[nearest] if nearest else baseline
 
-    def _prove(self, found: Found, joined: Sequence[Choice]) -> Sequence[Choice]:
+    def _prove(self, found: Found, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
         profile, log = found.profile, self._log
         pair_seconds = profile.step_seconds + self._nearest_profile(joined, profile).step_seconds
