@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -124,9 +125,9 @@ main()
 """
 
 
-def apart(folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
+def apart(folder: Path, *before: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """`hasten train` in a process of its own, started in that folder."""
-    command = [*before, sys.executable, "-c", PROGRAM, "train", "faulty_jobs.py:job"]
+    command = [*before, sys.executable, "-c", PROGRAM, "train", "faulty_jobs.py:job", *options]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=150
@@ -143,6 +144,11 @@ def assert_refused(done: subprocess.CompletedProcess[str], reason: int) -> None:
     assert done.returncode == 15, done.stderr
     assert os.strerror(reason) in done.stderr
     assert done.stderr.splitlines()[-1] == "loaded:"
+
+
+def test_a_run_folder_that_is_a_file_is_refused_before_torch_or_the_job_is_imported(tmp_path):
+    folder = folder_with_a_job(tmp_path / "here")
+    assert_refused(apart(folder, options=["--run-dir", "faulty_jobs.py"]), errno.EEXIST)
 
 
 @pytest.mark.proof

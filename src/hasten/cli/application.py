@@ -123,7 +123,8 @@ def _failure_of(error: BaseException) -> HastenError | None:
 
 def _print_failure(failure: HastenError, error: BaseException) -> None:
     """On standard error. The traceback of the user's own code comes first, so that the block stays in sight."""
-    from hasten.training.failures.user_code import other_notes, users_traceback
+    from hasten.training.failures.user_code import other_notes
+    from hasten.users_code import users_traceback
 
     if isinstance(failure, UserCodeFailed):
         trace = failure.trace or users_traceback(error.__cause__ or error)

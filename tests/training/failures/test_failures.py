@@ -7,7 +7,7 @@ from torch import nn
 
 from hasten.errors import JobError, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.training.failures.as_failure import as_failure
-from hasten.training.failures.user_code import users_traceback
+from hasten.users_code import users_traceback
 
 
 def raised_by(call: object, *arguments: object) -> Exception:

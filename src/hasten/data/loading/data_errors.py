@@ -7,24 +7,16 @@ it sends a `Failed` in place of the batch, and the training process raises from 
 from __future__ import annotations
 
 import errno
-import os
-import site
-import sysconfig
 import traceback
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 
 import torch
 from torch.utils.data import get_worker_info
 
 from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
+from hasten.users_code import users_frame, users_traceback
 
-_NOT_THE_USERS = tuple(
-    {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {Path(os.path.abspath(__file__)).parents[2], Path(site.getusersitepackages())}
-)
 # torch raises a plain RuntimeError when the host allocator fails; only the text says so.
 _HOST_ALLOCATOR = ("allocate memory", "not enough memory", "DefaultCPUAllocator", "std::bad_alloc")
 
@@ -115,27 +107,6 @@ def _failed(error: BaseException, kind: type[HastenError], what: str, fix: str) 
 
 def moment(epoch: int) -> str:
     return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
-
-
-def users_frame(error: BaseException) -> str:
-    """The deepest frame in the user's own code, where a user looks first; else the deepest one."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_users_file(frame.filename)] or list(frames)
-    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
-
-
-def users_traceback(error: BaseException) -> str:
-    """The traceback from the user's first frame on, as Python prints one; empty when no frame is theirs."""
-    frames = traceback.extract_tb(error.__traceback__)
-    first = next((place for place, frame in enumerate(frames) if is_users_file(frame.filename)), None)
-    return "" if first is None else "".join(traceback.format_list(frames[first:]))
-
-
-@cache
-def is_users_file(filename: str) -> bool:
-    """Whether a file of a traceback is the user's own: neither hasten's nor installed, nor code without a file."""
-    path = Path(os.path.abspath(filename))
-    return not filename.startswith("<") and not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
 
 
 def _sendable(error: BaseException) -> BaseException:

@@ -21,10 +21,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hasten.data.loading.data_errors import moment, reason_of, users_frame
+from hasten.data.loading.data_errors import moment, reason_of
 from hasten.data.order.randomness import derived, mixed, reseed, undisturbed
 from hasten.data.sources.sample_indices import rows_of, whole_numbers
 from hasten.errors import RAISED, DataFailed, UserCodeFailed
+from hasten.users_code import users_frame
 
 CHUNK = 1 << 16
 ROUNDS = 8

@@ -37,7 +37,6 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from hasten.data.images.image_folder import ImageFolder
-from hasten.data.loading.data_errors import users_frame
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.order.sample_order import SampleOrder
 from hasten.data.sources.augmented import parts_of_dataset, steady_reason, takes_draws
@@ -45,6 +44,7 @@ from hasten.data.sources.column_gather import Columns, Rows, formed, parts_of
 from hasten.data.sources.sample_indices import rows_of
 from hasten.errors import RAISED, JobError, UserCodeFailed
 from hasten.facts.job import describe
+from hasten.users_code import users_frame
 
 _WRITE = "give a data set, a tuple of tensors or arrays, a DataLoader, or a function that returns one of these"
 

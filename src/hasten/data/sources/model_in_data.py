@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.loading.data_errors import is_users_file
 from hasten.data.sources.job_data import Source
+from hasten.users_code import is_users_file
 
 LEVELS = 4
 ITEMS = 32  # of a list or dictionary, of which only the first are looked at

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import psutil
 
-from hasten.data.loading.data_errors import is_users_file
 from hasten.data.loading.loader_options import is_ample
 from hasten.data.workers.process_stacks import Answer, reading_frames
 from hasten.errors import DataFailed, Hang, HastenError, OutOfMemory
 from hasten.facts.formatting import byte_size
 from hasten.facts.machine import SHARED_MEMORY
+from hasten.users_code import is_users_file
 
 _STATES = {
     psutil.STATUS_STOPPED: "is stopped (by SIGSTOP, or by a debugger) and cannot say where",

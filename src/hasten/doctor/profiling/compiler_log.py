@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hasten.doctor.profiling.torch_dispatch import LOGGERS, recompilations_logged
 from hasten.facts.profiles import CompilerNote
-from hasten.training.failures.user_code import is_users, short
+from hasten.users_code import is_users_file, short
 
 _BREAK = re.compile(
     r"Graph break.* in user code at (?P<path>.+):(?P<line>\d+)\s+"
@@ -69,5 +69,5 @@ def compiled(notes: Counter[Note]) -> tuple[CompilerNote, ...]:
     return tuple(
         CompilerNote(path=short(note.path), line=note.line, why=note.why, times=times)
         for note, times in notes.most_common()
-        if is_users(note.path)
+        if is_users_file(note.path)
     )

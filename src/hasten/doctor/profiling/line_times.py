@@ -19,7 +19,7 @@ from hasten.doctor.profiling.operation_counts import Operations, Tally
 from hasten.doctor.profiling.user_lines import Place, Where, where
 from hasten.facts.profiles import Line, LoopCost
 from hasten.measure.stack_sampling import callers, share
-from hasten.training.failures.user_code import is_users, short
+from hasten.users_code import is_users_file, short
 
 
 class LineTimes:
@@ -43,7 +43,7 @@ class LineTimes:
         sys.settrace(self._before)
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not is_users(frame.f_code.co_filename):
+        if not is_users_file(frame.f_code.co_filename):
             return None
         self._add()
         self._running.append(where(callers(frame)))

@@ -20,9 +20,9 @@ from hasten.facts.profiles import Layer, ModelProfile
 from hasten.measure.flop_count import profile_flops
 from hasten.measure.memory_profile import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
-from hasten.training.failures.user_code import short
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
+from hasten.users_code import short
 
 STEPS = 3
 _PROFILED_STEPS = 3  # one for the arithmetic, two for memory

@@ -19,7 +19,7 @@ import torch
 from hasten.doctor.profiling import torch_dispatch
 from hasten.doctor.profiling.user_lines import Place, where
 from hasten.measure.stack_sampling import callers
-from hasten.training.failures.user_code import is_users
+from hasten.users_code import is_users_file
 
 _READS = frozenset({"aten::_local_scalar_dense"})
 _READS_OF_A_DEVICE = frozenset({"aten::nonzero"})  # its size is a number
@@ -142,7 +142,7 @@ def _caller(frame: FrameType | None) -> FrameType:
 
 def _is_direct(frame: FrameType | None) -> bool:
     """Whether the user's code has begun it, and no layer or backward pass that it calls."""
-    while frame is not None and not is_users(frame.f_code.co_filename):
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
         if _LAYERS in frame.f_code.co_filename or frame.f_code.co_name == torch_dispatch.ENGINE:
             return False
         frame = frame.f_back

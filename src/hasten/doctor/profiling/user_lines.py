@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from hasten.training.failures.user_code import is_users
+from hasten.users_code import is_users_file
 
 _HASTEN = os.path.join(Path(os.path.abspath(__file__)).parents[2], "")
 _LOADING = os.path.join(_HASTEN, "data", "")
@@ -80,7 +80,7 @@ def where(stack: Iterable[FrameType]) -> Where:
     in_loading = False
     for frame in stack:
         filename = frame.f_code.co_filename
-        if is_users(filename):
+        if is_users_file(filename):
             function = function_of(frame.f_code.co_qualname)
             innermost = innermost or (filename, frame.f_lineno, function)
             if (filename, function) not in loops and _is_in_a_loop(frame.f_code, frame.f_lineno):

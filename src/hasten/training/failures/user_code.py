@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 
-# One function for every room; the others, which may not import `data`, import them from here.
-from hasten.data.loading.data_errors import is_users_file as is_users
-from hasten.data.loading.data_errors import users_traceback as users_traceback
 from hasten.errors import UserCodeFailed
+from hasten.users_code import is_users_file, short
 
 # How the notes begin that an exception carries: of a loss, with its batch; of a step, with its number, its samples and
 # the seed; of an evaluation, with its samples.
@@ -32,17 +29,12 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
     innermost such place is named, because that is where a mistake can be corrected.
     """
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename):
+    if isinstance(error, SyntaxError) and error.filename is not None and is_users_file(error.filename):
         shown = f"{type(error).__name__}: {error.msg}"
         return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="fix this line")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users_file(frame.filename)]
     if not frames:
         return None
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
     return UserCodeFailed(what, where=where, fix=f"fix this line: {place.line}" if place.line else "fix this line")
-
-
-def short(filename: str) -> str:
-    """From here, where that is shorter."""
-    return min(os.path.relpath(filename), filename, key=len)

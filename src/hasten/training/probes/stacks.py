@@ -7,7 +7,7 @@ from hasten.data.workers.process_stacks import Answer, threads_of
 # `tune`, which may not import `data`, imports these from here.
 from hasten.data.workers.process_stacks import ask as ask
 from hasten.data.workers.process_stacks import signal_to_ask_by as signal_to_ask_by
-from hasten.training.failures.user_code import is_users, short
+from hasten.users_code import is_users_file, short
 
 _SILENT = {"stopped": "it is stopped and cannot say where it is", "disk-sleep": "it waits in the kernel, as for a disk"}
 
@@ -18,5 +18,5 @@ def standing(answer: Answer) -> str:
     if not threads:
         return _SILENT.get(answer.state, "it does not say where it is")
     frames = threads[-1]
-    theirs = next((frame for frame in frames if is_users(frame.file)), frames[0])
+    theirs = next((frame for frame in frames if is_users_file(frame.file)), frames[0])
     return f"it is in {short(theirs.file)}:{theirs.line}, in {theirs.function}"

@@ -21,7 +21,7 @@ from hasten.errors import (
 )
 from hasten.facts.formatting import printable
 from hasten.training.failures.as_failure import as_failure, is_out_of_memory
-from hasten.training.failures.user_code import users_traceback
+from hasten.users_code import users_traceback
 
 LONGEST_MESSAGE = 10_000  # characters of an error's words
 _NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))

@@ -1,0 +1,41 @@
+"""Which code is the user's own: where an exception came through it. Loads no torch."""
+
+from __future__ import annotations
+
+import os
+import site
+import sysconfig
+import traceback
+from functools import cache
+from pathlib import Path
+
+_NOT_THE_USERS = tuple(
+    {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {Path(os.path.abspath(__file__)).parent, Path(site.getusersitepackages())}
+)
+
+
+@cache
+def is_users_file(filename: str) -> bool:
+    """Whether a file of a traceback is the user's own: neither hasten's nor installed, nor code without a file."""
+    path = Path(os.path.abspath(filename))
+    return not filename.startswith("<") and not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
+
+
+def users_frame(error: BaseException) -> str:
+    """The deepest frame in the user's own code, where a user looks first; else the deepest one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_users_file(frame.filename)] or list(frames)
+    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
+
+
+def users_traceback(error: BaseException) -> str:
+    """The traceback from the user's first frame on, as Python prints one; empty when no frame is theirs."""
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((place for place, frame in enumerate(frames) if is_users_file(frame.filename)), None)
+    return "" if first is None else "".join(traceback.format_list(frames[first:]))
+
+
+def short(filename: str) -> str:
+    """From here, where that is shorter."""
+    return min(os.path.relpath(filename), filename, key=len)
