@@ -6,7 +6,6 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,6 @@ from hasten.errors import StorageFailed
 from hasten.facts.formatting import byte_size, shortened
 from hasten.report.display import UNKNOWN, printable, table, time_left
 from hasten.report.terminal.output import show
-from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
@@ -42,8 +40,7 @@ def checkpoints(
     """
     from hasten.checkpoint.listing import listed
 
-    with closing(ProgressBar("verifying")) as waiting:
-        found = listed(run, waiting)
+    found = listed(run)
     newest = next((each for each in found if each.damage is None), None)
     following = _next(run, found, newest)
     now = time.time()
