@@ -1,7 +1,7 @@
 """A temporary folder for one process: removed at its end; after a kill, by the next process that trains.
 
 The process holds a lock file in its folder, which the system frees when it ends. So a folder whose lock can be taken
-belongs to no living process.
+belongs to no living process. Shared memory of processes that are noted in a folder is removed with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hasten.checkpoint.files import names_in, remove_folder
+from hasten.checkpoint.folders.shared_segments import remove_segments_noted_in
 from hasten.checkpoint.locks.file_lock import file_lock, locked, taken
 from hasten.checkpoint.storage_errors import failing
 from hasten.errors import StorageFailed
@@ -61,6 +62,8 @@ def _remove_if_free(folder: Path) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove the lock file last: without it, nobody would try again where a worker has just added another file."""
+    with suppress(StorageFailed):  # another user's
+        remove_segments_noted_in(folder)
     for name in names_in(folder):
         if name != _LOCK:
             remove_folder(folder / name)

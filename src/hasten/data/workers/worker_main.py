@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 import torch.multiprocessing  # teaches multiprocessing to send tensors
 
+from hasten.checkpoint.folders.shared_segments import note_this_process
 from hasten.data.loading.data_errors import Failed, failed_start
 from hasten.data.order.randomness import derived, reseed
 from hasten.data.workers.batch_pickling import PickledReader
@@ -36,7 +38,8 @@ class Work:
     """What one worker is given when it starts.
 
     reader: reads a batch and pickles it. dataset: what get_worker_info() shows. users_init: the user's worker_init_fn.
-    seed: of all workers, for what a worker_init_fn draws.
+    seed: of all workers, for what a worker_init_fn draws. noted_in: the training process's folder of temporary files,
+    where workers are noted that may leave shared memory behind; None where none does.
     """
 
     reader: PickledReader
@@ -45,6 +48,7 @@ class Work:
     seed: int
     workers: int
     number: int = 0
+    noted_in: Path | None = None
 
 
 def run_worker(work: Work, requests: Connection, answers: Connection, stacks: Connection) -> None:
@@ -74,6 +78,8 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
         signal.signal(number, _ignore)  # and not SIG_IGN, which the children of a worker would inherit
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if work.noted_in is not None:
+        note_this_process(work.noted_in)
     write_stacks_when_asked(stacks)
     torch.set_num_threads(1)
     seed = derived(work.seed, work.number)

@@ -29,6 +29,8 @@ import psutil
 import torch
 import torch.multiprocessing
 
+from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.checkpoint.folders.shared_segments import forget_processes, remove_segments
 from hasten.data.loading.data_errors import failed_arrival
 from hasten.data.loading.device_transfer import pinned
 from hasten.data.workers.hang_limit import Pace, Patience
@@ -103,7 +105,7 @@ class Workers:
             del answer  # the batch is the caller's alone while the next one is waited for
 
     def end(self) -> None:
-        """End the workers. No process, pipe or thread of theirs is left."""
+        """End the workers. No process, pipe, thread or segment of shared memory of theirs is left."""
         if self._closed:
             return
         self._closed = True
@@ -115,8 +117,14 @@ class Workers:
         _end_from(os.getpid(), self._processes, self._threads, self._outgoing, self._stop_writer)
         for pipe in (*self._requests, *self._answers, *self._stacks, self._stop_reader, self._stop_writer):
             pipe.close()
+        if self._work.noted_in is not None:
+            pids = {process.pid for process in self._processes}
+            remove_segments(pids)
+            forget_processes(self._work.noted_in, pids)
 
     def _start(self) -> None:
+        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names last, and others use them
+            self._work = replace(self._work, noted_in=process_folder())
         for number in range(self._count):
             self._start_one(number)
         # Not before: a process forks best with as few threads as can be.

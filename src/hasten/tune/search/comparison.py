@@ -168,21 +168,17 @@ CLEAR = 1.05  # a speed-up that is significantly above this needs no more window
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonSettings:
     """steps: of a window; repeats: in all; evaluations: repeats that also evaluate, the first of which gives what is
-    paid once; checks: see CHECKS; is_known: whether an arm is dropped at a check, by its ratios; ends_all: whether all
-    arms are, by the ratios of one, None for never; resident: whether all arms fit into memory beside each other;
-    control_repeats: after which controls are dropped as well, None for the last one, also where no other arm is left;
-    starts: processes that a resident arm lives in one after the other: two processes of the same code can differ by a
-    few per cent for as long as they live.
+    paid once; checks: see CHECKS; ends_all: whether all arms are dropped at a check, by the ratios of one, None for
+    never; resident: whether all arms fit into memory beside each other; starts: processes that a resident arm lives in
+    one after the other: two processes of the same code can differ by a few per cent for as long as they live.
     """
 
     steps: int
     repeats: int = LEAST_PAIRS
     evaluations: int = 0
     checks: tuple[int, ...] = CHECKS
-    is_known: Callable[[Sequence[float]], bool] = field(default_factory=lambda: is_known)
     ends_all: Callable[[Sequence[float]], bool] | None = None
     resident: bool = True
-    control_repeats: int | None = ENOUGH
     starts: int = 1
 
 
@@ -265,11 +261,11 @@ class _Comparison:
         """Drop those whose result is known; all, when only controls would be left."""
         ratios, repeats = self.ratios(), len(self.base.windows)
         candidates = [name for name, arm in self.running.items() if not arm.entry.stays]
-        known = [name for name in candidates if self._settings.is_known(ratios[name])]
-        ends_all, until = self._settings.ends_all, self._settings.control_repeats
+        known = [name for name in candidates if is_known(ratios[name])]
+        ends_all = self._settings.ends_all
         if ends_all is not None and any(ends_all(ratios[name]) for name in candidates):
             known = list(self.running)
-        elif repeats < self._settings.repeats and until is not None and (repeats >= until or known == candidates):
+        elif repeats < self._settings.repeats and (repeats >= ENOUGH or known == candidates):
             known += [name for name in self.running if name not in candidates]
         if not known:
             return

@@ -94,7 +94,7 @@ class _Measuring:
 
     def plan(self, choices: Sequence[Choice], settings: ComparisonSettings) -> Confirmation:
         """The plan beside the baseline, and without each of its choices."""
-        controls = [Entry(name=name, plan=plan_of([]), stays=True) for name in (PLAIN, AGAIN)]
+        controls = [Entry(name=name, plan=plan_of([])) for name in (PLAIN, AGAIN)]
         whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
         shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
         without_one = [self._shorter(choices, left) for left in shorter.values()]
