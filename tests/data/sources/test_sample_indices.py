@@ -28,6 +28,7 @@ def test_rows_are_counted_as_python_counts_them(form, indices):
     ("wrong", "why"),
     [
         ([3, 0.5], "'float' object cannot be interpreted as an integer"),
+        ([3, True], "True and False are a mask"),
         (np.array([True, False]), "bool.* object cannot be interpreted as an integer"),
         (np.array([1.0, 2.0]), "float64' object cannot be interpreted as an integer"),
         ([[0, 1], [2]], "'list' object cannot be interpreted as an integer"),

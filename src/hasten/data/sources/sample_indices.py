@@ -29,8 +29,11 @@ def whole_numbers(given: Iterable[Any], *, whose: str) -> np.ndarray:
         given = given.numpy(force=True)
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "i":
         return given.astype(np.int64)
+    indices = [*given]
     try:
-        return np.fromiter(map(whole_number, given), np.int64)
+        if bool in set(map(type, indices)):  # Python counts with them
+            raise TypeError("True and False are a mask")
+        return np.fromiter(map(whole_number, indices), np.int64)
     except (TypeError, OverflowError) as error:
         fix = "let it give whole numbers only; put anything else that a sample depends on into the data set"
         raise DataFailed(f"{whose} gives something other than indices of samples: {error}", fix=fix) from error
