@@ -26,13 +26,12 @@ from bench.planted_jobs import ALL, Planted
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired_timing import Window, compare, early_speedup
+from hasten.measure.paired_timing import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("planted_arms.py")
 # Processes of the same code differ here, some of them by half, so every pair is of two that were started anew.
 FULL = Protocol(starts=12, rounds=2, steps=50, warmup_steps=10)
 QUICK = Protocol(rounds=12, steps=50, warmup_steps=5)
-MOST_OVERHEAD = 1.02  # of the look at the stacks; fixed before the first run
 SECONDS_OF_A_WINDOW = 0.7
 
 
@@ -49,7 +48,6 @@ class Outcome:
     gain: float
     low: float
     high: float
-    overhead: float
     growth: int | None
 
     @property
@@ -104,7 +102,6 @@ def looked_at(planted: Planted, protocol: Protocol) -> tuple[Outcome, Sequence[W
         gain=speedup.ratio * more,
         low=speedup.low * more,
         high=speedup.high * more,
-        overhead=told["overhead"]["value"],
         growth=told["growth"],
     ), windows
 
@@ -126,18 +123,9 @@ def judged(outcomes: Sequence[Outcome]) -> list[Target]:
     count = len(outcomes)
     first = float(sum(each.is_first for each in outcomes))
     holds = float(sum(each.holds for each in outcomes))
-    overhead = early_speedup([each.overhead for each in outcomes])
     return [
         _counted(f"of {count} planted faults: named first", first, count),
         _counted(f"of {count} planted faults: named first, with a bound that holds the gain", holds, count),
-        Target(
-            name="time of a step with a look at its stack, for each without: mean of all jobs, and its 95 % interval",
-            bound=MOST_OVERHEAD,
-            at_most=True,
-            low=overhead.low,
-            value=overhead.ratio,
-            high=overhead.high,
-        ),
     ]
 
 
@@ -160,11 +148,11 @@ def _write(
         *head(claim, machine, surroundings, [f"{protocol.pairs} pairs of processes that were started anew"], command),
         *target_table(targets),
         "",
-        "| job | planted | found | where | bound | measured gain | looking |",
-        "|---|---|---|---|---|---|---|",
+        "| job | planted | found | where | bound | measured gain |",
+        "|---|---|---|---|---|---|",
         *(
             f"| {each.name} | {each.planted} | {', '.join(each.found)} | {each.place} | {_times(each.most_gain)} "
-            f"| {each.gain:.3g} ({each.low:.3g} to {each.high:.3g}) | {each.overhead - 1:+.1%} |"
+            f"| {each.gain:.3g} ({each.low:.3g} to {each.high:.3g}) |"
             for each in outcomes
         ),
         "",

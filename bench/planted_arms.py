@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 from bench.planted_jobs import ALL
 from bench.windows import windows_of
@@ -35,16 +34,12 @@ def main() -> None:
     findings = [
         {"code": each.code, "place": each.place, "most_gain": _bound(each.price)} for each in ranked(found_in_run(look))
     ]
-    print(json.dumps({"findings": findings, "overhead": vars_of(look.overhead), "growth": look.growth}))
+    print(json.dumps({"findings": findings, "growth": look.growth}))
 
 
 def _bound(price: Price | None) -> float | None:
     """An infinite one bounds nothing."""
     return price.most_gain if price is not None and isfinite(price.most_gain) else None
-
-
-def vars_of(seconds: Any) -> dict[str, float]:
-    return {"low": seconds.low, "value": seconds.value, "high": seconds.high}
 
 
 if __name__ == "__main__":

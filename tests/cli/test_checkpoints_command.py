@@ -113,7 +113,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
         flip(each.path / TENSORS)
     _, shown, _ = ran("checkpoints runs/job-1")
     assert "resumes   never: all of them are damaged; start a new run\n" in shown
-    anew = "hasten train jobs_of_tests.py:job --save-every 2 --keep-last 3"
+    anew = "hasten train jobs_of_tests.py:job"
     assert shown.splitlines()[-1].strip() == f"next      {anew}"
     assert json.loads(ran("checkpoints runs/job-1 --json")[1])["next"] == anew
 

@@ -16,8 +16,7 @@ from hasten import errors
 from hasten.cli import app
 from hasten.cli.prove import resume_command
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
-from hasten.measure.run_difference import Extent
-from hasten.tune.resume.resume_proof import Kill, Phase, ResumeProof, RunTimes
+from hasten.tune.resume.resume_proof import Kill, Phase, ResumeProof
 from support.cli.commands import invoked
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -190,8 +189,7 @@ def test_kills_are_counted_by_what_they_have_hit():
     def hit(phase: Phase) -> Kill:
         return Kill(phase=phase, step=3, saved_step=2)
 
-    times = RunTimes(starting_seconds=3.0, resuming_seconds=1.0, step_seconds=0.1, save_seconds=0.01)
-    fields = {"steps": 9, "total_steps": None, "save_every": 1, "lines": 9, "extent": Extent(), "times": times}
+    fields = {"steps": 9, "total_steps": None, "save_every": 1, "lines": 9}
     kills = (hit(Phase.SAVING), hit(Phase.TRAINING), hit(Phase.SAVING))
     found = ResumeProof(wanted=4, kills=kills, runs=2, **fields)
     assert resume_command.killed(found) == "3 times in 2 runs: 2 while it saved, 1 while it trained"

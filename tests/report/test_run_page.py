@@ -38,7 +38,7 @@ def test_a_finished_run_is_told_in_one_sentence(tmp_path: Path):
 def test_all_that_was_measured_has_its_section(tmp_path: Path):
     page = shown(tmp_path)
     headings = re.findall(r"<h2>(.*?)</h2>", page.source)
-    assert headings == ["The plan", "Loss", "Evaluations", "Learning rate, pace and memory", "Where this ran", "Next"]
+    assert headings == ["The plan", "Loss", "Evaluations", "Learning rate, pace and memory", "Next"]
     for told in ("learning rate", "momentum", "samples a second", "waiting for data", "most memory"):
         assert told in page.text
     assert "5 convolution biases that a batch norm cancels were removed" in page.text

@@ -19,7 +19,7 @@ def test_a_profile_counts_what_can_be_counted_and_times_the_rest():
     )
     found = profile_job(job, make_plan(microbatch=4))
     assert found.parameters == 6 * 3 + 3
-    assert (found.batch_size, found.microbatch_size, found.device) == (8, 4, "cpu")
+    assert found.device == "cpu"
     # Forward, and one product backward: the gradient of the weight; the input needs none.
     assert found.flops.flops_per_sample == 2 * (2 * 6 * 3)
     assert found.memory.by_kind[Kind.PARAMETERS] == 4 * 21

@@ -13,7 +13,6 @@ import typer
 
 from hasten.cli.application import app, echo_indented, ends_with_exit_code, offer
 from hasten.cli.run_history import job_of, resume_command
-from hasten.errors import StorageFailed
 from hasten.facts.formatting import byte_size, shortened
 from hasten.report.display import UNKNOWN, printable, table, time_left
 from hasten.report.terminal.output import show
@@ -103,17 +102,7 @@ def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
     job = job_of(run) or "JOB"
     if newest is not None or not found:
         return resume_command(job, run)
-    return shlex.join(["hasten", "train", job, *_options(run)])
-
-
-def _options(run: Path) -> list[str]:
-    from hasten.training.run_folder.run_request import asked_in
-
-    try:
-        asked = asked_in(run)
-    except StorageFailed:
-        return []
-    return [] if asked is None else [word for pair in asked.options.items() for word in pair if word]
+    return shlex.join(["hasten", "train", job])
 
 
 def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[str]:

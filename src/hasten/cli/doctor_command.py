@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +18,6 @@ from hasten.facts.finding import Safety, ranked, without_repeats
 from hasten.facts.formatting import printable
 from hasten.report.display import many
 from hasten.report.finding_formats import as_diff, as_github, as_json, as_sarif, as_text, summary
-from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from hasten.facts.finding import Finding
 
 FOUND = 1
-_Item = TypeVar("_Item")
 
 
 class Format(StrEnum):
@@ -105,8 +102,7 @@ def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Un
     """In source files; of how many, and which of them could not be read."""
     from hasten.doctor.lint.linter import lint
 
-    count = sum(len(project.files) for project in projects)
-    linted = [each for project in projects for each in _with_progress(lint(project.files, project.of_sources), count)]
+    linted = [each for project in projects for each in lint(project.files, project.of_sources)]
     failed = [each.unreadable for each in linted if each.unreadable is not None]
     return [finding for each in linted for finding in each.findings], len(linted), failed
 
@@ -169,10 +165,9 @@ def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], lis
     from hasten.doctor.lint.fixes import mend, why_left_alone
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    files = [(path, project) for project in projects for path in project.files]
     mended: list[Mended] = []
     unreadable: list[Unreadable] = []
-    for path, project in _with_progress(files, len(files)):
+    for project, path in ((each, path) for each in projects for path in each.files):
         rules = [rule for rule in project.of_sources if rule.safety in allowed]
         try:
             if (found := mend(path, rules)) is not None:
@@ -234,10 +229,3 @@ def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
         raise typer.Exit(Unreadable.exit_code)
     if found:
         raise typer.Exit(FOUND)
-
-
-def _with_progress(items: Iterable[_Item], count: int) -> Iterator[_Item]:
-    with closing(ProgressBar("reading files")) as waiting:
-        for number, each in enumerate(items, start=1):
-            yield each
-            waiting(number, count)

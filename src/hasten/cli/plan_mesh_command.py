@@ -12,7 +12,6 @@ from hasten.cli.application import (
     JobName,
     PlanPath,
     app,
-    command,
     echo_indented,
     ends_with_exit_code,
     load,
@@ -75,7 +74,7 @@ def plan_mesh(
         flops_per_second=rate,
     )
     planned = read(plan)
-    from hasten.tune.mesh.legal_meshes import check_cluster, most_devices, planned_meshes
+    from hasten.tune.mesh.legal_meshes import check_cluster, planned_meshes
     from hasten.tune.mesh.mesh_needs import OF_A_MESH, needs_of
 
     check_cluster(cluster)  # before the job is loaded
@@ -89,11 +88,7 @@ def plan_mesh(
         return
     _show(job, found, everything)
     _show_plan(found, plan, [each.technique for each in chosen if each.technique in OF_A_MESH])
-    if found.legal:
-        offer(_next(job, plan, found))
-    else:
-        fewer = ["--devices", str(most_devices(needs, cluster)), "--memory", memory, "--bandwidth", bandwidth]
-        offer(f"{command('plan-mesh', job, plan)} {shlex.join(fewer)}")
+    offer(_next(job, plan, found))
 
 
 def _show(job: str, found: Meshes, everything: bool) -> None:
@@ -120,7 +115,7 @@ def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
 def _next(job: str, plan: Path | None, found: Meshes) -> str:
     cluster = found.cluster
     if found.best is None:
-        return "hasten explain activation_checkpointing"
+        return f"hasten explain {'activation_checkpointing' if found.legal else 'tensor'}"
     given = ["--plan", str(plan or PLAN)] if plan is not None or found.choices else []
     here = min(cluster.devices, cluster.per_machine)
     if cluster.devices == here:

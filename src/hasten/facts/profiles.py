@@ -187,7 +187,6 @@ class RunProfile:
     kept_memory: what it gains that the C library retains freed memory; None where too few pages are new, where the plan
         does so already, and where the library has no such setting.
     others: cores that other processes used meanwhile.
-    overhead: ratio of steps with and without stack sampling, with its 95 % interval.
     not_counted: why operations and seconds of lines are unknown; "" where they are known.
     graph_breaks: where a compiled model falls back to Python. recompiled: what was compiled again, by its reason.
     """
@@ -219,7 +218,6 @@ class RunProfile:
     page_bytes: float
     kept_memory: RetainedMemory | None
     free_bytes: int
-    overhead: Seconds
     others: float
     graph_breaks: tuple[CompilerNote, ...] = ()
     recompiled: tuple[CompilerNote, ...] = ()

@@ -33,8 +33,6 @@ class MatrixRate:
     stretches: int
     size: int  # rows and columns of each square matrix
     dtype: str
-    device: str
-    threads: int | None  # of a CPU; None elsewhere
 
 
 def measure_matrix_rate(
@@ -69,6 +67,4 @@ def _rate_of(size: int, dtype: torch.dtype, device: torch.device) -> MatrixRate:
         stretches=len(rates),
         size=size,
         dtype=str(dtype).removeprefix("torch."),
-        device=str(device),
-        threads=torch.get_num_threads() if device.type == "cpu" else None,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import sys
+import resource
 import time
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,11 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 import torch
-
-try:
-    import resource
-except ImportError:  # Windows has no such counts
-    resource = None
 
 _PROBE_BYTES = 16 << 20
 _PROBES = 5
@@ -58,8 +53,8 @@ class Fault(NamedTuple):
 
 
 def page_faults() -> int:
-    """Of this process so far, without disk access; 0 where the system does not count them."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource is not None else 0
+    """Of this process so far, without disk access."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def fault_cost() -> Fault:
@@ -70,8 +65,7 @@ def fault_cost() -> Fault:
 def _probe() -> Fault:
     """Touching new memory, less touching it again."""
     begin, faults = time.perf_counter(), page_faults()
-    flags = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}  # as an allocator does
-    memory = mmap.mmap(-1, _PROBE_BYTES, **flags)
+    memory = mmap.mmap(-1, _PROBE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # as an allocator does
     numbers = np.frombuffer(memory, np.uint8)
     numbers.fill(1)
     touched = time.perf_counter()

@@ -25,36 +25,17 @@ _UNREADABLE = "unreadable"  # the event of a line that is none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Value:
-    """text: as shown. hex: of a float, as float.hex() writes it; None for all else."""
-
-    text: str
-    hex: str | None = None
-
-    def __str__(self) -> str:
-        return self.text if self.hex is None else f"{self.text} ({self.hex})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """step: the optimizer step; what: the value's name, with the index of a tensor's element."""
+    """step: the optimizer step; what: the value's name, with the index of a tensor's element. expected, found: as text,
+    a float also as float.hex() writes it."""
 
     step: int
     what: str
-    expected: Value
-    found: Value
+    expected: str
+    found: str
 
     def __str__(self) -> str:
         return f"at step {self.step:,} {self.what} is {self.found}, and should be {self.expected}"
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much a state holds. bytes: of its tensors; values: that are no tensors."""
-
-    tensors: int = 0
-    bytes: int = 0
-    values: int = 0
 
 
 def lines_of(log: bytes) -> list[dict[str, Any]]:
@@ -99,19 +80,13 @@ def first_in_states(expected: Any, found: Any, *, step: int, place: str = "") ->
     wanted, came = dict(_leaves(expected, place)), dict(_leaves(found, place))
     for what in wanted | came:
         if what not in wanted or what not in came:
-            one, other = (Value(text="there" if what in each else "missing") for each in (wanted, came))
+            one, other = ("there" if what in each else "missing" for each in (wanted, came))
             return Difference(step=step, what=what, expected=one, found=other)
         difference = _difference(wanted[what], came[what])
         if difference is not None:
             index, one, other = difference
             return Difference(step=step, what=f"{what}{index}", expected=one, found=other)
     return None
-
-
-def extent_of(state: Any) -> Extent:
-    leaves = [leaf for _, leaf in _leaves(state, "") if not isinstance(leaf, tuple)]
-    tensors = [_as_tensor(leaf) for leaf in leaves if _is_array(leaf)]
-    return Extent(len(tensors), sum(each.nbytes for each in tensors), len(leaves) - len(tensors))
 
 
 # ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +110,7 @@ def _out_of_place(wanted: Mapping[str, Any] | None, line: Mapping[str, Any] | No
     shown = line if wanted is None else wanted
     assert shown is not None
     expected, found = ("missing", "there") if wanted is None else ("there", "missing")
-    return Difference(step=_step(shown), what=_line(shown), expected=Value(text=expected), found=Value(text=found))
+    return Difference(step=_step(shown), what=_line(shown), expected=expected, found=found)
 
 
 # ── states ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +132,7 @@ def _leaves(tree: Any, place: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(item, f"{place}/{key}" if place else str(key))
 
 
-def _difference(expected: Any, found: Any) -> tuple[str, Value, Value] | None:
+def _difference(expected: Any, found: Any) -> tuple[str, str, str] | None:
     """Index of the element, and both values; None where they are equal."""
     if _is_array(expected) and _is_array(found):
         return _in_tensors(_as_tensor(expected), _as_tensor(found))
@@ -165,12 +140,12 @@ def _difference(expected: Any, found: Any) -> tuple[str, Value, Value] | None:
         bits = [struct.pack("<d", each) if isinstance(each, float) else each for each in (expected, found)]
         if bits[0] == bits[1]:
             return None
-    return "", _value(expected), _value(found)
+    return "", _shown(expected), _shown(found)
 
 
-def _in_tensors(expected: Tensor, found: Tensor) -> tuple[str, Value, Value] | None:
+def _in_tensors(expected: Tensor, found: Tensor) -> tuple[str, str, str] | None:
     if (expected.dtype, expected.shape) != (found.dtype, found.shape):
-        return "", _value(expected), _value(found)
+        return "", _shown(expected), _shown(found)
     one, other = _bytes(expected), _bytes(found)
     if not torch.equal(one, other):
         place = int((one != other).any(1).nonzero()[0])
@@ -179,19 +154,19 @@ def _in_tensors(expected: Tensor, found: Tensor) -> tuple[str, Value, Value] | N
     return None
 
 
-def _element(tensor: Tensor, place: int) -> Value:
+def _element(tensor: Tensor, place: int) -> str:
     """place: in the order of the tensor's indices."""
-    return _value(tensor.contiguous().reshape(-1)[place].item())
+    return _shown(tensor.contiguous().reshape(-1)[place].item())
 
 
-def _value(value: Any) -> Value:
+def _shown(value: Any) -> str:
     if _is_array(value):
         tensor = _as_tensor(value)
-        return Value(text=f"a tensor of {tensor.dtype} {list(tensor.shape)}")
+        return f"a tensor of {tensor.dtype} {list(tensor.shape)}"
     if isinstance(value, tuple):
         kind, length = value
-        return Value(text=f"a {kind}" + ("" if length is None else f" of length {length}"))
-    return Value(text=shortened(repr(value), LONGEST), hex=value.hex() if isinstance(value, float) else None)
+        return f"a {kind}" + ("" if length is None else f" of length {length}")
+    return shortened(repr(value), LONGEST) + (f" ({value.hex()})" if isinstance(value, float) else "")
 
 
 def _is_array(value: Any) -> bool:

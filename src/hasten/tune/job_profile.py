@@ -43,8 +43,6 @@ class StepTimes:
 class JobProfile:
     device: str
     parameters: int
-    batch_size: int
-    microbatch_size: int
     times: StepTimes
     memory: MemoryProfile
     fragmentation: float | None  # share of the reserved memory, 0 to 1; None where torch keeps no cache of it
@@ -76,8 +74,6 @@ def _profile(run: Run) -> JobProfile:
     return JobProfile(
         device=str(run.device),
         parameters=built.fingerprint.parameters,
-        batch_size=built.batch_size,
-        microbatch_size=setup.step.microbatch_size or built.batch_size,
         times=times,
         memory=memory,
         fragmentation=lost,

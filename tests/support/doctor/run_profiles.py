@@ -45,7 +45,6 @@ HEALTHY = RunProfile(
     page_bytes=4096,
     kept_memory=None,
     free_bytes=8 << 30,
-    overhead=exactly(1.0),
     others=0.0,
 )
 LINE = Line(path="train.py", line=7, function="forward", in_loading=False, seconds=0.02, high=0.03, timed=0.02)

@@ -12,7 +12,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.choice import Choice
 from hasten.facts.mesh import Amount, Cluster, Mesh, MeshCost, ModelNeeds, Part, Sharding
 from hasten.techniques.combinations import conflicts
-from hasten.tune.mesh.legal_meshes import choices_of, meshes, most_devices, planned_meshes, why_illegal
+from hasten.tune.mesh.legal_meshes import choices_of, meshes, planned_meshes, why_illegal
 from hasten.tune.mesh.mesh_cost import cost_of, memory_of, sent_of
 
 GB = 10**9
@@ -226,12 +226,6 @@ def test_what_a_plan_cannot_say_together_is_no_mesh():
     assert told in reasons["data 4 × tensor 1 × pipeline 2"]
     for each in found.legal:
         assert conflicts([*choices_of(each), compiled]) == []
-
-
-def test_where_no_mesh_is_legal_fewer_devices_are_named_that_have_one():
-    needs = made_needs(batch_size=4, blocks=(), divisible=())
-    assert planned_meshes(needs, cluster(GB, devices=64)).legal == ()
-    assert most_devices(needs, cluster(GB, devices=64)) == 4
 
 
 def test_devices_that_fill_no_machine_are_refused_with_the_arithmetic():

@@ -79,7 +79,6 @@ def test_a_run_that_is_killed_twice_and_resumed_is_the_one_that_nobody_disturbed
     assert len(found.kills) == found.wanted == 2
     assert list(found.kills) == told.kills
     assert found.lines == 24 + 3  # of steps, and of three evaluations
-    assert found.extent.tensors > 12
     assert told.runs[:2] == ["reference run", "the run to be killed"]
 
 
@@ -111,7 +110,7 @@ def test_what_no_checkpoint_keeps_is_found_by_step_and_value():
     assert len(found.kills) < found.wanted  # it was found in what the next process would have taken back
     assert found.difference.what == "loss"
     assert found.difference.step == found.resumed_at + 1
-    assert float.fromhex(found.difference.expected.hex or "") != float.fromhex(found.difference.found.hex or "")
+    assert found.difference.expected != found.difference.found
     assert told.runs[-1] == "second reference run"
     assert found.itself is None
 

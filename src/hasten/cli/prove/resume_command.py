@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections import Counter
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,13 +18,11 @@ import typer
 
 from hasten.cli.application import JobName, PlanPath, command, ends_with_exit_code, prove, read
 from hasten.errors import HARMED, NOT_PROVEN
-from hasten.facts.formatting import byte_size
-from hasten.report.display import count, duration, many
+from hasten.report.display import count, many
 from hasten.report.terminal.output import show, write_line
 from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
-    from hasten.measure.run_difference import Difference
     from hasten.tune.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
@@ -116,15 +115,11 @@ class ProofProgress:
 
 
 def _show(proof: ResumeProof, job: str, plan: Path | None, following: str) -> None:
-    times, extent = proof.times, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
-    each, begin = duration(times.step_seconds), duration(times.starting_seconds + times.resuming_seconds)
-    state = f"{count(extent.tensors)} tensors of {byte_size(extent.bytes)} and {count(extent.values)} values"
     lines = [
-        ("trained", f"{proof.steps:,} steps{planned}, {each} each, saved every {proof.save_every:,}"),
-        ("starts", f"in {begin}, each time"),
+        ("trained", f"{proof.steps:,} steps{planned}, saved every {proof.save_every:,}"),
         ("killed", killed(proof)),
-        ("compared", f"{proof.lines:,} lines of the log; a checkpoint of {state}"),
+        ("compared", f"{proof.lines:,} lines of the log, and the last checkpoint"),
         ("verdict", sentence(proof)),
     ]
     if proof.verdict in _ADVICE:
@@ -161,28 +156,15 @@ def _times(number: int) -> str:
 
 
 def _answer(proof: ResumeProof) -> dict[str, Any]:
-    extent, times = proof.extent, proof.times
     kills = [
         {"phase": each.phase.name.lower(), "step": each.step, "saved_step": each.saved_step} for each in proof.kills
     ]
-    sizes = {"tensors": extent.tensors, "tensor_bytes": extent.bytes, "values": extent.values}
-    resuming = {"starting": times.starting_seconds, "going_on": times.resuming_seconds}
-    seconds = resuming | {"step": times.step_seconds, "save": times.save_seconds}
     names = ("verdict", "steps", "total_steps", "save_every", "wanted", "runs")
     return {name: getattr(proof, name) for name in names} | {
         "sentence": sentence(proof),
         "kills": kills,
-        "compared": {"lines": proof.lines} | sizes,
-        "seconds": seconds,
-        "difference": _fields(proof.difference),
+        "compared": {"lines": proof.lines},
+        "difference": None if proof.difference is None else asdict(proof.difference),
         "went_on_at": proof.resumed_at,
-        "itself": _fields(proof.itself),
+        "itself": None if proof.itself is None else asdict(proof.itself),
     }
-
-
-def _fields(difference: Difference | None) -> dict[str, Any] | None:
-    if difference is None:
-        return None
-    expected, found = difference.expected, difference.found
-    values = {"expected": expected.text, "expected_hex": expected.hex, "found": found.text, "found_hex": found.hex}
-    return {"step": difference.step, "what": difference.what, **values}

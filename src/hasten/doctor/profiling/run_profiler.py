@@ -2,7 +2,7 @@
 
 Three things are timed in turn, round by round, so that other load on the machine falls on all of them alike: steps of
 the job, reading alone, and steps whose batches are there already. The first against the last is what free loading
-gains. In half of the windows of steps their stack is sampled; the other half shows what sampling costs.
+gains. The stack is sampled in windows of their own, which are not timed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,7 @@ from hasten.doctor.profiling.larger_batches import larger_batches
 from hasten.doctor.profiling.line_times import LineTimes, least_times, line_of, lines_of_steps
 from hasten.doctor.profiling.operation_counts import Operations, least_of
 from hasten.doctor.profiling.repeated_batches import KEPT, kept_windows
-from hasten.doctor.profiling.timed_steps import (
-    PartsClock,
-    TimedSteps,
-    growth,
-    ratio_of,
-    retained_memory,
-    seconds_of,
-)
+from hasten.doctor.profiling.timed_steps import PartsClock, TimedSteps, growth, retained_memory, seconds_of
 from hasten.doctor.profiling.user_lines import Place, place_of, reason_of, where
 from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.facts.job import Job
@@ -59,13 +52,11 @@ _ENDLESS = 1_000_000_000  # steps
 
 @dataclass(slots=True)
 class _Windows:
-    """Seconds of a step, window by window, without and with sampling of the stack (plain, sampled); waited: of plain
-    ones, for data; loading_cpu: processor seconds. new_pages: of memory, in a step; page_costs: of one. memory: bytes
-    held, after each round."""
+    """Seconds of a step, window by window; waited: of these (plain), for data; loading_cpu: processor seconds.
+    new_pages: of memory, in a step; page_costs: of one. memory: bytes held, after each round."""
 
     plain: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
-    sampled: list[float] = field(default_factory=list)
     loading: list[float] = field(default_factory=list)
     loading_cpu: list[float] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
@@ -135,7 +126,6 @@ class _Profiler:
             page_bytes=page.bytes,
             kept_memory=self._kept_memory(steps, together.value, grown or 0),
             free_bytes=free_bytes,
-            overhead=ratio_of(found.sampled, found.plain),
             others=load.others,
             graph_breaks=compiled(notes.breaks),
             recompiled=compiled(notes.again),
@@ -164,15 +154,12 @@ class _Profiler:
 
     def _round(self, steps: int, kept: list[Any]) -> None:
         found = self._found
-        for sampled in ((False, True), (True, False))[len(found.plain) % 2]:
-            if sampled:
-                with self._stacks.watching():
-                    found.sampled.append(self._timed.take(steps).seconds)
-            else:
-                taken = self._timed.take(steps)
-                found.plain.append(taken.seconds)
-                found.waited.append(taken.waited)
-                found.new_pages.append(taken.new_pages)
+        with self._stacks.watching():
+            self._timed.take(steps)
+        taken = self._timed.take(steps)
+        found.plain.append(taken.seconds)
+        found.waited.append(taken.waited)
+        found.new_pages.append(taken.new_pages)
         found.memory.append((self._run.steps, held_bytes(self._run.device)))
         found.page_costs.append(fault_cost())
         with self._loading_stacks.watching():

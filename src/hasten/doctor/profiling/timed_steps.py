@@ -14,7 +14,6 @@ import torch
 
 from hasten.doctor.profiling.repeated_batches import RepeatedBatches
 from hasten.facts.profiles import RetainedMemory, Seconds
-from hasten.measure.paired_timing import early_speedup
 from hasten.measure.process_memory import page_faults
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.run import Run
@@ -162,11 +161,6 @@ def retained_memory(run: Run, timed: TimedSteps, steps: int, times: int) -> Reta
 
 def seconds_of(windows: Sequence[float]) -> Seconds:
     return Seconds(value=median(windows), low=min(windows), high=max(windows))
-
-
-def ratio_of(challenger: Sequence[float], baseline: Sequence[float]) -> Seconds:
-    found = early_speedup([a / b for a, b in zip(challenger, baseline, strict=True)])
-    return Seconds(value=found.ratio, low=found.low, high=found.high)
 
 
 def growth(memory: Sequence[tuple[int, int]]) -> int | None:

@@ -1,7 +1,7 @@
 """What is known of a plan: the plan itself and the records of its trials.
 
 A search can be interrupted, resumed and repeated, so the latest of each record counts. Records of another job or
-machine than the plan states are skipped and counted.
+machine than the plan states are skipped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Evidence:
     proven: tuple[Proven, ...] = ()
     reached: tuple[Reached, ...] = ()
     ended: Ended | None = None  # None where the last search was interrupted, or still runs
-    outdated: int = 0  # records of another job or machine
 
     @property
     def job(self) -> str:
@@ -134,7 +133,6 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         proven=tuple({identity(record.choice): record for record in _all(ours, Proven)}.values()),
         reached=tuple({(identity(r.choice), *map(identity, r.on)): r for r in _all(ours, Reached)}.values()),
         ended=last if isinstance(last, Ended) else None,
-        outdated=len(records) - len(ours),
     )
 
 

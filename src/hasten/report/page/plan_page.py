@@ -124,14 +124,11 @@ def _leads(evidence: Evidence) -> list[str]:
 
 
 def _warnings(evidence: Evidence) -> list[str]:
-    found, outdated = list[str](), evidence.outdated
+    found = list[str]()
     if evidence.edited:
         found.append("The plan was changed after it was measured: the figures belong to the confirmed choices.")
     if evidence.choices and evidence.measured is None and not evidence.gained:
         found.append("The whole plan was not confirmed, so its speed has no interval here.")
-    if outdated:
-        skipped = f"{many(outdated, 'record')} of another job or machine {'was' if outdated == 1 else 'were'} skipped"
-        found.append(f"{skipped}; none is of this plan's.")
     return found
 
 

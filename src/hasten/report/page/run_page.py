@@ -1,4 +1,4 @@
-"""The page of a run: its result, its course, and where it ran."""
+"""The page of a run: its result and its course."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def page_of(log: RunLog) -> str:
     sections = [
         _plan(log),
         *(section(log) for section in of_training),
-        _where(log),
         Section(title="Next", command=next_command(log)),
     ]
     return html_of(
@@ -175,12 +174,3 @@ def _course(log: RunLog) -> Section:
         points = [(event.step, value) for event in log.trained if (value := value_of(event)) is not None]
         charts += chart(name, [Line(label=name, kind=kind, points=points)], name, show)
     return Section(title="Learning rate, pace and memory", charts=charts)
-
-
-def _where(log: RunLog) -> Section:
-    pairs: list[Pair] = [("folder", log.folder)]
-    if (started := log.started) is not None:
-        samples = "no known number of samples" if started.samples is None else many(started.samples, "sample")
-        job = f"{many(started.parameters, 'parameter')}, {samples}, batches of {started.batch_size:,}"
-        pairs += [("machine", started.machine), ("device", started.device), ("job", job)]
-    return Section(title="Where this ran", pairs=pairs)

@@ -36,8 +36,6 @@ def run_lines(run: RunProfile) -> list[tuple[str, str]]:
     if run.others > _MUCH_ELSE:
         busy = f"other programs kept {run.others:.2g} cores busy meanwhile"
         lines.append(("note", f"{busy}: profile again when nothing else runs"))
-    overhead = [f"{100 * (each - 1):+.1f} %" for each in (run.overhead.value, run.overhead.low, run.overhead.high)]
-    lines.append(("profiling", "costs {} of a step ({} to {})".format(*overhead)))
     return lines
 
 

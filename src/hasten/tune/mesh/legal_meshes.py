@@ -75,15 +75,6 @@ def choices_of(cost: MeshCost) -> tuple[Choice, ...]:
     return (*_of_mesh(mesh, microbatches=cost.microbatches), *passes)
 
 
-def most_devices(needs: ModelNeeds, cluster: Cluster) -> int:
-    """The largest part of the cluster that has a legal mesh."""
-    return next(
-        devices
-        for devices in reversed(_divisors(cluster.devices))
-        if any(why_illegal(mesh, needs, cluster.per_machine) is None for mesh in meshes(devices))
-    )
-
-
 def check_cluster(cluster: Cluster) -> None:
     """Raises Misconfigured for an impossible cluster."""
     if cluster.devices > cluster.per_machine and cluster.devices % cluster.per_machine:

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
 
 from hasten.errors import HastenError, StorageFailed
-from hasten.measure.run_difference import Difference, Extent, extent_of, first_in_lines, first_in_states, lines_of
+from hasten.measure.run_difference import Difference, first_in_lines, first_in_states, lines_of
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.tune.resume.run_process import Errand, RunProcess, Train
 
@@ -109,8 +109,8 @@ class Kill:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeProof:
     """steps: after which both were compared; total_steps: of the planned run, None where the data does not say. runs:
-    without the references. lines, extent: what was compared of a run that came to its end. resumed_at: the step from
-    which the process had resumed that differed. itself: where two references differ."""
+    without the references. lines: of the log, that were compared. resumed_at: the step from which the process had
+    resumed that differed. itself: where two references differ."""
 
     steps: int
     total_steps: int | None
@@ -119,8 +119,6 @@ class ResumeProof:
     kills: tuple[Kill, ...]
     runs: int
     lines: int
-    extent: Extent
-    times: RunTimes
     difference: Difference | None = None
     resumed_at: int | None = None
     itself: Difference | None = None
@@ -191,8 +189,6 @@ class _Trial:
             kills=tuple(made),
             runs=runs,
             lines=len(reference.lines),
-            extent=extent_of(_states(reference.folder)),
-            times=reference.times,
             difference=found[0] if found else None,
             resumed_at=found[1] if found else None,
             itself=_compared(reference, again.folder, ended=True) if again else None,
