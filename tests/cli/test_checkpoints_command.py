@@ -180,15 +180,10 @@ def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
 @pytest.mark.parametrize(
     ("line", "code", "says", "fix"),
     [
-        ("-o model.pt", 2, "a .pt file is a pickle, which can run code when it is opened", "-o model.safetensors"),
+        ("-o model.pt", 2, "weights are written as safetensors only", "-o model.safetensors"),
         ("-o runs/job-1/model.safetensors", 2, "exists already", "choose another name"),
-        (
-            "-o new.safetensors --step 7",
-            2,
-            "there is no checkpoint of step 7, only of step 10, 8, 6",
-            "hasten",
-        ),
-        ("-o new.safetensors --step 8", 15, "step-8: tensors.safetensors was changed", "hasten checkpoints"),
+        ("-o new.safetensors --step 7", 2, "there is no checkpoint of step 7", "hasten checkpoints"),
+        ("-o new.safetensors --step 8", 15, "step-8 is not used: tensors.safetensors was", "hasten checkpoints"),
     ],
 )
 def test_what_cannot_be_exported_is_said_and_nothing_is_written(here: Path, line: str, code: int, says: str, fix: str):

@@ -279,7 +279,11 @@ SAFETENSORS: dict[str, bytes] = {
     "a name with control codes": _header({HOSTILE: _tensor(0, 16)}),
     "a tensor of no values and many rows": _header({"a": _tensor(0, 0, [0, (1 << 63) - 1])}, 0),
 }
-SOUND_SAFETENSORS = ("a name with control codes", "a tensor of no values and many rows")  # whatever one thinks of them
+SOUND_SAFETENSORS = (
+    "a name twice",
+    "a name with control codes",
+    "a tensor of no values and many rows",
+)  # to its reader
 
 
 def _safetensors(name: str) -> Payload:

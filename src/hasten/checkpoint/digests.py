@@ -51,17 +51,15 @@ def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
     return Digest(size, digest.hexdigest())
 
 
-def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int], None] = lambda size: None) -> Digest:
+def digest_of(path: Path, largest_bytes: float = math.inf) -> Digest:
     """The digest of what is on the disk; of a file larger than `largest_bytes`, that of its first part.
 
-    seen: called with the size of every piece that was read.
     Raises StorageFailed when the file cannot be read.
     """
     digest, size = hashlib.sha256(), 0
     for piece in read_from_disk(path):
         digest.update(piece)
         size += len(piece)
-        seen(len(piece))
         if size > largest_bytes:
             break
     return Digest(size, digest.hexdigest())

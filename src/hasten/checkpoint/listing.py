@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from hasten.errors import Misconfigured, StorageFailed
 
 FOLDER = "checkpoints"
 _OF_A_RUN = (FOLDER, "metrics.jsonl", "plan.toml")
-
-Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,36 +31,23 @@ def check_run(folder: Path) -> None:
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1")
 
 
-def listed(run: Path, progress: Progress) -> list[Listed]:
+def listed(run: Path) -> list[Listed]:
     """Every checkpoint of a run, the newest first, after every byte was read.
 
     A checkpoint that the run removes meanwhile is skipped. Raises Misconfigured when this is no run, StorageFailed when
     its folder cannot be read.
     """
     check_run(run)
-    found = [(each, *_manifest(each)) for each in checkpoints_in(run / FOLDER)]
-    whole = sum(manifest.bytes for _, manifest, _ in found if manifest is not None)
-    done, seen = 0, list[Listed]()
-
-    def read(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, whole)
-
-    for checkpoint, manifest, damage in found:
-        try:
-            if damage is None:
-                checkpoint.verify(seen=read)
-        except StorageFailed as error:
-            damage = error.what
-        path, step, attempt = checkpoint.path, checkpoint.step, checkpoint.attempt
-        seen.append(Listed(path=path, step=step, attempt=attempt, manifest=manifest, damage=damage))
-    return [each for each in seen if each.damage is None or each.path.exists()]
+    found = map(_verified, checkpoints_in(run / FOLDER))
+    return [each for each in found if each.damage is None or each.path.exists()]
 
 
-def _manifest(checkpoint: Checkpoint) -> tuple[Manifest | None, str | None]:
-    """The manifest, or what is wrong with it."""
+def _verified(checkpoint: Checkpoint) -> Listed:
+    manifest = damage = None
     try:
-        return checkpoint.manifest(), None
+        manifest = checkpoint.manifest()
+        checkpoint.verify()
     except StorageFailed as error:
-        return None, error.what
+        damage = error.what
+    path, step, attempt = checkpoint.path, checkpoint.step, checkpoint.attempt
+    return Listed(path=path, step=step, attempt=attempt, manifest=manifest, damage=damage)

@@ -44,24 +44,18 @@ class Checkpoint:
             raise Damaged(f"{manifests.NAME} belongs to step {found.step}")
         return found
 
-    def verify(
-        self,
-        threads: int = 1,
-        seen: Callable[[int], None] = lambda size: None,
-        reads: Callable[[str], bool] = lambda name: True,
-    ) -> Manifest:
+    def verify(self, threads: int = 1, reads: Callable[[str], bool] = lambda name: True) -> Manifest:
         """Read every byte and compare it with the manifest.
 
-        seen: called with the size of every piece that was read, by any of the threads.
         reads: whether to read the file of this name; the manifest is always read.
         Raises Damaged when a file is missing or was changed; StorageFailed when one cannot be read.
         """
         found = self.manifest()
-        in_threads(lambda name: self._check(name, found.files[name], seen), filter(reads, found.files), threads)
+        in_threads(lambda name: self._check(name, found.files[name]), filter(reads, found.files), threads)
         return found
 
-    def _check(self, name: str, expected: Digest, seen: Callable[[int], None] = lambda size: None) -> None:
-        _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes, seen)))
+    def _check(self, name: str, expected: Digest) -> None:
+        _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes)))
 
     def _content(self, name: str, expected: Digest) -> bytes:
         content, present = _named(name, lambda: read_digested(self.path / name, expected.bytes))

@@ -55,13 +55,10 @@ def pack(
 
 
 def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
-    """Pack the data set, showing its estimated size first and then the progress."""
-    from hasten.data.shards.shard_writer import estimated, pack
+    """Pack the data set, showing the progress."""
+    from hasten.data.shards.shard_writer import pack
 
     data = _to_pack(source)
-    guess = estimated(data, folder)
-    size = f"{count(guess.samples)} samples, {byte_size(guess.bytes)}; {byte_size(guess.free_bytes)} are free"
-    show(f"Packing {source}", [("estimate", size)])
     with closing(ProgressBar("packing")) as waiting:
         done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
     if data.classes is not None:

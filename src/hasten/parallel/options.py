@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from hasten.parallel.tensor.layer_divisions import Division, Scores
+from hasten.parallel.tensor.layer_divisions import Division
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +63,3 @@ class TensorOptions:
 
     divisions: Mapping[str, Division]
     sequence: tuple[str, ...] = ()
-
-    @property
-    def shares_activations(self) -> bool:
-        """Whether more than divided layers is computed in shares: a sequence, or the scores of a vocabulary."""
-        return bool(self.sequence) or any(isinstance(each, Scores) for each in self.divisions.values())

@@ -11,7 +11,7 @@ import pytest
 
 from hasten import Shards
 from hasten.data.shards.shard_index import MANIFEST, verify
-from hasten.data.shards.shard_writer import ImagesInFolders, Samples, estimated, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, pack
 from hasten.errors import DataFailed
 from support.checkpoint.file_faults import killed_inside
 from support.data.small_shards import contents, pack_samples, packed_folder, picture
@@ -56,7 +56,7 @@ class Drawing:
 @pytest.mark.trap(41)
 def test_random_augmentation_is_not_packed(tmp_path: Path):
     with pytest.raises(DataFailed, match="sample 0 draws from NumPy's global generator"):
-        estimated(Samples(Drawing(np.random.rand)), tmp_path / "shards")
+        pack_samples(Drawing(np.random.rand), tmp_path / "shards")
 
 
 class Failing:

@@ -204,9 +204,13 @@ def test_a_run_that_was_killed_while_it_was_built_begins_with_the_weights_it_was
         (
             lambda tmp: written(tmp / "a.safetensors", linear(seed=6)),
             Misconfigured,
-            "have changed since this run started",
+            "this run started from are missing or have changed",
         ),
-        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "that this run started from are missing"),
+        (
+            lambda tmp: (tmp / "a.safetensors").unlink(),
+            Misconfigured,
+            "this run started from are missing or have changed",
+        ),
         (
             lambda tmp: (tmp / "run" / NAME).write_text("{"),
             StorageFailed,

@@ -141,12 +141,6 @@ def scripted(folder: Path) -> Path:
     return folder / "a.pt"
 
 
-def twice(folder: Path) -> Path:
-    tensor = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
-    header = f"{{{tensor},{tensor.replace('F32', 'I32')}}}".encode()
-    return with_bytes(folder, len(header).to_bytes(8, "little") + header + bytes(4), "a.safetensors")
-
-
 REFUSED = {
     "an object": (lambda folder: other(folder, {"state_dict": weights(), "hyper": Hyper()}), "asks for .*Hyper"),
     "torchscript": (scripted, "TorchScript"),
@@ -157,8 +151,7 @@ REFUSED = {
     "wrapped too often": (lambda folder: other(folder, {"model": {"model": {"model": {"model": weights()}}}}), "model"),
     "no bytes": (lambda folder: with_bytes(folder, b""), "is not a weights file that torch.load reads"),
     "safetensors, a pickle": (lambda folder: other(folder, weights(), "a.safetensors"), "not a valid safetensors file"),
-    "safetensors, a name twice": (twice, "it has a name twice"),
-    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is a folder, not a weights file"),
+    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is not a file"),
     "nowhere": (lambda folder: folder / "a.pt", "there is no such file"),
     "another ending": (lambda folder: with_bytes(folder, b"", "a.h5"), r"\.h5 is not a file type for weights"),
 }  # fmt: skip

@@ -98,7 +98,7 @@ class SteadyReader:
             seconds, size = seconds + time.perf_counter() - started, size + len(once.values)
             again = self.packed(index, 1)
             if once != again:
-                raise not_the_same(index)
+                raise DataFailed(f"sample {index} differs when it is read twice", fix=_APART)
         share = len(self.dataset) / len(spread)
         return Estimate(seconds=seconds * share, bytes=int(size * share))
 
@@ -117,11 +117,6 @@ class SteadyReader:
             if found != wanted:
                 what = f"{who_draws} from {name}'s global generator, so it may differ each time"
                 raise DataFailed(what, fix=_APART)
-
-
-def not_the_same(index: int) -> DataFailed:
-    """The error for a sample that is different when it is read again."""
-    return DataFailed(f"sample {index} differs when it is read twice", fix=_APART)
 
 
 def _after(seed: int) -> tuple[float, float, float]:

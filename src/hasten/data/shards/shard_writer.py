@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +34,7 @@ from hasten.checkpoint.files import (
     write_atomically,
 )
 from hasten.checkpoint.locks.file_lock import locked
-from hasten.data.cache.repeated_reading import SteadyReader, Unreadable, not_the_same
+from hasten.data.cache.repeated_reading import SteadyReader, Unreadable
 from hasten.data.images.image_files import read_file, scan
 from hasten.data.order.randomness import derived, undisturbed
 from hasten.data.order.sample_order import sorted_by_hash
@@ -43,9 +42,7 @@ from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, Progress, pac
 from hasten.data.shards.shard_members import encoded
 from hasten.data.shards.tar_reader import END, LARGEST_MEMBER, MOST_MEMBERS, packed
 from hasten.errors import DataFailed, Misconfigured, StorageFailed
-from hasten.facts.formatting import byte_size
 
-PROBES = 32  # samples, spread over the data, that the estimate is made from
 _UNFINISHED = ".unfinished"  # behind the name of a folder that is still being packed
 _PACK = int.from_bytes(b"pack", "big")
 
@@ -81,29 +78,34 @@ class Samples:
         if isinstance(dataset, str | bytes | tuple | dict) or not is_map_style:
             what = f"a {type(dataset).__name__} is not a map-style data set"
             raise Misconfigured(what, fix="return an object with __getitem__ and __len__, such as a torch Dataset")
-        self._reader = SteadyReader(dataset)
+        self._reader = SteadyReader(dataset, stored_as=_members)
 
     def __len__(self) -> int:
         return len(self._reader.dataset)
 
-    def members(self, index: int, turn: int = 0) -> dict[str, bytes]:
+    def check_spread(self) -> None:
+        """Raises DataFailed when one of some samples, which are read twice, is not the same."""
         try:
-            return encoded(self._reader.read(index, turn))
+            self._reader.check_spread()
         except Unreadable as bad:
             raise bad.error() from None
-        except ValueError as error:
-            raise DataFailed(f"sample {index} cannot be packed: {error}") from error
+
+    def members(self, index: int) -> dict[str, bytes]:
+        try:
+            return _members(index, self._reader.read(index))
+        except Unreadable as bad:
+            raise bad.error() from None
+
+
+def _members(index: int, sample: Any) -> dict[str, bytes]:
+    try:
+        return encoded(sample)
+    except ValueError as error:
+        raise DataFailed(f"sample {index} cannot be packed: {error}") from error
 
 
 Packable = ImagesInFolders | Samples
 """What can be packed: samples, each as members (extension to content). root: their folder; None if unknown."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
-    samples: int
-    bytes: int  # of all shards and the index, about
-    free_bytes: int  # of the disk that they go to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,30 +116,6 @@ class Packed:
     form: tuple[str, ...] | None  # of all samples, for hasten.Shards; None where they have different members
 
 
-def estimated(data: Packable, folder: Path) -> Estimate:
-    """How large the shards will be, judged from samples spread over the data. Raises DataFailed when there is none, or
-    one of them cannot be packed; Misconfigured when `folder` holds something, or lies in the folder that is packed;
-    StorageFailed when the disk has not enough free space."""
-    _check_target(data, folder)
-    count = len(data)
-    if count == 0:
-        raise DataFailed("there are 0 samples", fix="check the path and the filter of the data set")
-    probes = sorted({round(step * (count - 1) / (PROBES - 1)) for step in range(PROBES)})
-    with undisturbed():
-        if isinstance(data, Samples):
-            for index in probes:
-                if data.members(index) != data.members(index, 1):
-                    raise not_the_same(index)
-        mean = sum(len(_piece("0", data.members(index), index)) for index in probes) / len(probes)
-    make_folder(folder.parent)
-    free = shutil.disk_usage(folder.parent).free
-    needed = round(count * (mean + 24))
-    if needed > free:
-        what = f"about {byte_size(needed)} will be needed, and {byte_size(free)} are free"
-        raise StorageFailed(what, where=str(folder), fix="free space on this disk, or choose a folder on another one")
-    return Estimate(samples=count, bytes=needed, free_bytes=free)
-
-
 def pack(
     data: Packable, folder: Path, *, shard_bytes: int, seed: int | None = 0, progress: Progress | None = None
 ) -> Packed:
@@ -146,10 +124,13 @@ def pack(
 
     seed: of the order that samples are written in; None keeps theirs. progress: called with (samples done, samples).
 
-    Raises Misconfigured as estimated does, and for a folder that is being packed into; DataFailed or UserCodeFailed for
-    a sample that cannot be read or written; StorageFailed. Nothing of the folder is left then.
+    Raises Misconfigured when `folder` holds something, lies in the folder that is packed, or is being packed into;
+    DataFailed or UserCodeFailed when there is no sample, or one that cannot be read or written; StorageFailed. Nothing
+    of the folder is left then.
     """
     _check_target(data, folder)
+    if len(data) == 0:
+        raise DataFailed("there are 0 samples", fix="check the path and the filter of the data set")
     folder = Path(os.path.abspath(folder))  # which has a name also where it is "."
     make_folder(folder.parent)
     work, lock = folder.with_name(folder.name + _UNFINISHED), folder.with_name(f".{folder.name}.lock")
@@ -161,6 +142,8 @@ def pack(
             make_folder(work)
             check_writable(work)
             with undisturbed():
+                if isinstance(data, Samples):
+                    data.check_spread()
                 done = _write(data, work, shard_bytes, seed, progress)
             rename_folder(work, folder)
         finally:

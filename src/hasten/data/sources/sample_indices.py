@@ -14,7 +14,6 @@ import numpy as np
 from torch import Tensor
 
 from hasten.errors import DataFailed
-from hasten.facts.job import describe
 
 MOST_LISTED = 16
 
@@ -26,23 +25,18 @@ def whole_numbers(given: Iterable[Any], *, whose: str) -> np.ndarray:
 
     Raises DataFailed for one that is no whole number.
     """
-    if isinstance(given, range):
-        return np.arange(given.start, given.stop, given.step, dtype=np.int64)
     if isinstance(given, Tensor):
         given = given.numpy(force=True)
-    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu" and given.dtype != np.uint64:
+    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "i":
         return given.astype(np.int64)
-    given = given if isinstance(given, list) else [*given]
+    indices = [*given]
     try:
-        if bool not in set(map(type, given)):  # Python counts with them; in an index they are a mask
-            return np.fromiter(map(whole_number, given), np.int64, len(given))
-    except (TypeError, OverflowError):
-        pass
-    at, wrong = next((at, each) for at, each in enumerate(given) if not _is_index(each))
-    raise DataFailed(
-        f"{whose} gives {describe(wrong)} at position {at}, where the index of a sample should be",
-        fix="let it give whole numbers only; put anything else that a sample depends on into the data set",
-    )
+        if bool in set(map(type, indices)):  # Python counts with them
+            raise TypeError("True and False are a mask")
+        return np.fromiter(map(whole_number, indices), np.int64)
+    except (TypeError, OverflowError) as error:
+        fix = "let it give whole numbers only; put anything else that a sample depends on into the data set"
+        raise DataFailed(f"{whose} gives something other than indices of samples: {error}", fix=fix) from error
 
 
 def rows_of(given: Iterable[Any], count: int, *, whose: str) -> np.ndarray:
@@ -69,10 +63,3 @@ def in_words(indices: Sequence[int]) -> str:
     shown = ", ".join(map(str, indices[:MOST_LISTED]))
     more = len(indices) - MOST_LISTED
     return f"samples {shown} and {more} more" if more > 0 else f"samples {shown}"
-
-
-def _is_index(given: Any) -> bool:
-    try:
-        return type(given) is not bool and abs(whole_number(given)) < 1 << 63
-    except TypeError:
-        return False

@@ -129,11 +129,8 @@ def _timed_out(store: FailureStore) -> HastenError:
     silent, seconds = store.silent(_GRACE_AFTER_TIMEOUT), wait_seconds()
     who = named(silent) if silent else "an unknown rank: all of them wait"
     store.report(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
-    what = f"the other ranks waited {seconds:g} s for it"
-    if not store.answered:
-        what = f"the other ranks waited {seconds:g} s for it, and its machine{_meeting_point()} does not answer"
     fix = f"check its data, its loss and its machine; {WAIT} sets the limit"
-    return Hang(what, where=who, fix=fix)
+    return Hang(f"the other ranks waited {seconds:g} s for it", where=who, fix=fix)
 
 
 def _lost_connection(store: FailureStore) -> HastenError:
@@ -145,18 +142,12 @@ def _lost_connection(store: FailureStore) -> HastenError:
     first = store.report(Cause(code=Hang.exit_code, what=f"lost {named(silent) if silent else 'another rank'}"))
     if silent:
         what = "its connection broke without an error report: it was killed, or its machine failed"
-        if not store.answered:
-            what = f"its connection broke, and its machine{_meeting_point()} does not answer"
         fix = "check its launcher, its kernel's log (dmesg) and the network"
         return Hang(what, where=named(silent), fix=fix)
     if first is not None:
         return first
     what = "the connection to another process of this run broke; that process may have been killed"
     return Hang(what, where=f"rank {present_ranks().rank}", fix="check the output of the other ranks")
-
-
-def _meeting_point() -> str:
-    return f" ({os.environ['MASTER_ADDR']})" if "MASTER_ADDR" in os.environ else ""
 
 
 @contextmanager

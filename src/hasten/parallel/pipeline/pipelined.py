@@ -272,7 +272,8 @@ class Pipelined:
         return None
 
     def agree(self, compute: Callable[[], Value]) -> Value:
-        return first_of_all(compute, self.grid, self._device, here=self._stages.has_last)
+        computes_loss = self._stages.last in self._stages.own
+        return first_of_all(compute, self.grid, self._device, here=computes_loss)
 
     def _find_activation(self, stage: int, received: Tensor | None, batch: Any) -> Tensor:
         """What the stage sends on for zeros of the right shape; nothing else changes."""

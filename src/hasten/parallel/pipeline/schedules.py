@@ -22,7 +22,6 @@ from hasten.parallel.pipeline.stages import Stages
 from hasten.parallel.torch_private import tree_leaves
 
 _MOST = 4  # schedules at a time: each has buffers for all of its microbatches
-_WRITTEN = "modified by an inplace operation"  # torch's words
 
 Objective = Callable[[int, "Tensor | None", int], Tensor]
 """(stage, what it has received, number of the microbatch) -> what its backward pass begins at."""
@@ -77,14 +76,9 @@ class Schedules:
             schedule.step(*first, target=number, number=number)
         except RuntimeError as error:
             raised = next((each.raised for each in modules if each.raised is not None), None)
-            if raised is not None:
-                raise raised from error  # torch wraps what a stage raises
-            cause = " ".join(str(error.__cause__ or error).split())
-            if len(microbatches) == 1 or _WRITTEN not in cause:
+            if raised is None:
                 raise
-            what = "writes to a tensor that the gradients of an earlier microbatch need, and a pipeline starts several "
-            fix = "replace the in-place operation, or remove `pipeline` from the plan"
-            raise JobError("model", f"{what}before their backward passes: {cause}", fix) from error
+            raise raised from error  # torch wraps what a stage raises
 
     def activations_of(self, batch: Any, compute: Callable[[int, Tensor | None, Any], Tensor]) -> list[Activation]:
         """What each stage but the last sends on for a batch of these shapes: found once, by a forward pass on zeros.

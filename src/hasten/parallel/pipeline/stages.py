@@ -31,11 +31,6 @@ class Stages:
     def last(self) -> int:
         return len(self.spans) - 1
 
-    @property
-    def has_last(self) -> bool:
-        """Whether this rank computes the loss."""
-        return self.last in self.own
-
     def rank_of(self, stage: int) -> int:
         return stage % self.ranks.size
 

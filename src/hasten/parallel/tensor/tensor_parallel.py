@@ -47,9 +47,9 @@ from hasten.parallel.tensor.sequence_parallel import divide_sequence
 from hasten.parallel.tensor.sharded_attention import attention_of_shares
 
 _FIX = (
-    "name in columns the layers whose outputs are divided, in rows those that use these, and in heads what counts them"
+    "name in columns the layers whose outputs are divided, in rows those that use these, and in heads what counts "
+    "them; or remove sequence or vocabulary"
 )
-_FIX_OF_SHARES = "remove sequence or vocabulary, or name other layers"
 
 
 class TensorParallel:
@@ -101,14 +101,13 @@ class TensorParallel:
         return LossOfShares(loss)
 
     def _check(self, model: nn.Module, loss: LossFunction, whole: Outcome) -> None:
-        fix = _FIX_OF_SHARES if self._options.shares_activations else _FIX
         try:
             divided = self._outcome(model, loss)
         except HastenError:
             raise
         except Exception as error:
-            raise failed_on_first_batch("the divided model", error, technique="tensor", fix=fix) from error
-        check_parity(whole, divided, self.sharding, self._device, technique="tensor", fix=fix)
+            raise failed_on_first_batch("the divided model", error, technique="tensor", fix=_FIX) from error
+        check_parity(whole, divided, self.sharding, self._device, technique="tensor", fix=_FIX)
 
     def _outcome(self, model: nn.Module, loss: LossFunction) -> Outcome:
         """Without dropout, because shares draw other masks than the whole."""

@@ -18,9 +18,9 @@ from hasten.checkpoint.store import Loaded, Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.formatting import shortened
 from hasten.training.weights.tensor_file import as_file
-from hasten.training.weights.weights_file import PICKLED, SAFETENSORS
+from hasten.training.weights.weights_file import SAFETENSORS
 
-_LONGEST = 200  # characters of a list of checkpoints
+_LONGEST = 300  # characters of a sentence about damaged checkpoints
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,12 +63,9 @@ def export_weights(run: Path, output: Path, step: int | None = None) -> Exported
 def _check_output(output: Path) -> None:
     if output.name in ("", os.pardir):
         raise Misconfigured("is not a file name", where=str(output), fix=f"write -o {output / f'model{SAFETENSORS}'}")
-    named, suffix = output.with_suffix(SAFETENSORS), output.suffix.lower()
-    if suffix in PICKLED:
-        what = f"a {suffix} file is a pickle, which can run code when it is opened; hasten writes none"
-        raise Misconfigured(what, where=str(output), fix=f"write -o {named}; safetensors.torch.load_file reads it")
-    if suffix != SAFETENSORS:
-        raise Misconfigured("weights are written as safetensors only", where=str(output), fix=f"write -o {named}")
+    if output.suffix.lower() != SAFETENSORS:
+        fix = f"write -o {output.with_suffix(SAFETENSORS)}; safetensors.torch.load_file reads it"
+        raise Misconfigured("weights are written as safetensors only", where=str(output), fix=fix)
     _check_absent(output)
     check_writable(output.parent)
 
@@ -81,23 +78,18 @@ def _check_absent(output: Path) -> None:
 
 def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[str, ...]]:
     """The newest checkpoint that is whole, and a sentence for each newer one that is not."""
-    found, damaged = store.found(), dict[str, str]()
-    for checkpoint in found:
+    damaged = list[str]()
+    for checkpoint in store.found():
         if step in (None, checkpoint.step):
             try:
-                return checkpoint.read(), tuple(f"{name} is not used: {what}" for name, what in damaged.items())
+                return checkpoint.read(), tuple(damaged)
             except StorageFailed as error:
-                damaged[checkpoint.path.name] = error.what
-    command = shlex.join(["hasten", "checkpoints", str(run)])
+                damaged.append(f"{checkpoint.path.name} is not used: {error.what}")
+    fix = f"list the checkpoints: {shlex.join(['hasten', 'checkpoints', str(run)])}"
     if damaged:
-        listed = shortened("; ".join(f"{name}: {what}" for name, what in damaged.items()), _LONGEST)
-        what = f"only damaged checkpoints were found: {listed}"
-        raise StorageFailed(what, where=str(run), fix=f"see what is wrong: {command}")
-    what = "no checkpoint was saved yet"
-    if step is not None and found:
-        steps = shortened(", ".join(dict.fromkeys(f"{each.step:,}" for each in found)), _LONGEST)
-        what = f"there is no checkpoint of step {step:,}, only of step {steps}"
-    raise Misconfigured(what, where=str(run), fix=f"list the checkpoints: {command}")
+        raise StorageFailed(shortened("; ".join(damaged), _LONGEST), where=str(run), fix=fix)
+    what = "no checkpoint was saved yet" if step is None else f"there is no checkpoint of step {step:,}"
+    raise Misconfigured(what, where=str(run), fix=fix)
 
 
 def _plain(loaded: Loaded) -> dict[str, Tensor]:

@@ -85,14 +85,12 @@ class InitialWeights:
             found = read_record(_Recorded, json.loads(content))
         except (ValueError, RecursionError) as error:
             what = f"does not say which weights the run started from: {printable(str(error))}"
-            raise StorageFailed(
-                what, where=str(folder / BEGAN_WITH), fix="start a new run in another folder"
-            ) from error
+            fix = "start a new run in another folder"
+            raise StorageFailed(what, where=str(folder / BEGAN_WITH), fix=fix) from error
         path = Path(found.path)
-        if not path.is_file():
-            raise _lost(path, "the weights that this run started from are missing")
-        if path.stat().st_size != found.bytes or digest_of(path).sha256 != found.sha256:
-            raise _lost(path, "the weights have changed since this run started")
+        if not path.is_file() or digest_of(path).sha256 != found.sha256:
+            what = "the weights that this run started from are missing or have changed, and the run has no checkpoint"
+            raise Misconfigured(what, where=printable(str(path)), fix="pass them again with --weights")
         return cls(path)
 
     def record(self, folder: Path) -> None:
@@ -107,11 +105,6 @@ class InitialWeights:
     def _put_into(self, model: nn.Module) -> nn.Module:
         self.notices = [f"started from the weights of {printable(str(self.path))}: {put(self.path, model)}"]
         return model
-
-
-def _lost(path: Path, how: str) -> Misconfigured:
-    what, fix = f"{how}, and the run has no checkpoint", "pass them again with --weights"
-    return Misconfigured(what, where=printable(str(path)), fix=fix)
 
 
 def put(path: Path, model: nn.Module) -> str:

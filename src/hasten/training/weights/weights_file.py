@@ -8,11 +8,9 @@ Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.lo
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
-import stat
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -79,15 +77,9 @@ def check_file(path: Path) -> None:
     if path.suffix.lower() not in (SAFETENSORS, *PICKLED):
         what = f"{path.suffix} is not a file type for weights" if path.suffix else "the file name has no extension"
         raise Misconfigured(what, where=_name(path), fix=f"give one of {', '.join((SAFETENSORS, *PICKLED))}")
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        raise Misconfigured("there is no such file", where=_name(path), fix="check the path of the weights") from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    if not stat.S_ISREG(mode):
-        what = "is a folder, not a weights file" if stat.S_ISDIR(mode) else "is not a file"
-        raise Misconfigured(what, where=_name(path), fix="name the file of the weights")
+    if not os.path.isfile(path):
+        what = "is not a file" if os.path.lexists(path) else "there is no such file"
+        raise Misconfigured(what, where=_name(path), fix="check the path of the weights")
 
 
 def without_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -115,21 +107,12 @@ def some(names: Iterable[str]) -> str:
 def _of_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         found = safetensors.torch.load_file(path)
-        with open(path, "rb") as file:  # readers differ in which tensor they use where the header has a name twice
-            json.loads(file.read(int.from_bytes(file.read(8), "little")), object_pairs_hook=_unique)
     except OSError as error:
         raise _unreadable(path, error) from error
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         what = f"is not a valid safetensors file: {_words(error)}"
         raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
     return _checked(_entries(found, path), path)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("it has a name twice")
-    return found
 
 
 def _unpickled(path: Path) -> Any:
