@@ -71,13 +71,9 @@ def _compiler(language: str, variable: str, usual: str, flags: tuple[str, ...]) 
 
 
 def _key(source: Path, command: list[str]) -> str:
-    decisive = (source.read_bytes(), _headers(source), FLAGS, command, processor())
+    headers = [each.read_bytes() for folder in (source.parent, _HERE) for each in sorted(folder.glob("*.h"))]
+    decisive = (source.read_bytes(), headers, FLAGS, command, processor())
     return hashlib.sha256(repr(decisive).encode()).hexdigest()[:32]
-
-
-def _headers(source: Path) -> list[bytes]:
-    """The texts of all headers beside the source and here, which it may include."""
-    return [each.read_bytes() for folder in (source.parent, _HERE) for each in sorted(folder.glob("*.h"))]
 
 
 def processor(listing: str = "/proc/cpuinfo") -> str:

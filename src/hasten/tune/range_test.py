@@ -56,11 +56,9 @@ def range_test(
     if not (0 < lowest < highest and math.isfinite(highest) and steps >= FEWEST):
         what = f"a test of {steps} steps from {lowest} to {highest}"
         raise ValueError(f"{what}: give 0 < lowest < highest, and {FEWEST} steps or more")
-    rates = np.geomspace(lowest, highest, steps).tolist()
-    with (
-        undisturbed(device_of(job, read_machine())),
-        Run(_trial_of(job, steps), _without_rates(plan or Plan())) as run,
-    ):
+    rates, plan = np.geomspace(lowest, highest, steps).tolist(), plan or Plan()
+    plan = replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique not in _SETS_RATES))
+    with undisturbed(device_of(job, read_machine())), Run(_trial_of(job, steps), plan) as run:
         losses = _losses_at(rates, run)
     tried = rates[: len(losses)]
     return RangeTest(rates=tuple(tried), losses=tuple(losses), suggestion=suggest_rate(tried, losses))
@@ -136,7 +134,3 @@ def _trial_of(job: Job, steps: int) -> Job:
     """The job with only what a test needs. The model is copied: a job may return one that it uses elsewhere."""
     unjudged = replace(job, average=None, stop=None, valid=None, metrics={}, evaluate_every=None)
     return replace(unjudged, model=lambda: copy.deepcopy(job.model()), schedule=None, epochs=None, max_steps=steps)
-
-
-def _without_rates(plan: Plan) -> Plan:
-    return replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique not in _SETS_RATES))

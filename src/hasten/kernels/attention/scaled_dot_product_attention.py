@@ -88,16 +88,11 @@ def _backward(
 
 def _call(name: str, heads: list[Tensor], sums: Tensor, causal: bool, scale: float) -> None:
     """heads: queries, keys, values, and further tensors of these shapes that the function takes."""
-    rows = [*map(_with_rows, heads)]
+    rows = [each if each.stride(-1) == 1 else each.contiguous() for each in heads]  # C++ reads whole rows
     strides = torch.tensor([each.stride()[:-1] for each in rows])
     batches, number, queries, width = rows[0].shape
     sizes = batches, number, queries, rows[1].shape[-2], width
     CPP(name, *rows, sums, strides, *sizes, int(causal), float(scale))
-
-
-def _with_rows(heads: Tensor) -> Tensor:
-    """With the numbers of a row next to each other in memory, as C++ reads them."""
-    return heads if heads.stride(-1) == 1 else heads.contiguous()
 
 
 def _empty(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:

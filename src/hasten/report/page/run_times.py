@@ -103,11 +103,10 @@ def _table(caption: str, names: Mapping[str, str], arms: Mapping[str, Parts], la
     for part, name in names.items():
         seconds = [parts.get(part, 0.0) for parts in arms.values()]
         if any(seconds):
-            cells = (_share(value, of) for value, of in zip(seconds, sums, strict=True))
+            cells = (
+                Cell(text=duration(value), small=percent(value / of)) if value else "none"
+                for value, of in zip(seconds, sums, strict=True)
+            )
             rows.append([Cell(text=name, swatch=part), *cells])
     rows.append([Cell(text="together", kind="sum"), *(Cell(text=duration(each), kind="sum") for each in sums)])
     return Table(caption=caption, columns=columns, rows=[*rows, last], kind="parts")
-
-
-def _share(value: float, of: float) -> Cell | str:
-    return Cell(text=duration(value), small=percent(value / of)) if value else "none"

@@ -97,7 +97,10 @@ class _Measuring:
         controls = [Entry(name=name, plan=plan_of([])) for name in (PLAIN, AGAIN)]
         whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
         shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
-        without_one = [self._shorter(choices, left) for left in shorter.values()]
+        without_one = [
+            Entry(name=name, plan=plan_of(without(choices, left)), same_steps=left.technique in EVALUATION_ALONE)
+            for name, left in shorter.items()
+        ]
         together = 1 + len(controls) + len(without_one) <= self.room
         comparison = self._compared(whole_plan, [*controls, *without_one] if together else controls, settings)
         for control in controls:
@@ -141,13 +144,6 @@ class _Measuring:
         comparison = found.comparison
         confirmed = self._confirmed((), comparison.measured[AGAIN], comparison, found.confirmed.noise, ())
         return Confirmation(confirmed=confirmed, comparison=comparison)
-
-    def _shorter(self, choices: Sequence[Choice], removed: Choice) -> Entry:
-        return Entry(
-            name=_without(removed),
-            plan=plan_of(without(choices, removed)),
-            same_steps=removed.technique in EVALUATION_ALONE,
-        )
 
     def _compared(self, base: Entry, entries: Sequence[Entry], settings: ComparisonSettings) -> Compared:
         def report_pairs(done: int, whole: int, ratios: dict[str, float]) -> None:

@@ -95,7 +95,9 @@ class SearchLog:
         losses, which is the next record. Empty where the trial failed, ended before its result was known, or was
         interrupted before such a proof."""
         for tried, proof in pairwise([*self.known, None]):
-            if not (isinstance(tried, Tried) and same(tried.choice, choice) and _is_answer(tried)):
+            if not (isinstance(tried, Tried) and same(tried.choice, choice)):
+                continue
+            if tried.cut_short or tried.verdict in ("skipped", "failed"):
                 continue
             if len(tried.on) != len(base) or not all(map(same, tried.on, base)):
                 continue
@@ -118,7 +120,3 @@ class SearchLog:
 def claims_bits(tried: Tried) -> bool:
     """Whether its losses have to be the base's, and it may join the plan."""
     return tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference")
-
-
-def _is_answer(tried: Tried) -> bool:
-    return not tried.cut_short and tried.verdict not in ("skipped", "failed")
