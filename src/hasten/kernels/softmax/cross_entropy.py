@@ -78,13 +78,10 @@ def _check(scores: Tensor, target: Tensor, ignore_index: int) -> None:
         )
 
 
-def _wide(scores: Tensor) -> Tensor:
-    return scores if scores.dtype == torch.float64 else scores.float()
-
-
 def _plain(scores: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     ignored = target == ignore_index
-    lse = _wide(scores).logsumexp(-1).double()
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    lse = wide.logsumexp(-1).double()
     lse = lse.masked_fill(lse.isinf(), torch.nan).masked_fill(ignored, 0)
     at_target = scores.gather(-1, target.masked_fill(ignored, 0)[:, None])[:, 0]
     return (lse - at_target).masked_fill(ignored, 0), lse
