@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +32,18 @@ def check_run(folder: Path) -> None:
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1")
 
 
-def listed(run: Path) -> list[Listed]:
+def listed(run: Path, progress: Callable[[int, int], None]) -> list[Listed]:
     """Every checkpoint of a run, the newest first, after every byte was read.
 
-    A checkpoint that the run removes meanwhile is skipped. Raises Misconfigured when this is no run, StorageFailed when
-    its folder cannot be read.
+    progress: called with (checkpoints read, checkpoints). A checkpoint that the run removes meanwhile is skipped.
+    Raises Misconfigured when this is no run, StorageFailed when its folder cannot be read.
     """
     check_run(run)
-    found = map(_verified, checkpoints_in(run / FOLDER))
-    return [each for each in found if each.damage is None or each.path.exists()]
+    found, seen = checkpoints_in(run / FOLDER), list[Listed]()
+    for checkpoint in found:
+        seen.append(_verified(checkpoint))
+        progress(len(seen), len(found))
+    return [each for each in seen if each.damage is None or each.path.exists()]
 
 
 def _verified(checkpoint: Checkpoint) -> Listed:

@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from hasten.cli.run_history import job_of, resume_command
 from hasten.facts.formatting import byte_size, shortened
 from hasten.report.display import UNKNOWN, printable, table, time_left
 from hasten.report.terminal.output import show
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
@@ -39,7 +41,8 @@ def checkpoints(
     """
     from hasten.checkpoint.listing import listed
 
-    found = listed(run)
+    with closing(ProgressBar("verifying")) as waiting:
+        found = listed(run, waiting)
     newest = next((each for each in found if each.damage is None), None)
     following = _next(run, found, newest)
     now = time.time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from hasten.facts.finding import Safety, ranked, without_repeats
 from hasten.facts.formatting import printable
 from hasten.report.display import many
 from hasten.report.finding_formats import as_diff, as_github, as_json, as_sarif, as_text, summary
+from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -100,9 +102,13 @@ def doctor(
 
 def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Unreadable]]:
     """In source files; of how many, and which of them could not be read."""
-    from hasten.doctor.lint.linter import lint
+    from hasten.doctor.lint.linter import Checked, lint
 
-    linted = [each for project in projects for each in lint(project.files, project.of_sources)]
+    count, linted = sum(len(project.files) for project in projects), list[Checked]()
+    with closing(ProgressBar("reading files")) as waiting:
+        for each in (each for project in projects for each in lint(project.files, project.of_sources)):
+            linted.append(each)
+            waiting(len(linted), count)
     failed = [each.unreadable for each in linted if each.unreadable is not None]
     return [finding for each in linted for finding in each.findings], len(linted), failed
 

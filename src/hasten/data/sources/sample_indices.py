@@ -25,6 +25,8 @@ def whole_numbers(given: Iterable[Any], *, whose: str) -> np.ndarray:
 
     Raises DataFailed for one that is no whole number.
     """
+    if isinstance(given, range):
+        return np.arange(given.start, given.stop, given.step, dtype=np.int64)
     if isinstance(given, Tensor):
         given = given.numpy(force=True)
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "i":

@@ -21,7 +21,7 @@ from hasten.parallel.collectives import local_of
 from hasten.parallel.sharding import Sharding
 from hasten.training.setup.optimizers import MasterWeights
 from hasten.training.state.sharded_state import own_part
-from hasten.training.state.torch_tensors import buffers_of, have_same_form, is_expanded
+from hasten.training.state.torch_tensors import buffers_of, have_same_form
 from hasten.training.step_parts.torch_ops import copy_all
 
 STATISTICS = ("running_mean", "running_var")
@@ -130,7 +130,7 @@ class WeightAverage:
         return {
             name: each
             for name, (holder, key) in self._statistics.items()
-            if (each := holder.get(key)) is not None and each.is_floating_point() and not is_expanded(each)
+            if (each := holder.get(key)) is not None and each.is_floating_point()
         }
 
     def _live(self) -> dict[str, Tensor]:

@@ -13,13 +13,6 @@ def have_same_form(one: Tensor, other: Tensor) -> bool:
     return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
-def is_expanded(tensor: Tensor) -> bool:
-    """Whether several of its elements share memory, so that nothing can be written into it."""
-    if tensor.layout is not torch.strided:
-        return False
-    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
     """The module's own dictionary of its buffers, in which a step may replace them. Reading it takes a tenth of the
     time of get_buffer()."""
@@ -36,6 +29,6 @@ def make_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
         if module is None or not isinstance(each, Tensor) or name in module._parameters:
             continue
         present = module._buffers.get(name)
-        if present is None or not have_same_form(present, each) or is_expanded(present):
+        if present is None or not have_same_form(present, each):
             tensors = (*module.parameters(), *module.buffers())
             module._buffers[name] = torch.empty_like(each, device=tensors[0].device if tensors else each.device)

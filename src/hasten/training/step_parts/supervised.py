@@ -69,7 +69,7 @@ def _measurer(loss: Callable[..., Tensor] | nn.Module, loss_on: OnDevice) -> Mea
     _refuse_other_reductions(arguments)
     if function in _CLASS_LOSSES:
         return _class_measure(function, arguments)
-    mean = partial(_call_on_its_device, loss_on) if _held_tensors(loss) else loss
+    mean = partial(_call_on_its_device, loss_on)
     if function in _ELEMENT_LOSSES or _computes_as(_ELEMENT_MODULES, function):
         return partial(_mean_of_elements, mean)
     return partial(_mean_of_samples, mean)
@@ -187,20 +187,11 @@ def _on_each_device(loss: Callable[..., Tensor]) -> OnDevice:
     return on
 
 
-def _held_tensors(value: Any) -> list[Tensor]:
-    """The parameters, buffers and arguments that come with a loss."""
-    if isinstance(value, partial):
-        parts = (value.func, *value.args, *value.keywords.values())
-        return [tensor for part in parts for tensor in _held_tensors(part)]
-    if isinstance(value, nn.Module):
-        return [*value.parameters(), *value.buffers()]
-    return [value] if isinstance(value, Tensor) else []
-
-
 def _moved(value: Any, device: torch.device) -> Any:
-    if all(tensor.device == device for tensor in _held_tensors(value)):
-        return value
     if isinstance(value, partial):
         keywords = {name: _moved(each, device) for name, each in value.keywords.items()}
         return partial(_moved(value.func, device), *(_moved(each, device) for each in value.args), **keywords)
-    return copy.deepcopy(value).to(device) if isinstance(value, nn.Module) else value.to(device)
+    if isinstance(value, nn.Module):
+        is_there = all(each.device == device for each in (*value.parameters(), *value.buffers()))
+        return value if is_there else copy.deepcopy(value).to(device)
+    return value.to(device) if isinstance(value, Tensor) else value
