@@ -159,7 +159,7 @@ def _measure(name: str, before: Path, home: Path, options: argparse.Namespace) -
         comparisons=[found],
         measured=measured,
         targets=speed_targets(measured.windows, [(AFTER, BEFORE, LEAST)], work.unit),
-        remarks=[f"before is commit {_commit(before)}, after is {_commit(ROOT)}"],
+        remarks=[f"before is commit {commit_of(before)}, after is {commit_of(ROOT)}"],
     )
     conclude(record, None if options.quick else options.records)
 
@@ -172,7 +172,7 @@ def _within(arguments: Mapping[str, Any], tree: Path) -> dict[str, Any]:
     }
 
 
-def _commit(tree: Path) -> str:
+def commit_of(tree: Path) -> str:
     command = ["git", "-C", str(tree), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
