@@ -137,9 +137,9 @@ fork_warned = pytest.mark.filterwarnings("ignore:This process .* is multi-thread
 def test_a_killed_run_goes_on_exactly_in_processes_as_the_command_begins_them(here: Path):
     code, shown, error = ran_proof("resume", "resumed_jobs.py:job", "--kills", "1", "--steps", "40")
     assert (code, CONTROL_CODE.search(shown)) == (0, None)
-    assert re.search(r"trained +40 steps of the planned 56, \d.* each, saved every 3\n", shown)
+    assert re.search(r"trained +40 steps of the planned 56, saved every 3\n", shown)
     assert re.search(r"killed +once( in \d runs)?: 1 while it (trained|saved)\n", shown)
-    assert re.search(r"compared +45 lines of the log; a checkpoint of \d+ tensors", shown)
+    assert re.search(r"compared +45 lines of the log, and the last checkpoint", shown)
     assert "verdict   bit-exact: killed and resumed once, the run is identical to an undisturbed one" in shown
     assert re.search(r"kill 1 of 1, at step \d+, while it (trained|saved): ", error)
     assert last_line(shown) == "next      hasten train resumed_jobs.py:job"
