@@ -84,6 +84,7 @@ def test_a_schedule_is_found_where_it_steps_in_another_unit_than_it_counts_in(ma
     finds(f"sched = {made}\n" + LOOP.format(epochs=30, batch=batch, epoch=epoch), "H403")
 
 
+@pytest.mark.parametrize("epochs", ["30", "1, 31", "1, 30 + 1"])
 @pytest.mark.parametrize(
     ("total", "mark"),
     [
@@ -98,12 +99,12 @@ def test_a_schedule_is_found_where_it_steps_in_another_unit_than_it_counts_in(ma
         ("total_steps=30 * len(loader) // 4", "  # finds H404"),
     ],
 )
-def test_a_total_is_found_where_it_visibly_differs_from_the_loops(total, mark):
+def test_a_total_is_found_where_it_visibly_differs_from_the_loops(total, mark, epochs):
     made = f"sched = OneCycleLR(opt, 0.1, {total}){mark}\n"
-    finds(made + LOOP.format(epochs=30, batch="sched.step()", epoch="pass"), "H404")
+    finds(made + LOOP.format(epochs=epochs, batch="sched.step()", epoch="pass"), "H404")
 
 
-@pytest.mark.parametrize("epochs", ["1, 31", "epochs", "first, 31"])
+@pytest.mark.parametrize("epochs", ["epochs", "first, 31", "1, epochs + 1"])
 def test_a_total_is_not_found_where_the_epochs_agree_or_are_not_known(epochs):
     made = "sched = OneCycleLR(opt, 0.1, epochs=30, steps_per_epoch=len(loader))\n"
     finds(made + LOOP.format(epochs=epochs, batch="sched.step()", epoch="pass"), "H404")

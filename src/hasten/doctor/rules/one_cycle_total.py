@@ -17,7 +17,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.reading.names.argument_values import Unknown
 from hasten.doctor.reading.steps.scheduler_steps import Amount, Schedule
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
@@ -41,11 +40,7 @@ def _total(code: Code, schedule: Schedule) -> Amount | None:
     given = {name: code.values.argument(schedule.making, name, position) for name, position in _POSITIONS.items()}
     amounts = {name: code.schedules.amounts.of(each) for name, each in given.items() if isinstance(each, ast.AST)}
     total, epochs, steps = (amounts.get(name) for name in _POSITIONS)
-    match given["total_steps"]:
-        case Unknown.ABSENT | ast.Constant(None):
-            return epochs.times(steps) if epochs is not None and steps is not None else None
-        case _:
-            return total
+    return total if total is not None or epochs is None else epochs.times(steps)
 
 
 def _differs(total: Amount, taken: Amount) -> bool:

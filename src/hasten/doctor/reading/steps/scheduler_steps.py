@@ -72,6 +72,10 @@ class Amounts:
         match iterated(loop.iter):
             case ast.Call(ast.Name("range"), [stop]):
                 return self.of(stop)
+            case ast.Call(ast.Name("range"), [ast.Constant(int(start)), ast.Constant(int(stop))]):
+                return Amount(Fraction(stop - start))
+            case ast.Call(ast.Name("range"), [ast.Constant(1), ast.BinOp(stop, ast.Add(), ast.Constant(1))]):
+                return self.of(stop)
             case ast.Name() | ast.Attribute() as loader:
                 return Amount(Fraction(1), (self._loader(loader),))
             case _:
