@@ -256,7 +256,9 @@ class Job:
             if not isinstance(name, str) or not name or "." in name or name == "loss":
                 raise JobError("state", f"has the name {name!r}", 'write a name without a dot, other than "loss"')
             if not (_has_methods(part, "state_dict", "load_state_dict") or type(part).__name__ in _GENERATORS):
-                fix = "give an object with state_dict and load_state_dict, or a torch, NumPy or Python generator"
+                fix = (
+                    "give an object with state_dict and load_state_dict, such as a module with a buffer; or a generator"
+                )
                 raise JobError("state", f"{name!r} is {describe(part)}", fix)
         if not isinstance(self.metrics, Mapping):
             raise JobError("metrics", f"is {describe(self.metrics)}", 'write a dictionary: {"accuracy": metric}')
