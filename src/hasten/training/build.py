@@ -185,7 +185,6 @@ class Built:
         if self.setup.step.scale_gradients:
             self.rollback.take_snapshots(self.model, self.declared, deferred=self.step.skips.deferred)
         explain = TorchErrors(
-            many=self.grid.all.many,
             replicated=ranks.many and self.sharding.is_whole,
             sharded=self.sharding.in_parts,
         )

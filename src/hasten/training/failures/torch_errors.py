@@ -22,16 +22,15 @@ _NOT_FOR_DTENSOR = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchErrors:
-    """many: several ranks train together. replicated, sharded: how they hold the model."""
+    """replicated, sharded: how several ranks hold the model."""
 
-    many: bool
     replicated: bool
     sharded: bool
 
     def __call__(self, error: BaseException, samples: int, *, is_updating: bool) -> HastenError | None:
         """None for any other error. samples: of this rank's microbatch. is_updating: raised inside the optimizers."""
         text = str(error)
-        if _ONE_VALUE in text and self.many and samples < 2:
+        if _ONE_VALUE in text and samples < 2:
             what = "leaves this process one sample of a batch, but batch norm needs more than one"
             return JobError("batch_size", what, "set drop_last=True if it is an epoch's last batch, or change the size")
         if _TWICE in text and self.replicated:
