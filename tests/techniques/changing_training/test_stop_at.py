@@ -116,7 +116,7 @@ def test_without_valid_data_there_is_nothing_to_reach():
         ("accurracy", {"at_least": 0.9}, "'accurracy' is not a result of an evaluation", "accuracy"),
         (0.9, {"at_least": 0.9}, "0.9 is not a result", "loss"),
         *(
-            ("loss", options, "the plan asks for stop_at = loss", "write one of at_most = … and at_least = …")
+            ("loss", options, 'the plan asks for stop_at = "loss"', "write one of at_most = … and at_least = …")
             for options in (
                 {},
                 {"at_most": 1.0, "at_least": 0.0},

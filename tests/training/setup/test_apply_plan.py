@@ -45,6 +45,7 @@ def norms() -> nn.Module:
     ("technique", "value", "says"),
     [
         ("microbatch", "100", "the plan asks for microbatch = 100"),
+        ("microbatch", '"2"', 'the plan asks for microbatch = "2"'),
         ("schedule", '"OneCycle"', "is not a scheduler of torch"),
     ],
 )

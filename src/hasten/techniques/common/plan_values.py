@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.job import is_number as is_number
@@ -27,4 +29,6 @@ def whole_number(choice: Choice, meaning: str, *, most: int | None = None) -> in
 
 
 def refused(choice: Choice, fix: str) -> PlanError:
-    return PlanError(f"the plan asks for {choice}", where=choice.technique, fix=fix)
+    """A text keeps its quotes, as "true" and "64" look like values that are allowed."""
+    shown = replace(choice, value=f'"{choice.value}"') if isinstance(choice.value, str) else choice
+    return PlanError(f"the plan asks for {shown}", where=choice.technique, fix=fix)
