@@ -135,6 +135,7 @@ def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_look
     result = CliRunner().invoke(app, ["doctor", "."])
     assert result.exit_code == 2
     assert "broken.py:2: is not valid Python" in result.stderr
+    assert result.stdout.count(" in 2 files") == 1
     assert "wrong.py:1:1  H303" in result.stdout
 
 

@@ -101,7 +101,7 @@ def doctor(
 
 
 def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Unreadable]]:
-    """In source files; of how many, and which of them could not be read."""
+    """In source files; how many were read, and which could not be."""
     from hasten.doctor.lint.linter import Checked, lint
 
     count, linted = sum(len(project.files) for project in projects), list[Checked]()
@@ -110,7 +110,7 @@ def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Un
             linted.append(each)
             waiting(len(linted), count)
     failed = [each.unreadable for each in linted if each.unreadable is not None]
-    return [finding for each in linted for finding in each.findings], len(linted), failed
+    return [finding for each in linted for finding in each.findings], len(linted) - len(failed), failed
 
 
 def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool) -> None:
