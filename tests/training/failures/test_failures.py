@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
+import pytest
 import torch
 from torch import nn
+from torchmetrics.classification import MulticlassF1Score
 
+import hasten
 from hasten.errors import JobError, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.training.failures.as_failure import as_failure
 from hasten.users_code import users_traceback
+from support import small_job
 
 
 def raised_by(call: object, *arguments: object) -> Exception:
@@ -45,6 +52,41 @@ def test_an_error_without_a_line_of_the_user_is_nobodys_fault_but_ours():
         error = error.with_traceback(error.__traceback__.tb_next)
     assert as_failure(error) is None
     assert users_traceback(error) == ""
+
+
+class Keeping(nn.Linear):
+    kept: torch.Tensor | float = 0.0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.kept = kept = super().forward(input) + self.kept
+        return kept
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "changes"),
+    [
+        ("Job.loss", "(?s)second time.* in its backward pass.*at optimizer step 2", {"model": lambda: Keeping(6, 3)}),
+        (
+            "Job.metrics",
+            "classes.* in 'f1'",
+            {"metrics": {"f1": MulticlassF1Score(2)}, "valid": (torch.zeros(9, 6), torch.zeros(9, dtype=torch.long))},
+        ),
+    ],
+)
+def test_what_a_library_raises_for_a_loss_or_a_metric_is_the_users_mistake(where, what, changes):
+    job = small_job(loss=hasten.supervised(nn.functional.cross_entropy), **changes)
+    error = raised_by(partial(hasten.train, job, receivers=[]))
+    assert error.__traceback__ is not None
+    failure = as_failure(error.with_traceback(error.__traceback__.tb_next))  # without the line of this file
+    assert isinstance(failure, UserCodeFailed)
+    assert failure.where == where
+    assert re.search(what, failure.what)
+
+
+def test_an_epochs_last_batch_of_one_sample_under_batch_norm_is_named():
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    with pytest.raises(JobError, match=r"one sample of a batch, but batch norm(.|\n)*drop_last=True"):
+        hasten.train(small_job(model=lambda: model, batch_size=13), receivers=[])
 
 
 def test_compiled_code_that_cannot_be_loaded_names_the_folder_that_it_is_kept_in(monkeypatch, tmp_path):

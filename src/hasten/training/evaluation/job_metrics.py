@@ -7,8 +7,8 @@ each rank, one batch at a time, in the order in which one process would have see
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from hasten.data.loading.device_transfer import map_tensors, place
-from hasten.errors import JobError
+from hasten.errors import RAISED, JobError
 from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_in_turn
 from hasten.training.evaluation.torchmetrics_states import merges, without_merging
+from hasten.training.failures.user_code import IN_THE_JOB
 from hasten.training.step_parts.losses import at_least_float32
 
 if TYPE_CHECKING:  # it takes seconds to load, and few jobs need it
@@ -76,11 +77,11 @@ class JobMetrics:
             # A metric may add up without end, and a 16-bit sum soon stops growing.
             prediction, target = (map_tensors(each, at_least_float32) for each in (prediction, target))
         for name in names:
-            with self._exchanging(name):
+            with self._calling(name):
                 self._metrics[name].update(prediction, target)
 
     def _computed(self, name: str) -> float:
-        with self._exchanging(name):
+        with self._calling(name):
             value: Any = self._metrics[name].compute()
         if (isinstance(value, Tensor) and value.numel() == 1) or isinstance(value, int | float | np.number):
             return float(value)
@@ -90,9 +91,16 @@ class JobMetrics:
             'choose one that gives a scalar, such as average="macro"',
         )
 
-    def _exchanging(self, name: str) -> AbstractContextManager[None]:
-        """Inside, the metric exchanges states with other ranks, if torchmetrics merges it exactly."""
-        return nullcontext() if name in self._merged else without_merging()
+    @contextmanager
+    def _calling(self, name: str) -> Iterator[None]:
+        """Inside, the metric exchanges states with other ranks, if torchmetrics merges it exactly. An exception passes
+        through with a note of which metric raised it."""
+        try:
+            with nullcontext() if name in self._merged else without_merging():
+                yield
+        except RAISED as error:
+            error.add_note(f"{IN_THE_JOB}metrics, in {name!r}")
+            raise
 
 
 def _own_copy(metric: Metric, device: torch.device, ranks: Ranks) -> Metric:

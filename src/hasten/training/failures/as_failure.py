@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 
 # One function for every room; `tune`, which may not import `data`, imports it from here.
 from hasten.data.loading.data_errors import is_out_of_memory as is_out_of_memory
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
 from hasten.parallel.launch.failure_store import Cause
-from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
+from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_JOB, note_of, user_code_failed
 
 
 def as_failure(error: BaseException) -> HastenError | None:
@@ -23,7 +24,7 @@ def as_failure(error: BaseException) -> HastenError | None:
         return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
     if unloadable := _unloadable(error):
         return unloadable
-    failure = user_code_failed(error) or _in_the_loss(error)
+    failure = user_code_failed(error) or _in_the_job(error)
     if failure is None and isinstance(error, SystemExit):  # by a library; hasten itself never does
         failure = UserCodeFailed(f"the job asked Python to exit: {error!r}", fix="find what calls sys.exit()")
     moment = note_of(error, AT_A_STEP, IN_AN_EVALUATION)
@@ -54,10 +55,14 @@ def _unloadable(error: BaseException) -> StorageFailed | None:
     return StorageFailed(what, where=folder or "", fix="remove the folder: code is compiled again when it is needed")
 
 
-def _in_the_loss(error: BaseException) -> UserCodeFailed | None:
-    """For what torch or `supervised` raised inside the job's loss: no line of it is the user's, but the cause is."""
-    note = note_of(error, IN_THE_LOSS)
+def _in_the_job(error: BaseException) -> UserCodeFailed | None:
+    """For what a library raised in the loss, its backward pass or a metric: no line is the user's, but the cause is."""
+    note, fix = note_of(error, IN_THE_JOB), "check shapes and dtypes of model, loss, metrics and data"
+    innermost = [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1:]
+    if note is None and innermost == ["_engine_run_backward"]:  # where torch's autograd enters C++
+        note = f"{IN_THE_JOB}loss, in its backward pass"
+        fix = "change no tensor in place that the gradient needs, and detach() what is kept from one step to the next"
     if note is None:
         return None
-    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return UserCodeFailed(f"{what} ({note})", where="Job.loss", fix="check shapes and dtypes of model, loss and data")
+    what, where = f"{type(error).__name__}: {' '.join(str(error).split())}", note.removeprefix("in ").partition(",")[0]
+    return UserCodeFailed(f"{what} ({note})", where=where, fix=fix)

@@ -7,9 +7,9 @@ import traceback
 from hasten.errors import UserCodeFailed
 from hasten.users_code import is_users_file, short
 
-# How the notes begin that an exception carries: of a loss, with its batch; of a step, with its number, its samples and
-# the seed; of an evaluation, with its samples.
-IN_THE_LOSS, AT_A_STEP, IN_AN_EVALUATION = "in Job.loss, on a batch of ", "at optimizer step ", "in an evaluation"
+# How the notes begin that an exception carries: of a field of the job, with what it was given; of a step, with its
+# number, its samples and the seed; of an evaluation, with its samples.
+IN_THE_JOB, AT_A_STEP, IN_AN_EVALUATION = "in Job.", "at optimizer step ", "in an evaluation"
 
 
 def note_of(error: BaseException, *beginnings: str) -> str | None:
@@ -18,7 +18,7 @@ def note_of(error: BaseException, *beginnings: str) -> str | None:
 
 def other_notes(error: BaseException) -> list[str]:
     """Notes about further failures, and notices that could not be logged."""
-    places = (AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS)
+    places = (AT_A_STEP, IN_AN_EVALUATION, IN_THE_JOB)
     return [note for note in getattr(error, "__notes__", ()) if not note.startswith(places)]
 
 

@@ -15,7 +15,7 @@ from hasten.errors import RAISED, JobError
 from hasten.facts.job import Loss, describe
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import sum_over_ranks
-from hasten.training.failures.user_code import IN_THE_LOSS
+from hasten.training.failures.user_code import IN_THE_JOB
 
 Count = Tensor | float
 LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
@@ -26,7 +26,7 @@ def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor
     try:
         return loss(model, batch)
     except RAISED as error:
-        error.add_note(IN_THE_LOSS + described(batch))
+        error.add_note(f"{IN_THE_JOB}loss, on a batch of {described(batch)}")
         raise
 
 
