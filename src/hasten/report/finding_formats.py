@@ -111,7 +111,8 @@ def as_sarif(findings: Sequence[Finding], rules: Iterable[tuple[str, str, str]],
 
 def _result(finding: Finding, numbers: Mapping[str, int]) -> dict[str, Any]:
     cell = f" (cell {finding.cell})" if finding.cell is not None else ""
-    location: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
+    named, root = quote(Path(finding.path).as_posix(), errors="surrogateescape"), Path(finding.path).is_absolute()
+    location: dict[str, Any] = {"artifactLocation": {"uri": f"file://{named}" if root else named}}
     if finding.cell is None:  # lines of a notebook's file are not those of its cells
         location["region"] = _region(finding)
     return {
@@ -128,8 +129,3 @@ def _region(finding: Finding) -> dict[str, int]:
     if finding.column:
         region |= {"startColumn": finding.column, "endLine": finding.end_line, "endColumn": finding.end_column}
     return region
-
-
-def _uri(path: str) -> str:
-    named = quote(Path(path).as_posix(), errors="surrogateescape")
-    return f"file://{named}" if Path(path).is_absolute() else named

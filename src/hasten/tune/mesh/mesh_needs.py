@@ -100,8 +100,8 @@ class _Watch:
         entering = dict(_storages(tree_leaves((given, named))))
         self._entered |= entering
         self._between += 1
-        differentiated = {id(each): each for each in tree_leaves((given, named)) if _has_gradient(each)}
-        self.saved.summed[self._block] += sum(each.nbytes for each in differentiated.values())
+        tensors = {id(each): each for each in tree_leaves((given, named)) if isinstance(each, Tensor)}
+        self.saved.summed[self._block] += sum(each.nbytes for each in tensors.values() if each.requires_grad)
 
     def _close(self, module: nn.Module, given: Any, output: Any) -> None:
         self._between = max(self._between - 1, 0)
@@ -111,10 +111,6 @@ class _Watch:
         self._blocks.pop()
         if name == self._parts.blocks[0]:
             self.saved.border += sum(each.nbytes for each in tensors_in(output))
-
-
-def _has_gradient(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _storages(values: Any) -> Iterator[tuple[int, torch.UntypedStorage]]:

@@ -149,7 +149,8 @@ class _References:
         for name, truth in self._truth.items():
             gradient = plain.get(name)
             if gradient is not None:
-                kept[f"plain/{name}"] = gradient = _strided(gradient).cpu()
+                dense = gradient if gradient.layout == torch.strided else gradient.to_dense()
+                kept[f"plain/{name}"] = gradient = dense.cpu()
                 truth = truth - gradient.double()
             kept[f"rest/{name}"] = truth.float()
         write_tensors(_step_file(self._folder, self._first + position), kept)
@@ -273,10 +274,6 @@ def _too_slow(seconds: float, done: int) -> bool:
 def _include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> None:
     for name, each in more.items():
         sums[name] = sums.get(name, UpdateError()) + each
-
-
-def _strided(gradient: Tensor) -> Tensor:
-    return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 
 def _step_file(folder: Path, step: int) -> Path:

@@ -112,7 +112,8 @@ class Search:
             found.profile = trials.baseline
             self._confirm(found, self._prove(found, joined))
             self._show(found)
-            self._change_training(found)
+            # These runs are not counted as the search's time.
+            found.gained = judge_training(self._arms, log, found.profile, found.choices)
             log.keep(Ended(choices=found.choices, seconds=log.seconds))
         except NotMeasurable as error:
             if not found.has_plan:
@@ -196,10 +197,6 @@ class Search:
         """Whether something but other programs' use of the processor changed the speed meanwhile: then the job differs
         from itself in a second process."""
         return self._arms.other_programs.are_avoided and differs_from_itself(confirmed.noise)
-
-    def _change_training(self, found: Found) -> None:
-        """These runs are not counted as the search's time."""
-        found.gained = judge_training(self._arms, self._log, found.profile, found.choices)
 
     # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
 

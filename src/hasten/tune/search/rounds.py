@@ -170,8 +170,9 @@ class SearchRounds:
         seconds, last = stage.profile.run_seconds, self.log.last_trial(choice)
         if last is not None:
             return last.cut_short or shows_now(last, seconds)
-        row = [tried for tried in self.log.tried if tried.verdict != "skipped" and _in_a_row(tried.choice, choice)]
-        if len(row) < AT_ONCE or row[-1].verdict == "faster":
+        mine = row_of(choice)
+        row = [tried for tried in self.log.tried if tried.verdict != "skipped" and row_of(tried.choice) == mine]
+        if mine is None or len(row) < AT_ONCE or row[-1].verdict == "faster":
             return True
         return any(shows_now(tried, seconds) for tried in row)
 
@@ -197,10 +198,6 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
         if mine and mine[-1].verdict == "faster" and mine[-1] is max(mine, key=ratio_of):
             onward.setdefault(row_of(choice), choice)
     return list(onward.values())
-
-
-def _in_a_row(one: Choice, other: Choice) -> bool:
-    return row_of(one) is not None and row_of(one) == row_of(other)
 
 
 def _saved_seconds(tried: Tried) -> float:
