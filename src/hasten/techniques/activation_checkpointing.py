@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hasten.errors import PlanError
+from hasten.techniques.common.attention_layers import same_attention_later
 from hasten.techniques.common.block_costs import measure_segments
 from hasten.techniques.common.model_blocks import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.common.plan_values import is_number, refused
@@ -59,10 +61,12 @@ def _forward(block: nn.Module, forward: Callable[..., Any], saving: Contexts, /,
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
     names = tuple(kwargs)
+    attention = nullcontext() if torch.compiler.is_compiling() else same_attention_later()
 
     def run(place: Tensor, *inputs: Any) -> Any:
         positional, named = inputs[: len(args)], inputs[len(args) :]
-        return forward(*positional, **dict(zip(names, named, strict=True)))
+        with attention:
+            return forward(*positional, **dict(zip(names, named, strict=True)))
 
     # torch saves the random state of the devices that its positional arguments are on. So keyword arguments are passed
     # as positional ones, and an empty tensor adds the block's own device.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from textwrap import dedent
 from typing import Any
@@ -22,6 +23,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from hasten.kernels.attention.scaled_dot_product_attention import attention
+from hasten.techniques.common.torch_internals import function_modes
 
 FUNCTION = functional.scaled_dot_product_attention
 
@@ -64,11 +66,13 @@ def calls_attention(layer: nn.Module) -> bool:
 
 def with_fused_attention(layer: nn.Module, /, *given: Any, **named: Any) -> Any:
     """The layer's forward, with hasten's attention. Under torch.compile torch's own is traced."""
-    forward = type(layer).forward
-    if torch.compiler.is_compiling():
-        return forward(layer, *given, **named)
-    with FusedAttention():
-        return forward(layer, *given, **named)
+    with nullcontext() if torch.compiler.is_compiling() else FusedAttention():
+        return type(layer).forward(layer, *given, **named)
+
+
+def same_attention_later() -> AbstractContextManager[object]:
+    """For a block that is recomputed after the layer around it has returned: the mode that is entered now, if any."""
+    return next((mode for mode in function_modes() if isinstance(mode, FusedAttention)), nullcontext())
 
 
 @cache

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, ops
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import _get_current_function_mode_stack
 
+function_modes = _get_current_function_mode_stack  # that are entered
 BatchNorm = _BatchNorm  # the base class of every batch norm
 
 PRODUCTS = frozenset(  # operators whose results are expensive to compute

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
@@ -34,25 +33,10 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
 
 def descendants(pid: int) -> list[int]:
     """Numbers of all processes below one, zombies included."""
-    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
-        with suppress(psutil.Error):
-            return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:  # it has ended
         return []
-    found, waiting = list[int](), [pid]
-    while waiting:
-        children = _children(waiting.pop())
-        found += children
-        waiting += children
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):  # it has ended
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
-    return found
 
 
 def all_of(pid: int) -> list[int]:
