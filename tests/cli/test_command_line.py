@@ -272,7 +272,7 @@ def test_what_the_job_forks_ends_by_sigterm_as_any_process_does(here: Path):
 
 def test_a_fault_of_our_own_is_said_and_keeps_its_traceback(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hasten.training.failures.as_failure.user_code_failed", lambda error: None)
-    monkeypatch.setattr("hasten.training.failures.as_failure._in_the_loss", lambda error: None)
+    monkeypatch.setattr("hasten.training.failures.as_failure._in_the_job", lambda error: None)
     with pytest.raises(RuntimeError):
         ran("train", "jobs_of_tests.py:faulty")
 

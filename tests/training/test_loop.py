@@ -99,6 +99,17 @@ def test_a_plateau_schedule_follows_the_evaluations():
     assert [line.learning_rate for line in of_kind(events, Trained)] == pytest.approx([0.1, 0.1, 0.01])
 
 
+@pytest.mark.parametrize("log_every", [1, 2, 5])
+def test_a_line_logs_the_rate_of_its_last_step_at_the_end_of_an_epoch_as_well(log_every):
+    def halved(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    job = judged_job(schedule=Schedule(halved, "epoch"), epochs=3, batch_size=10, log_every=log_every)
+    _, events = events_of(job)
+    logged = {line.step: line.learning_rate for line in of_kind(events, Trained)}
+    assert logged == pytest.approx({step: 0.1 * 0.5 ** ((step - 1) // 4) for step in logged})
+
+
 @pytest.mark.trap(51)
 def test_a_loss_that_is_not_finite_under_finite_gradients_is_an_error():
     def loss(model, batch):

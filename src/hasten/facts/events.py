@@ -34,7 +34,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """The optimizer steps since the last such record; rates and momenta are those of the next step."""
+    """The optimizer steps since the last such record; rates and momenta are those of the last one."""
 
     step: int
     epoch: int

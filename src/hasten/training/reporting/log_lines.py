@@ -90,13 +90,13 @@ class LogLines:
     def _line(self, epoch: int) -> Trained:
         """Without its loss."""
         run, batches, now = self._run, self._run.built.batches, time.monotonic()
-        passed = max(now - self._since, 1e-9)
+        passed, (rate, momentum) = max(now - self._since, 1e-9), run.schedule.last()
         line = Trained(
             step=run.steps,
             epoch=epoch,
             loss=float("nan"),
-            learning_rate=run.schedule.rates()[0],
-            momentum=run.schedule.momenta()[0],
+            learning_rate=rate,
+            momentum=momentum,
             gradient_norm=run.gradient_norm if run.setup.step.read_every <= run.job.log_every else None,
             seconds=now - self.start,
             samples_per_second=(batches.samples_seen - self._samples) * run.grid.data.size / passed,

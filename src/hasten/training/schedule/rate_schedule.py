@@ -93,6 +93,7 @@ class RateSchedule:
         self.optimizers, self.schedulers = list(optimizers), list(schedulers)
         self.unit, self.metric, self.end = unit, metric, end
         self._moved, self._fault = 0, fault
+        self._last: tuple[float, float | None] | None = None  # where the rates have moved since the last update
         self.depends_on_results = any(watches_metric(scheduler) for scheduler in self.schedulers)
         if self.schedulers:
             for optimizer in self.optimizers:
@@ -100,6 +101,7 @@ class RateSchedule:
 
     def before_update(self, step: int) -> None:
         """That optimizer step comes, from 1 on. Raises the fault for a rate that it cannot use."""
+        self._last = None
         for optimizer in self.optimizers:
             check_rates(optimizer, step, self._fault)
 
@@ -135,9 +137,14 @@ class RateSchedule:
         self._move(result)
 
     def _move(self, *result: float) -> None:
+        self._last = self.last()
         for scheduler in self.schedulers:
             scheduler.step(*result)
         self._moved += 1
+
+    def last(self) -> tuple[float, float | None]:
+        """The last update's learning rate and momentum: of the first parameter group of the first optimizer."""
+        return self._last or (self.rates()[0], self.momenta()[0])
 
     def rates(self) -> list[float]:
         """The next update's learning rate: of the first parameter group of each optimizer."""
