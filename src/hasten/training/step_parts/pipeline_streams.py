@@ -1,7 +1,7 @@
 """Random numbers of a pipeline: every stage draws the same ones around the blocks, wherever the model is cut.
 
-Generators are seeded for each microbatch, before each block and after it, from one number that all stages draw at the
-start of a step.
+Generators are seeded for each microbatch, and torch's before each block and after it too, from one number that all
+stages draw at the start of a step.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Streams:
     @contextmanager
     def of_microbatch(self, number: int) -> Iterator[None]:
         self._microbatch, self._open = number, True
+        reseed(derived(self._seed, number))
         self._begin(_BEFORE_ALL)
         try:
             yield
@@ -49,6 +50,6 @@ class Streams:
         if not self._open:
             return
         number = derived(self._seed, self._microbatch, place)
-        reseed(number)
+        torch.default_generator.manual_seed(number)
         if self._device.type == "cuda":
             torch.cuda.default_generators[self._device.index or 0].manual_seed(number)
