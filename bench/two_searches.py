@@ -33,7 +33,7 @@ from hasten.measure.paired_timing import Window, compare
 
 EXAMPLES = ("digits", "photos", "text")
 SEARCHES, QUICK_SEARCHES = 4, 2  # by each checkout
-# Fixed before the first run: two searches of the same code differ by about a tenth in seconds.
+# Fixed before the first run.
 MOST_TIMES_THE_SECONDS, LEAST_TIMES_AS_FAST = 1.1, 0.95
 FULL = Protocol(rounds=12, warmup_steps=8, seconds=3.2)
 QUICK = Protocol(rounds=12, steps=50, warmup_steps=2)
