@@ -13,7 +13,6 @@ from hasten.facts.trials import Budget
 from hasten.measure.speedup_bound import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
 from hasten.tune.search.bounds import (
-    FAULT_SECONDS,
     REACH,
     REMEDIED,
     SMALL_OPERATIONS,
@@ -123,7 +122,7 @@ def test_on_a_cpu_a_cache_is_tried_before_workers_that_read_on_the_cores_of_the_
 
 def test_a_remedy_for_what_was_counted_comes_before_what_may_gain_more_if_it_was_much():
     for faults, first in ((0.03, "allocator"), (0.01, "precision")):
-        around = replace(ALONE, page_faults=faults * BUDGET.step / FAULT_SECONDS)
+        around = replace(ALONE, fault_seconds=faults * BUDGET.step)
         bounds = bounds_of(BUDGET, RUN, around, {**TREATS, "allocator": "SLOW_ALLOCATION"})
         found = order([choice("precision"), choice("allocator")], bounds)
         assert found[0].technique == first
@@ -138,9 +137,9 @@ def test_many_small_operations_are_no_counted_symptom_and_promise_a_part():
 
 
 def test_page_faults_promise_what_they_cost_and_are_told_as_counted_on_a_processor_alone():
-    treats, a_tenth = {"allocator": "SLOW_ALLOCATION"}, 0.1 * (BUDGET.forward + BUDGET.backward) / FAULT_SECONDS
+    treats, a_tenth = {"allocator": "SLOW_ALLOCATION"}, 0.1 * (BUDGET.forward + BUDGET.backward)
     whole = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=False), treats)["allocator"]
-    found = bounds_of(BUDGET, RUN, replace(ALONE, page_faults=a_tenth), treats)["allocator"]
+    found = bounds_of(BUDGET, RUN, replace(ALONE, fault_seconds=a_tenth), treats)["allocator"]
     assert found.promise == found.counted == pytest.approx(0.1 * whole.promise)
     assert whole.counted == 0
     assert bounds_of(BUDGET, RUN, ALONE, treats)["allocator"].counted == 0

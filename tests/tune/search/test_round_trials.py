@@ -12,7 +12,6 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Noise, Plain, Record
 from hasten.tune.search import round_trials
-from hasten.tune.search.bounds import FAULT_SECONDS
 from hasten.tune.search.comparison import Compared, Entry
 from hasten.tune.search.confirmation import AGAIN
 from hasten.tune.search.plan_profile import PlanProfile, profile_plan
@@ -52,7 +51,7 @@ def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_mos
 
     found = list[str]()
     monkeypatch.setattr(round_trials, "compare_arms", compare)
-    counted = planted_profile(page_faults=faults * BUDGET.step / FAULT_SECONDS)
+    counted = planted_profile(fault_seconds=faults * BUDGET.step)
     log = SearchLog(options=Options(seconds=0.1), keep=lambda record: None, report=lambda doing: None)
     with pytest.raises(ArmFailed):
         RoundTrials(arms=Arms(JOB), log=log, baseline=counted).try_all(counted, (), [ALLOCATOR, FLUSH, SLOWER])

@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.trials import Budget, Costs, Proven, Tried
-from hasten.tune.search.bounds import FAULT_SECONDS, Around
+from hasten.tune.search.bounds import Around
 from hasten.tune.search.objective import RunLength
 from hasten.tune.search.plan_profile import PlanProfile, end_seconds
 from hasten.tune.search.round_trials import RoundTrials
@@ -32,8 +32,8 @@ BUDGET = Budget(
 )  # fmt: skip
 
 
-def profile(*proposed: Choice, page_faults: float = 0.0, **changes: Any) -> PlanProfile:
-    around = Around(on_cpu=True, cores=2, reads_beside=False, memory_full=False, page_faults=page_faults)
+def profile(*proposed: Choice, fault_seconds: float = 0.0, **changes: Any) -> PlanProfile:
+    around = Around(on_cpu=True, cores=2, reads_beside=False, memory_full=False, fault_seconds=fault_seconds)
     fields: dict[str, Any] = {
         "surveyed": None,
         "proposed": proposed,
@@ -137,7 +137,7 @@ def test_what_only_looked_faster_joins_by_what_it_seemed_to_save():
 
 
 def test_a_remedy_for_a_counted_symptom_joins_whatever_it_looked_like_unless_it_was_slower():
-    around = {"page_faults": 0.1 / FAULT_SECONDS}
+    around = {"fault_seconds": 0.1}
     assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR, around=around)[0] == (ALLOCATOR,)
     assert planted({str(ALLOCATOR): 0.97}, ALLOCATOR)[0] == ()
     assert planted({str(ALLOCATOR): 0.8}, ALLOCATOR, around=around)[0] == ()

@@ -37,7 +37,7 @@ class Around:
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
-    page_faults: float = 0.0  # of a step, for memory that the system gives the process
+    fault_seconds: float = 0.0  # of a step, in which the system gives the process memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,6 @@ REACH: Mapping[str, Reach] = {
     "threads": Reach(always=EVERYTHING),
 }
 
-FAULT_SECONDS = 1e-6  # what a page fault with clearing the page is assumed to cost, by which trials are ordered
 SMALL_OPERATIONS = 0.25  # how much of the symptom of many small operations is assumed, as nobody counts them
 COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms that are counted in events, whose seconds may be noisy
 COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
@@ -165,7 +164,7 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
         return float(around.memory_full)
     computing = budget.forward + budget.backward
     if symptom == "SLOW_ALLOCATION" and around.on_cpu and computing > 0:
-        return min(1.0, around.page_faults * FAULT_SECONDS / computing)
+        return min(1.0, around.fault_seconds / computing)
     return SMALL_OPERATIONS if symptom == "MANY_SMALL_OPERATIONS" else 1.0
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from hasten.measure.process_memory import page_faults
+from hasten.measure.process_memory import fault_cost, page_faults
 from hasten.measure.speedup_bound import STEP, Part
 from hasten.training.probes.brief_run import observing
 from hasten.training.run import Run
@@ -56,7 +56,7 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
     seconds[Part.EVALUATION] = trial.evaluate(EVALUATION_SECONDS)["seconds"]
     spent = {part.value: value for part, value in seconds.items()}
-    around = _around(trial.run, window["peak_bytes"], page_faults=faults / taken)
+    around = _around(trial.run, window["peak_bytes"], fault_seconds=faults / taken * fault_cost().seconds)
     return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
 
 
@@ -99,7 +99,7 @@ class _Clock:
         self._mark = now
 
 
-def _around(run: Run, peak_bytes: int, *, page_faults: float) -> Around:
+def _around(run: Run, peak_bytes: int, *, fault_seconds: float) -> Around:
     machine, on_cpu = run.setup.machine, run.device.type == "cpu"
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(
@@ -107,5 +107,5 @@ def _around(run: Run, peak_bytes: int, *, page_faults: float) -> Around:
         cores=machine.cores,
         reads_beside=run.setup.loader.workers > 0,
         memory_full=there > 0 and peak_bytes > FULL * there,
-        page_faults=page_faults,
+        fault_seconds=fault_seconds,
     )
