@@ -141,17 +141,17 @@ class Sharding:
         """The norm over the gradients of the whole model, each counted once. norm_of: of the tensors it is given."""
         if not self.owners:
             return self._norm_of_shares(gradients, norm_of, kind)
-        own, common = (
-            self._norm_of_shares(
-                {name: each for name, each in gradients.items() if (name in self.owners) is owned}, norm_of, kind
-            ).double()
-            for owned in (True, False)
-        )
-        device = next((each.device for each in gradients.values()), own.device)
+        own = {name: each for name, each in gradients.items() if name in self.owners}
+        common = {name: each for name, each in gradients.items() if name not in self.owners}
         stages = self.grid.stages
-        all_stages = [torch.empty_like(own, device=device) for _ in range(stages.size)]
-        dist.all_gather(all_stages, own.to(device), group=stages.group)
-        return torch.linalg.vector_norm(torch.stack([common.to(device), *all_stages]), kind)
+        mine = self._norm_of_shares(own, norm_of, kind).double()
+        mine = mine.to(next((each.device for each in gradients.values()), mine.device))
+        all_stages = [torch.empty_like(mine) for _ in range(stages.size)]
+        work = dist.all_gather(all_stages, mine, group=stages.group, async_op=True)
+        rest = self._norm_of_shares(common, norm_of, kind).to(mine)
+        assert work is not None  # of a group that this rank belongs to
+        work.wait()
+        return torch.linalg.vector_norm(torch.stack([rest, *all_stages]), kind)
 
     def _norm_of_shares(self, gradients: Mapping[str, Tensor], norm_of: NormOf, kind: float) -> Tensor:
         if not self.splits:
