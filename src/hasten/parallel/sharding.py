@@ -225,7 +225,7 @@ class Sharding:
                 own = states[number] if rank == self.grid.stages.rank else {}
                 found[number] = {
                     key: Owned(_on(device, own.get(key, nothing)), rank, kind[0], kind[1], self.grid.stages)
-                    if _is_kind(kind)
+                    if isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[0], torch.Size)
                     else kind
                     for key, kind in kind_of.items()
                 }
@@ -251,10 +251,6 @@ class Sharding:
 
 def _on(device: torch.device, held: Tensor | Share) -> Tensor | Share:
     return held if isinstance(held, Share) else held.to(device)
-
-
-def _is_kind(kind: Any) -> bool:
-    return isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[0], torch.Size)
 
 
 def own_class(module: nn.Module) -> type[nn.Module]:

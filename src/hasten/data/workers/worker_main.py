@@ -75,7 +75,7 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     """Make this process a worker; a Failed where the user's worker_init_fn raises."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _ENDING:
-        signal.signal(number, _ignore)  # and not SIG_IGN, which the children of a worker would inherit
+        signal.signal(number, lambda *_: None)  # and not SIG_IGN, which the children of a worker would inherit
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if work.noted_in is not None:
@@ -91,10 +91,6 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     except Exception as error:
         return failed_start(error, field=work.reader.field, worker=work.number)
     return None
-
-
-def _ignore(number: int, frame: object) -> None:
-    pass
 
 
 def _asked(requests: Connection, parent: int) -> Iterator[tuple[int, Any]]:

@@ -34,7 +34,8 @@ class ShardedStages:
     ) -> None:
         self._root = LossModule(lambda model, compute: compute(), model)
         shard_module(self._root, blocks, mesh, options, ignored=others)
-        replaced = {each: _replicated(each, mesh) for each in others}
+        whole = {each: distribute_tensor(each.detach(), mesh, [Replicate()], src_data_rank=None) for each in others}
+        replaced = {each: nn.Parameter(held, each.requires_grad) for each, held in whole.items()}
         # An optimizer does not take DTensors and plain tensors in one list, even where some have no gradient.
         for module in model.modules():
             for name, parameter in [*module.named_parameters(recurse=False, remove_duplicate=False)]:
@@ -46,8 +47,3 @@ class ShardedStages:
 
     def forward_only(self, compute: Callable[[], Any]) -> Any:
         return forward_only(self._root, lambda: self(compute))
-
-
-def _replicated(parameter: nn.Parameter, mesh: DeviceMesh) -> nn.Parameter:
-    held = distribute_tensor(parameter.detach(), mesh, [Replicate()], src_data_rank=None)
-    return nn.Parameter(held, parameter.requires_grad)

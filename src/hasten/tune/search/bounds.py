@@ -183,7 +183,8 @@ def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Cho
     """
     before, places = Counter[str](), list[tuple[tuple[bool, bool, float, int], Choice]]()
     for choice in candidates:
-        promise = _promise(choice, bounds) / 2 ** before[choice.technique]
+        bound = bounds.get(choice.technique)
+        promise = (1.0 if bound is None else bound.promise) / 2 ** before[choice.technique]
         before[choice.technique] += 1
         claim = Preserves.TRAINING if choice.preserves is None else choice.preserves
         place = choice.technique in RARELY, not is_counted(choice, bounds), -promise, -claim
@@ -195,8 +196,3 @@ def is_counted(choice: Choice, bounds: Mapping[str, Bound]) -> bool:
     """Whether it treats a counted symptom of which there is much: a fact, where a bound is a possibility."""
     bound = bounds.get(choice.technique)
     return bound is not None and bound.counted >= COUNTS
-
-
-def _promise(choice: Choice, bounds: Mapping[str, Bound]) -> float:
-    bound = bounds.get(choice.technique)
-    return 1.0 if bound is None else bound.promise
