@@ -16,6 +16,11 @@ hypothesis.settings.load_profile("deterministic")
 # Of many processes that begin as new ones, most of the time goes to loading these: the forkserver loads them once.
 multiprocessing.set_forkserver_preload(["hasten.entry", "torch._dynamo", "torchmetrics"])
 
+# A CUDA build of torch without a GPU starts threads for one where tensors were faked before the first backward pass: no
+# process that a test forks afterwards could train.
+if not torch.cuda.is_available():
+    torch.ones((), requires_grad=True).backward()
+
 _BEGUN: set[object] = set()  # modules of tests
 
 
