@@ -16,8 +16,8 @@ hypothesis.settings.load_profile("deterministic")
 # Of many processes that begin as new ones, most of the time goes to loading these: the forkserver loads them once.
 multiprocessing.set_forkserver_preload(["hasten.entry", "torch._dynamo", "torchmetrics"])
 
-# A CUDA build of torch without a GPU starts threads for one where tensors were faked before the first backward pass: no
-# process that a test forks afterwards could train.
+# With a CUDA build of torch and no GPU, FakeTensorMode before the first backward pass makes autograd start a thread for
+# the GPU. A process that a test forks afterwards could not run a backward pass.
 if not torch.cuda.is_available():
     torch.ones((), requires_grad=True).backward()
 

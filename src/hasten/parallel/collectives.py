@@ -101,29 +101,15 @@ def sum_gradients(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -
     counts = torch.cat([numbers, reached])
     messages = [*_messages(local_of(_gradient(each)) for each in parameters)]
     joined = [_joined(same) for same in messages]
-    _sum_in_place([counts, *joined], ranks)
+    for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in (counts, *joined)]:
+        assert work is not None  # of a group that this rank belongs to
+        work.wait()
     for same, values in zip(messages, joined, strict=True):
         _copy_parts(values, same)
     for parameter, anywhere in zip(parameters, counts[len(numbers) :].tolist(), strict=True):
         if not anywhere:
             parameter.grad = None
     return counts[: len(numbers)]
-
-
-def _sum_in_place(tensors: Sequence[Tensor], ranks: Ranks) -> None:
-    group, received = ranks.group, list[Tensor]()
-    if ranks.size == 2 and tensors[0].device.type == "cpu":
-        # gloo's all_reduce passes each message through one more thread, which costs more than sending a small one.
-        other, received = 1 - ranks.rank, [torch.empty_like(each) for each in tensors]
-        works = [dist.isend(each, group=group, group_dst=other) for each in tensors]
-        works += [dist.irecv(each, group=group, group_src=other) for each in received]
-    else:
-        works = [dist.all_reduce(each, group=group, async_op=True) for each in tensors]
-    for work in works:
-        assert work is not None  # of a group that this rank belongs to
-        work.wait()
-    for tensor, values in zip(tensors, received, strict=False):
-        tensor.add_(values)
 
 
 def local_of(tensor: Any) -> Tensor:

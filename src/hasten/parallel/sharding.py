@@ -141,17 +141,17 @@ class Sharding:
         """The norm over the gradients of the whole model, each counted once. norm_of: of the tensors it is given."""
         if not self.owners:
             return self._norm_of_shares(gradients, norm_of, kind)
-        own = {name: each for name, each in gradients.items() if name in self.owners}
-        common = {name: each for name, each in gradients.items() if name not in self.owners}
+        own, common = (
+            self._norm_of_shares(
+                {name: each for name, each in gradients.items() if (name in self.owners) is owned}, norm_of, kind
+            ).double()
+            for owned in (True, False)
+        )
+        device = next((each.device for each in gradients.values()), own.device)
         stages = self.grid.stages
-        mine = self._norm_of_shares(own, norm_of, kind).double()
-        mine = mine.to(next((each.device for each in gradients.values()), mine.device))
-        all_stages = [torch.empty_like(mine) for _ in range(stages.size)]
-        work = dist.all_gather(all_stages, mine, group=stages.group, async_op=True)
-        rest = self._norm_of_shares(common, norm_of, kind).to(mine)
-        assert work is not None  # of a group that this rank belongs to
-        work.wait()
-        return torch.linalg.vector_norm(torch.stack([rest, *all_stages]), kind)
+        all_stages = [torch.empty_like(own, device=device) for _ in range(stages.size)]
+        dist.all_gather(all_stages, own.to(device), group=stages.group)
+        return torch.linalg.vector_norm(torch.stack([common.to(device), *all_stages]), kind)
 
     def _norm_of_shares(self, gradients: Mapping[str, Tensor], norm_of: NormOf, kind: float) -> Tensor:
         if not self.splits:
@@ -225,7 +225,7 @@ class Sharding:
                 own = states[number] if rank == self.grid.stages.rank else {}
                 found[number] = {
                     key: Owned(_on(device, own.get(key, nothing)), rank, kind[0], kind[1], self.grid.stages)
-                    if isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[0], torch.Size)
+                    if _is_kind(kind)
                     else kind
                     for key, kind in kind_of.items()
                 }
@@ -251,6 +251,10 @@ class Sharding:
 
 def _on(device: torch.device, held: Tensor | Share) -> Tensor | Share:
     return held if isinstance(held, Share) else held.to(device)
+
+
+def _is_kind(kind: Any) -> bool:
+    return isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[0], torch.Size)
 
 
 def own_class(module: nn.Module) -> type[nn.Module]:

@@ -198,14 +198,11 @@ class Pipelined:
         in their shapes, and what the loss raises.
         """
         self._microbatches, self._scaled = microbatches, objective
-        self._sums = list[tuple[Tensor, Tensor | float]]()  # of each microbatch, on the last stage
+        self._sums = torch.zeros(2, dtype=torch.float64, device=self._device)
         activations = self._schedules.activations_of(microbatches[0][0], self._find_activation)
         with self._streams.of_step():
             self._schedules.run(microbatches, activations)
-        total = count = torch.zeros((), dtype=torch.float64, device=self._device)
-        for more, counted in self._sums:
-            total, count = total + more, count + counted
-        return total, count, sum(samples for _, samples in microbatches)
+        return self._sums[0], self._sums[1], sum(samples for _, samples in microbatches)
 
     def _objective(self, stage: int, received: Tensor | None, number: int) -> Tensor:
         """What a stage's backward pass begins at: its activation, or the loss, of shape [1]."""
@@ -215,8 +212,8 @@ class Pipelined:
         if stage < self._stages.last:
             return found
         total, count = self._workload.weighed(found, samples)
-        self._sums.append((total.detach(), count))
-        return self._scaled(total).float().reshape(1)  # as the schedule expects
+        self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])
+        return torch.stack([self._scaled(total)]).float()  # as the schedule expects
 
     def _compute(self, stage: int, received: Tensor | None, call: Callable[[], Any]) -> Any:
         """What the stage sends on; of the last stage, what the loss returned."""
