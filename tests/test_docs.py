@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import build_docs
+import hasten
 import messages
 from hasten.facts.plan_file import plan_from_toml
 from hasten.techniques import ALL
@@ -74,6 +75,15 @@ def test_examples_of_python_and_toml_are_valid():
                 ast.parse(text, filename=by_place(page))
             elif language == "toml":
                 plan_from_toml(text, page.name, {technique.name for technique in ALL})
+
+
+def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hasten.write_plan(hasten.make_plan(), "plan.toml")
+    names: dict[str, object] = {"hasten": hasten}
+    for language, text in BLOCK.findall((build_docs.DOCS / "train.md").read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(text, "train.md", "exec"), names)
 
 
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():

@@ -12,6 +12,7 @@ import hasten
 
 NAMES = [
     "Augmented",
+    "Best",
     "CenterCrop",
     "EarlyStopping",
     "EqualAverage",

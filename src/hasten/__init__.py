@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hasten.data.shards.shard_dataset import Shards
     from hasten.data.sources.augmented import Augmented
     from hasten.entry import prepare, resume, train
-    from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Loss, Schedule
+    from hasten.facts.job import Best, EarlyStopping, EqualAverage, ExponentialAverage, Job, Loss, Schedule
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
     from hasten.facts.saving import Saving
@@ -32,7 +32,7 @@ _NAMES = {
     "hasten.data.shards.shard_dataset": ("Shards",),
     "hasten.data.sources.augmented": ("Augmented",),
     "hasten.entry": ("prepare", "resume", "train"),
-    "hasten.facts.job": ("EarlyStopping", "EqualAverage", "ExponentialAverage", "Job", "Loss", "Schedule"),
+    "hasten.facts.job": ("Best", "EarlyStopping", "EqualAverage", "ExponentialAverage", "Job", "Loss", "Schedule"),
     "hasten.facts.plan": ("Plan", "make_plan"),
     "hasten.facts.plan_file": ("read_plan",),
     "hasten.facts.saving": ("Saving",),
@@ -46,6 +46,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Augmented",
+    "Best",
     "CenterCrop",
     "EarlyStopping",
     "EqualAverage",

@@ -6,7 +6,7 @@ from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.errors import JobError
-from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Schedule
+from hasten.facts.job import Best, EarlyStopping, EqualAverage, ExponentialAverage, Schedule
 from support import small_job
 
 WRONG = [
@@ -31,6 +31,8 @@ WRONG = [
     ("seed", -1, "-1 (int)", "0 to"),
     ("stop", 3, "3 (int)", "EarlyStopping"),
     ("stop", EarlyStopping(), "no valid data", "valid="),
+    ("keep", "last", "'last' (str)", 'write "best"'),
+    ("keep", "best", "no valid data", "remove keep="),
     ("average", 0.9, "0.9 (float)", "ExponentialAverage"),
     ("metrics", MulticlassAccuracy(3), "MulticlassAccuracy", "dictionary"),
     ("metrics", {"accuracy": len}, "'accuracy'", "torchmetrics.Metric"),
@@ -60,6 +62,16 @@ def test_a_stopping_rule_for_an_unknown_metric_lists_the_known_ones():
     with pytest.raises(JobError, match="not a metric of the job") as refusal:
         small_job(stop=EarlyStopping("acuracy"), valid=rows, metrics={"accuracy": MulticlassAccuracy(3)})
     assert refusal.value.fix == "write one of: loss, accuracy"
+    with pytest.raises(JobError, match=r"Job\.keep: watches 'acuracy'"):
+        small_job(keep=Best("acuracy"), valid=rows, metrics={"accuracy": MulticlassAccuracy(3)})
+
+
+def test_the_best_is_that_of_the_loss_and_what_keeps_comes_before_what_stops():
+    rows = torch.randn(4, 6), torch.zeros(4, dtype=torch.long)
+    assert small_job(keep="best", valid=rows).keep == Best("loss")
+    assert small_job(keep="best", stop=EarlyStopping(), valid=rows).keeps == Best("loss")
+    assert small_job(stop=EarlyStopping(), valid=rows).keeps == EarlyStopping()
+    assert small_job().keeps is None
 
 
 @pytest.mark.parametrize(
@@ -70,6 +82,7 @@ def test_a_stopping_rule_for_an_unknown_metric_lists_the_known_ones():
         (lambda: EarlyStopping(mode="best"), "stop"),  # type: ignore[arg-type]
         (lambda: EarlyStopping(min_delta=-1), "stop"),
         (lambda: EarlyStopping(min_delta=float("nan")), "stop"),
+        (lambda: Best(mode="best"), "keep"),  # type: ignore[arg-type]
         (lambda: ExponentialAverage(1.0), "average"),
         (lambda: EqualAverage(1.0), "average"),
         (lambda: Schedule(0.1, "step"), "schedule"),  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from hasten.entry import prepare, train
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Finished, Started, Trained
-from hasten.facts.job import EarlyStopping, Schedule
+from hasten.facts.job import Best, EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
 from hasten.training.step_parts.supervised import supervised
@@ -78,6 +78,20 @@ class Worsening(nn.Module):
         return features[:, :3] * self.scale + self.evaluations.pow(2) * torch.tensor([-1.0, 0.0, 1.0])
 
 
+class Numbered:
+    """A metric that rises with every evaluation."""
+
+    evaluations = 0
+
+    def update(self, prediction, target): ...
+
+    def reset(self): ...
+
+    def compute(self):
+        self.evaluations += 1
+        return self.evaluations
+
+
 @pytest.mark.trap(46)
 def test_an_early_stop_keeps_the_best_weights():
     job = judged_job(model=Worsening, stop=EarlyStopping("loss", patience=2), epochs=30, batch_size=40)
@@ -88,6 +102,23 @@ def test_an_early_stop_keeps_the_best_weights():
     assert result.kept_step == 1
     assert result.results == evaluations[0].results
     assert result.weights["evaluations"] == 1
+
+
+def test_a_run_that_keeps_the_best_trains_to_its_end():
+    result, events = events_of(judged_job(model=Worsening, keep="best", epochs=4, batch_size=40))
+    assert [event.best for event in of_kind(events, Evaluated)] == [True, False, False, False]
+    assert (result.reason, result.steps, result.kept_step) == ("the planned run is complete", 4, 1)
+    assert result.results == of_kind(events, Evaluated)[0].results
+    assert result.weights["evaluations"] == 1
+    assert of_kind(events, Finished)[0].kept_step == 1
+
+
+def test_stop_ends_a_run_by_one_result_and_keep_chooses_its_weights_by_another():
+    changes = {"metrics": {"number": Numbered()}, "keep": Best("number", mode="max"), "epochs": 30, "batch_size": 40}
+    job = judged_job(model=Worsening, stop=EarlyStopping("loss", patience=2), **changes)
+    result, events = events_of(job)
+    assert [event.best for event in of_kind(events, Evaluated)] == [True, True, True]
+    assert (result.reason, result.kept_step, result.results["number"]) == ("stopped early", 3, 3.0)
 
 
 def test_a_plateau_schedule_follows_the_evaluations():

@@ -39,7 +39,7 @@ class Manifest:
     step: optimizer steps, attempted ones, that the run had taken; the folder is named after it.
     epoch: the epoch it was in.
     reason: why it was saved, in words.
-    best: whether the evaluation at this step was the best so far, by the job's stopping rule.
+    best: whether the evaluation at this step was the best so far, by Job.keep, else by Job.stop.
     saved_at: seconds since 1970 by the system's clock, to show an age; nothing depends on it.
     world_size: how many processes trained.
     files: name -> digest.

@@ -56,7 +56,7 @@ class Evaluated:
     results: Mapping[str, float]  # "loss" and the job's metrics
     seconds: float  # that this evaluation took
     batch_size: int
-    best: bool  # the best so far, by the job's stopping rule
+    best: bool  # the best so far, by Job.keep, else by Job.stop
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

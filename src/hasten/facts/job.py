@@ -80,6 +80,21 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True, slots=True)
+class Best:
+    """Keep the weights of the best evaluation; of equal ones, the first. It does not end the run: EarlyStopping does.
+
+    metric, mode: as of EarlyStopping.
+    """
+
+    metric: str = "loss"
+    mode: Literal["min", "max"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max", None):
+            raise JobError("keep", f"mode is {self.mode!r}", 'write "min", "max" or None')
+
+
+@dataclass(frozen=True, slots=True)
 class ExponentialAverage:
     """Evaluate and keep an exponential moving average of the weights, updated once for each applied update.
 
@@ -157,8 +172,11 @@ class Job:
         zero; momentum and weight decay still change parameters.
     on_bad_sample: what happens when a training sample cannot be read: "stop", or "replace" it by another, the same one
         in every run; the run stops all the same when more than one in a thousand are bad.
-    evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics and stop
-        are refused without valid, where nothing would use them.
+    stop: when to end the run early; None trains to the planned end.
+    keep: which weights the run results in. Best("accuracy") keeps those of the best evaluation, "best" is Best("loss"),
+        and None keeps the best by `stop` where it is given, else the last. With both, `stop` ends and `keep` chooses.
+    evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics, stop and
+        keep are refused without valid, where nothing would use them.
     log_every: optimizer steps between two lines of metrics.
     state: name -> an object with state_dict and load_state_dict, or a random generator (torch, NumPy or Python), that
         the loss or the model changes while it trains: a teacher, a memory bank, a generator. Checkpoints hold it, and
@@ -198,12 +216,20 @@ class Job:
     device: str | None = None
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     eval_loss: Callable[[nn.Module, Any], Loss | Tensor] | None = None
+    keep: Best | Literal["best"] | None = None
 
     def __post_init__(self) -> None:
+        if self.keep == "best":
+            object.__setattr__(self, "keep", Best())
         self._check_functions()
         self._check_numbers()
         self._check_records()
         self._check_evaluations()
+
+    @property
+    def keeps(self) -> Best | EarlyStopping | None:
+        """The rule of the evaluation whose weights are kept: `keep`, else `stop`; None keeps the last weights."""
+        return self.keep if isinstance(self.keep, Best) else self.stop
 
     def _check_functions(self) -> None:
         examples = {
@@ -248,6 +274,8 @@ class Job:
     def _check_records(self) -> None:
         if self.stop is not None and not isinstance(self.stop, EarlyStopping):
             raise JobError("stop", f"is {describe(self.stop)}", 'write hasten.EarlyStopping("loss", patience=10)')
+        if self.keep is not None and not isinstance(self.keep, Best):
+            raise JobError("keep", f"is {describe(self.keep)}", 'write "best" or hasten.Best("accuracy")')
         if self.average is not None and not isinstance(self.average, ExponentialAverage | EqualAverage):
             raise JobError("average", f"is {describe(self.average)}", "write hasten.ExponentialAverage(decay=0.999)")
         if not isinstance(self.state, Mapping):
@@ -269,14 +297,14 @@ class Job:
             raise JobError("metrics", 'has the name "loss", which is the evaluation loss', "choose another name")
 
     def _check_evaluations(self) -> None:
-        for name in ("stop", "metrics", "evaluate_every") if self.valid is None else ():
+        for name in ("stop", "keep", "metrics", "evaluate_every") if self.valid is None else ():
             if given := getattr(self, name):
                 was = f"is {describe(given)}, but there is no valid data to evaluate on"
                 raise JobError(name, was, f"give valid=…, or remove {name}=")
-        watched = self.stop.metric if self.stop else "loss"
-        if watched != "loss" and watched not in self.metrics:
-            known = ", ".join(["loss", *self.metrics])
-            raise JobError("stop", f"watches {watched!r}, which is not a metric of the job", f"write one of: {known}")
+        for name, rule in (("stop", self.stop), ("keep", self.keeps)):
+            if rule is not None and rule.metric not in ("loss", *self.metrics):
+                was = f"watches {rule.metric!r}, which is not a metric of the job"
+                raise JobError(name, was, f"write one of: {', '.join(['loss', *self.metrics])}")
 
 
 def describe(value: object) -> str:

@@ -17,7 +17,7 @@ class Saving:
     every_steps: optimizer steps between two saves. None saves by time, so that saving takes 1 % of it.
     every_seconds: at least so many between two saves by time.
     keep_last: how many of the newest are retained; 2 at least, in case the newest is damaged later.
-    keep_best: retain the newest that was the best so far, by the job's stopping rule.
+    keep_best: retain the newest that was the best so far, by Job.keep, else by Job.stop.
     keep_every: retain those at multiples of so many steps.
     grace_seconds: from SIGTERM until the process must have ended. Schedulers usually wait 30 s.
 

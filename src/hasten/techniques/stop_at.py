@@ -62,8 +62,9 @@ def target_of(choice: Choice, job: Job) -> Target:
 
 def _higher_is_better(metric: str, job: Job) -> bool | None:
     """What the job says, or the metric; None where neither says it."""
-    if job.stop is not None and job.stop.metric == metric and job.stop.mode is not None:
-        return job.stop.mode == "max"
+    for rule in filter(None, (job.keeps, job.stop)):
+        if rule.metric == metric and rule.mode is not None:
+            return rule.mode == "max"
     return False if metric == "loss" else getattr(job.metrics[metric], "higher_is_better", None)
 
 

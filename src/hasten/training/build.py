@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hasten.data.cache.cached_source import Watcher
 from hasten.data.order.randomness import seed_everything
 from hasten.errors import JobError, Misconfigured
-from hasten.facts.job import Job
+from hasten.facts.job import Best, Job
 from hasten.facts.plan import Plan
 from hasten.parallel.grid import grid_of
 from hasten.parallel.strategy import LossFunction, Single, Strategy
@@ -17,7 +17,7 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement, TrainingData
 from hasten.training.evaluate import Evaluator
-from hasten.training.evaluation.stopping import Ending, Stopping
+from hasten.training.evaluation.stopping import BestResult, Ending, Stopping
 from hasten.training.failures.torch_errors import TorchErrors
 from hasten.training.schedule.rate_schedule import build_schedule
 from hasten.training.setup.apply_plan import with_places
@@ -61,7 +61,9 @@ class Built:
 
     plan, train, valid, batch_size, declared, data, fingerprint, proven_on: as PreparedJob has them.
     total_steps, total_epochs: of the planned run; None where the data does not say.
-    average: of the weights; None for a job without one. stopping, ending, evaluator, evaluation_data: likewise.
+    average: of the weights; None for a job without one. stopping, keeping, ending, evaluator,
+        evaluation_data: likewise.
+    best: the evaluation whose weights are kept: that of `keeping`, else of `stopping`; None keeps the last weights.
     result: which weights the run results in.
     compiling: what was compiled; None without `compile`.
     resources: closed with the run.
@@ -82,6 +84,8 @@ class Built:
         self._build_state()
         self._build_step()
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
+        self.keeping = BestResult(job.keep, job.metrics) if isinstance(job.keep, Best) else None
+        self.best = self.keeping or (self.stopping.best if self.stopping else None)
         self.ending = Ending(self.setup.evaluation.target) if self.setup.evaluation.target else None
         self.evaluator: Evaluator | None = None
         self.evaluation_data: EvaluationData | None = None
@@ -231,6 +235,7 @@ class Built:
             "ending": self.ending,
             "batches": self.batches,
             "stopping": self.stopping,
+            "keeping": self.keeping,
             "evaluator": self.evaluator,
             "random": PerRank(part=RandomStates(self.device), lost=lost, **shared),
         }

@@ -214,7 +214,7 @@ class _Loop:
                 results=evaluation.results,
                 seconds=evaluation.seconds,
                 batch_size=evaluation.batch_size,
-                best=run.stopping is not None and run.stopping.best_step == run.steps,
+                best=run.is_best,
             )
         )
         self._lines.restart()

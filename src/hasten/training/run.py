@@ -8,6 +8,7 @@ with hasten.prepare(job, plan) as run:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from typing import Any, Self
 
@@ -66,8 +67,8 @@ class Run:
         return self.built.windows.take(batch)
 
     def evaluate(self) -> Evaluation:
-        """Evaluate, and let schedule and early stopping use the results. The average's weights are evaluated, else
-        those of the optimizers' eval(), else the present ones. Training mode is restored."""
+        """Evaluate, and let schedule, early stopping and Job.keep use the results. The average's weights are
+        evaluated, else those of the optimizers' eval(), else the present ones. Training mode is restored."""
         if (evaluator := self.evaluator) is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         built = self.built
@@ -76,8 +77,11 @@ class Run:
         with built.result.in_model():
             with built.declared.preserved():
                 evaluation = evaluator()
-            rules = (self.stopping, built.ending)
-            if sum(each.observe(evaluation.results, self.steps) for each in rules if each is not None):
+            for rule in (self.stopping, built.keeping):
+                if rule is not None:
+                    rule.observe(evaluation.results, self.steps)
+            reached = built.ending is not None and built.ending.observe(evaluation.results, self.steps)
+            if reached or self.is_best:
                 built.result.keep(self.steps)
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
@@ -98,6 +102,12 @@ class Run:
     def window_closed(self) -> bool:
         """Whether the batch handed out last was the last microbatch of its optimizer step."""
         return self.built.batches.present.last
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the evaluation at this step was the best so far, by Job.keep, else by Job.stop."""
+        best = self.built.best
+        return best is not None and best.step == self.steps and not math.isnan(best.value)
 
     @property
     def finished(self) -> bool:

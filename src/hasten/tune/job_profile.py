@@ -56,7 +56,7 @@ def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobPro
 
     Random states, those of the device included, are restored. Raises what building or training the job raises.
     """
-    unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
+    unjudged = replace(job, stop=None, keep=None, evaluate_every=None, metrics={}, valid=None)
     with brief_run(unjudged, plan, name=name, steps=BEFORE_TIMING + MOST) as run:
         return _profile(run)
 

@@ -132,5 +132,5 @@ def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
 
 def _trial_of(job: Job, steps: int) -> Job:
     """The job with only what a test needs. The model is copied: a job may return one that it uses elsewhere."""
-    unjudged = replace(job, average=None, stop=None, valid=None, metrics={}, evaluate_every=None)
+    unjudged = replace(job, average=None, stop=None, keep=None, valid=None, metrics={}, evaluate_every=None)
     return replace(unjudged, model=lambda: copy.deepcopy(job.model()), schedule=None, epochs=None, max_steps=steps)

@@ -133,10 +133,10 @@ class EachItsOwn(OwnAccuracy):
         return float(self.evaluations if self.evaluations < rank + 2 else 0)
 
 
-def stopped_by(metric: str) -> int:
-    """The step that early stopping ends a run with, of which each rank sees other samples."""
+def stopped_by(metric: str, kept_by: str | None = None) -> tuple[int, int]:
+    """The step that early stopping ends a run with, of which each rank sees other samples; and the step kept."""
     judges = {"own": OwnAccuracy(), "each its own": EachItsOwn()}
     stop = hasten.EarlyStopping(metric, patience=2, mode="max")
-    with prepare(job_of(metrics=judges, stop=stop, epochs=30)) as run:
-        train_run(run, Collected())
-        return run.steps
+    keep = None if kept_by is None else hasten.Best(kept_by, mode="max")
+    with prepare(job_of(metrics=judges, stop=stop, keep=keep, epochs=30)) as run:
+        return run.steps, train_run(run, Collected()).kept_step

@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 import hasten
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.job import EarlyStopping, Job
+from hasten.facts.job import Best, EarlyStopping, Job
 from hasten.facts.plan import Plan, make_plan
 from hasten.techniques.contract import No
 from hasten.techniques.setup import Target
@@ -137,9 +137,7 @@ def test_targets_that_no_evaluation_can_reach_are_refused_with_what_to_write(val
 
 
 def test_the_direction_that_the_job_states_is_used():
-    stop = EarlyStopping("accuracy", mode="min")
-    setup = setup_of(
-        nn.Linear(6, 3), ROWS, laptop(), valid=ROWS, metrics={"accuracy": MulticlassAccuracy(3)}, stop=stop
-    )
+    rules = {"stop": EarlyStopping("loss"), "keep": Best("accuracy", mode="min")}
+    setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), valid=ROWS, metrics={"accuracy": MulticlassAccuracy(3)}, **rules)
     TECHNIQUE.apply(setup, Choice(technique="stop_at", value="accuracy", options={"at_most": 0.5}))
     assert setup.evaluation.target == Target(metric="accuracy", value=0.5, higher_is_better=False)

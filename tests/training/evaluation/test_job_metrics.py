@@ -59,3 +59,8 @@ def test_only_what_torchmetrics_surely_adds_up_right_is_left_to_it():
 def test_a_metric_of_ones_own_ends_all_ranks_in_the_same_step(metric, tmp_path):
     first, second = on_ranks(2, tmp_path, stopped_by, metric)
     assert first == second == stopped_by(metric)
+
+
+def test_ranks_keep_the_best_of_the_same_step(tmp_path):
+    first, second = on_ranks(2, tmp_path, stopped_by, "own", "each its own")
+    assert first == second == stopped_by("own", "each its own")

@@ -16,7 +16,7 @@ import hasten
 from hasten.checkpoint.files import GrowingFile
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.facts.events import Resumed
+from hasten.facts.events import Finished, Resumed
 from support.checkpoint import stores
 from support.checkpoint.forger import as_of_version
 from support.training import killed_jobs
@@ -95,6 +95,17 @@ def test_an_exception_of_the_job_is_raised_when_the_last_whole_step_is_saved(tmp
     events = resumed(tmp_path / "run")
     assert next(event for event in events if isinstance(event, Resumed)).step == 6
     check_same(tmp_path / "run", whole)
+
+
+def test_a_resumed_run_keeps_the_best_of_all_its_evaluations(tmp_path):
+    best = {"valid": job().train, "evaluate_every": 2, "keep": "best"}
+    worse = {"optimizer": lambda params: torch.optim.SGD(params, lr=0.1, maximize=True), **best}
+    trained(tmp_path / "whole", job(**worse))
+    with pytest.raises(ValueError, match="as asked for"):
+        trained(tmp_path / "run", interrupted_after(6, **worse))
+    events = resumed(tmp_path / "run", job(**worse))
+    assert next(event for event in events if isinstance(event, Finished)).kept_step == 2
+    check_same(tmp_path / "run", tmp_path / "whole")
 
 
 def test_an_exception_in_the_middle_of_a_window_takes_back_what_it_drew_and_counted(tmp_path):

@@ -221,6 +221,7 @@ UNFIT = [
     ("optimizer.1", {}, {"optimizer": two_optimizers}),
     ("schedule.length", {"schedule": cosine()}, {"schedule": cosine(), "epochs": 3}),
     ("stop", WITH_VALID, {**WITH_VALID, "stop": hasten.EarlyStopping()}),
+    ("keep", {**WITH_VALID, "keep": "best"}, WITH_VALID),
     ("average", {}, {"average": hasten.ExponentialAverage()}),
 ]
 

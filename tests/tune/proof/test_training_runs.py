@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import hasten
 from hasten.errors import JobError, NonFinite
-from hasten.facts.job import EarlyStopping, ExponentialAverage, Job, Schedule
+from hasten.facts.job import Best, EarlyStopping, ExponentialAverage, Job, Schedule
 from hasten.facts.plan import Plan
 from hasten.tune.proof import training_runs
 from hasten.tune.proof.training_runs import planned_run, target_metric, train, train_on
@@ -69,7 +69,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "schedule": Schedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), "evaluation")
     },
     "stopped early": {"epochs": 40, "stop": EarlyStopping("loss", patience=1, min_delta=0.05)},
-    "keeping the best": {"epochs": 5, "stop": EarlyStopping("right", patience=50)},
+    "keeping the best": {"epochs": 5, "keep": Best("right"), "stop": EarlyStopping("loss", patience=50)},
 }
 
 OFTEN = ("ended between two evaluations", "scheduled by evaluations", "keeping the best")
@@ -173,11 +173,12 @@ def metric_of(**changes: Any) -> dict[str, Any]:
         return target_metric(trial)
 
 
-def test_its_target_metric_is_what_the_jobs_early_stopping_watches_and_else_the_loss():
+def test_its_target_metric_is_what_the_job_keeps_or_stops_by_and_else_the_loss():
     assert metric_of() == {"metric": "loss", "higher_is_better": False, "refused": None}
     found = metric_of(stop=EarlyStopping("right"))
     assert (found["metric"], found["higher_is_better"]) == ("right", True)
     assert metric_of(stop=EarlyStopping("right", mode="min"))["higher_is_better"] is False
+    assert metric_of(stop=EarlyStopping("loss"), keep=Best("right"))["metric"] == "right"
     assert "without valid data" in metric_of(valid=None, metrics={})["refused"]
     with pytest.raises(JobError, match="does not say whether higher is better"):
         metric_of(stop=EarlyStopping("silent"))

@@ -31,7 +31,7 @@ _SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embeddi
 
 def profile_model(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelProfile:
     """Train the job for a few steps by the plan. Raises what building or training the job raises."""
-    unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
+    unjudged = replace(job, stop=None, keep=None, evaluate_every=None, metrics={}, valid=None)
     with brief_run(unjudged, plan, name=name, steps=STEPS + _PROFILED_STEPS) as run:
         return _profile(run)
 

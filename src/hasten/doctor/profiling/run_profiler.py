@@ -243,7 +243,7 @@ class _Profiler:
     def _checkpoint(self) -> CheckpointCost | NotMeasured:
         self._report("a checkpoint")
         try:
-            return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
+            return checkpoint_cost(self._run, keeps_best=self._job.keeps is not None)
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
             return NotMeasured(why=reason_of(error))
 

@@ -30,7 +30,7 @@ def brief_run(job: Job, plan: Plan | None, *, name: str, steps: int) -> Iterator
     Random states, those of the device included, are restored; what the loss holds is not. Raises what building or
     training the job raises.
     """
-    trial = replace(job, schedule=None, stop=None, epochs=None, max_steps=steps)
+    trial = replace(job, schedule=None, stop=None, keep=None, epochs=None, max_steps=steps)
     plan = plan or Plan()
     unscheduled = replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique != "schedule"))
     with undisturbed(device_of(job, read_machine())), Run(trial, unscheduled, name=name) as run:

@@ -113,7 +113,7 @@ class Checkpointing:
             self._save(self._saver.save, "as planned", run, trees)
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
-        if self._is_best(run) and self._anywhere(self._saver.worth_saving_best()):
+        if run.is_best and self._anywhere(self._saver.worth_saving_best()):
             self._save(self._saver.save, "the best evaluation so far", run, trees)
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
@@ -180,11 +180,7 @@ class Checkpointing:
             self._saver.refused(run.steps, error)
             return
         found["configuration"] = dict(self._configuration)
-        best = self._is_best(run)
-        save(State(step=run.steps, epoch=run.epoch, reason=reason, best=best, trees=found, since=since))
+        save(State(step=run.steps, epoch=run.epoch, reason=reason, best=run.is_best, trees=found, since=since))
 
     def _is_unsaved(self, run: Run) -> bool:
         return self._last != run.steps or self._saver.last_failed
-
-    def _is_best(self, run: Run) -> bool:
-        return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

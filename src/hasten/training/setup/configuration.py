@@ -23,7 +23,7 @@ from hasten.training.run_folder.config_differences import difference, differs
 
 FIELDS = (
     *("batch_size", "epochs", "max_steps", "evaluate_every", "log_every", "clip_norm", "clip_value", "seed", "shuffle"),
-    *("drop_last", "on_bad_sample", "stop", "average"),
+    *("drop_last", "on_bad_sample", "stop", "keep", "average"),
 )
 # How samples are read, which their order and random numbers do not depend on.
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
@@ -64,7 +64,7 @@ class Change:
     def fits(self) -> bool:
         """Whether the saved state can be loaded."""
         match self.key:
-            case "parameters" | "shapes" | "schedule" | "schedule.length" | "plan.conv_bn_bias":
+            case "parameters" | "shapes" | "schedule" | "schedule.length" | "plan.conv_bn_bias" | "keep":
                 return False
             case "stop" | "average":  # a new one has no saved state
                 return self.before is not None

@@ -1,4 +1,4 @@
-"""The weights that a run results in: those that reached the target, else the best by the job's stopping rule, else the
+"""The weights that a run results in: those that reached the target, else the best by Job.keep or Job.stop, else the
 average, else those of the optimizers' eval(), else the present ones. Always in the form of the job's own model."""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hasten.errors import NonFinite
-from hasten.facts.job import EarlyStopping, Job
+from hasten.facts.job import Best, Job
 from hasten.training.evaluation.stopping import higher_is_better
 from hasten.tune.trials.trial import Trial
 
@@ -30,13 +30,13 @@ def planned_run(trial: Trial) -> dict[str, Any]:
 
 
 def target_metric(trial: Trial) -> dict[str, Any]:
-    """metric: the result of an evaluation by which the job is judged, that of its early stopping where it has one, else
-    the loss; higher_is_better; refused: why there is none, None where there is.
+    """metric: the result of an evaluation by which the job is judged, that of Job.keep, else of its early stopping,
+    else the loss; higher_is_better; refused: why there is none, None where there is.
 
     Raises JobError for a metric that does not say which way is better."""
     if trial.job.valid is None:
         return {"metric": "loss", "higher_is_better": False, "refused": NO_VALID}
-    rule = trial.stop or EarlyStopping("loss")
+    rule = replace(trial.job, stop=trial.stop, keep=trial.keep).keeps or Best("loss")
     rises = higher_is_better(rule, trial.job.metrics)
     return {"metric": rule.metric, "higher_is_better": rises, "refused": None}
 
@@ -62,8 +62,10 @@ def train_on(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 class _Training:
     def __init__(self, trial: Trial, seed: int, most_steps: int | None, metric: str | None) -> None:
-        job, stop = trial.job, trial.stop if most_steps is None else None
-        trial.job = replace(job, seed=seed, stop=stop)
+        job = trial.job
+        trial.job = replace(job, seed=seed)
+        if most_steps is None:
+            trial.job = replace(trial.job, stop=trial.stop, keep=trial.keep)
         try:
             trial.restart()
         finally:
@@ -135,7 +137,7 @@ class _Training:
         """Of the weights that are kept; none where nothing was evaluated."""
         run = self._run
         run.built.step.skips.settle()  # raises NonFinite where the last update was not finite
-        kept = run.steps if run.stopping is None else run.stopping.best_step
+        kept = run.steps if run.built.best is None else run.built.best.step
         found = self._evaluated.get(kept, {})
         if self._metric is not None and not math.isfinite(found[self._metric]):
             where = f"seed {run.job.seed}"

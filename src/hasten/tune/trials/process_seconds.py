@@ -51,10 +51,10 @@ def import_seconds(libraries: Sequence[str]) -> float:
     return time.perf_counter() - began
 
 
-def saving_seconds(run: Run) -> float:
-    """Of the checkpoint that ends the run; 0.0 where none can be saved here."""
+def saving_seconds(run: Run, *, keeps_best: bool) -> float:
+    """Of the checkpoint that ends the run; 0.0 where none can be saved here. keeps_best: as of checkpoint_cost."""
     try:
-        cost = checkpoint_cost(run, keeps_best=run.stopping is not None)
+        cost = checkpoint_cost(run, keeps_best=keeps_best)
     except HastenError:
         return 0.0
     return cost.stall_seconds + cost.seconds

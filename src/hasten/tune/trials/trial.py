@@ -1,7 +1,8 @@
 """A job under a plan, trained on request: what an arm's process holds.
 
-The steps are those of the training itself, on its own loader, from the first one on; only early stopping is off. When
-the planned run has no whole window left, it is restarted and warmed up again, outside of what is timed.
+The steps are those of the training itself, on its own loader, from the first one on; only early stopping is off,
+and no best weights are kept. When the planned run has no whole window left, it is restarted and warmed up again,
+outside of what is timed.
 
 The wait for an epoch's first batch is called a turn. Turns are timed one by one and are in no window: a loader that
 restarts its workers takes long over them, and a window would contain one or not, by chance.
@@ -34,7 +35,8 @@ class Trial:
     """Use it in the process of an arm; close() it."""
 
     def __init__(self, job: Job, plan: Plan, name: str) -> None:
-        self.job, self.stop, self.plan, self.name = replace(job, stop=None), job.stop, plan, name
+        self.job, self.stop, self.plan, self.name = replace(job, stop=None, keep=None), job.stop, plan, name
+        self.keep = job.keep
         self._begin()
 
     def _begin(self) -> None:

@@ -33,7 +33,7 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "train on": train_on,
     "references": lambda trial, asked: keep_references(trial, asked["folder"], asked["first"], asked["steps"]),
     "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
-    "saving": lambda trial, asked: {"seconds": saving_seconds(trial.run)},
+    "saving": lambda trial, asked: {"seconds": saving_seconds(trial.run, keeps_best=bool(trial.keep or trial.stop))},
     "budget": lambda trial, asked: step_budget(trial, asked["steps"]),
 }
 
