@@ -47,6 +47,7 @@ def checks_of(source: Source) -> list[Check]:
         unsafe.check_network,
         unsafe.check_calendar,
         disk.check_writes,
+        disk.check_reads,
         handlers.check_handlers,
         shapes.check_docstring,
         shapes.check_budgets,
@@ -100,7 +101,7 @@ def test_every_required_trap_has_a_test_and_no_other_is_tagged():
 
 def test_what_a_terminal_needs_loads_without_torch():
     """In one new interpreter."""
-    light = {"facts", "report", "cli", "errors", "__init__"}
+    light = {"facts", "report", "cli", "errors", "regular_files", "__init__"}
     modules = [source.module for source in PACKAGE if source.room in light]
     assert light == {source.room for source in PACKAGE if source.room in light}
     program = f"import sys, {', '.join(modules)}, hasten.measure.loss_equivalence; sys.exit('torch' in sys.modules)"

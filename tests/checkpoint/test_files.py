@@ -158,5 +158,5 @@ def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_lead
 def test_what_is_no_file_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(StorageFailed, match="it is not a regular file"):
+        with pytest.raises(StorageFailed, match=r"it is a (named pipe|device|folder), not a file"):
             read_bytes(path, 9)

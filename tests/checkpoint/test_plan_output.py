@@ -64,10 +64,10 @@ def test_where_no_plan_can_be_written_is_told_with_what_to_do_and_nothing_is_lef
     (tmp_path / "file").write_text("")
     (tmp_path / "link.toml").symlink_to("/dev/null")
     for name, what, fix in (
-        ("folder.toml", "is a folder", "folder.toml/plan.toml"),
+        ("folder.toml", "is a folder", "choose another path"),
         ("missing/plan.toml", "No such file or directory", "create the folder first"),
         ("file/plan.toml", "Not a directory", "choose another path"),
-        ("link.toml", "is not a regular file", "plan.toml"),
+        ("link.toml", "is a device", "choose another path"),
     ):
         with pytest.raises(StorageFailed, match=what) as told:
             check_place(tmp_path / name)

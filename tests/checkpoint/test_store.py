@@ -155,5 +155,5 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path):
     damaged = []
     assert stores.step_found(store, damaged) == 1
     assert [each.step for each in damaged] == [3, 2]
-    with pytest.raises(StorageFailed, match="not a regular file"):
+    with pytest.raises(StorageFailed, match="a named pipe, not a file"):
         damaged[0].verify()

@@ -83,7 +83,7 @@ def test_of_two_searches_that_would_write_one_plan_the_second_is_refused(here: P
     ("output", "code", "says"),
     [
         ("missing/plan.toml", 15, "create the folder first"),
-        (".", 15, "is a folder, not a plan file"),
+        (".", 15, "it is a folder, not a file"),
         ("taken.toml", 2, "taken.trials.jsonl: exists, but is not a trials file"),
     ],
 )

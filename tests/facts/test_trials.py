@@ -33,7 +33,7 @@ def test_a_reason_that_is_no_unicode_comes_back_from_the_file(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_read_is_told_by_its_name(tmp_path: Path):
-    with pytest.raises(StorageFailed, match="Is a directory") as told:
+    with pytest.raises(StorageFailed, match="it is a folder, not a file") as told:
         read_trials(tmp_path)
     assert told.value.where == str(tmp_path)
 

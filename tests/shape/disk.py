@@ -1,4 +1,4 @@
-"""Only one file of the package changes what is on disk."""
+"""Only one file of the package changes what is on disk, and only one opens files for reading."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from shape.source import Fault, Source, called, dotted
 
 ONLY_DOOR_TO_DISK = "src/hasten/checkpoint/files.py"
+ONLY_DOOR_FOR_READING = "src/hasten/regular_files.py"
+READS_THE_KERNELS_FILES = "src/hasten/facts/machine.py"
 WRITING_CALLS = {
     "os": "open fdopen rename renames replace remove unlink truncate link symlink mkdir makedirs rmdir removedirs",
     "shutil": "copy copy2 copyfile copyfileobj copytree move rmtree make_archive",
@@ -23,7 +25,7 @@ MODE = re.compile(r"[rwaxbtU+]+([:|]\w*)?")
 
 
 def check_writes(source: Source) -> Iterator[Fault]:
-    """Only one file changes what is on disk. Reading is free to all."""
+    """Only one file changes what is on disk."""
     if source.path == ONLY_DOOR_TO_DISK:
         return
     for node in source.nodes:
@@ -44,6 +46,23 @@ def check_writes(source: Source) -> Iterator[Fault]:
             or _opens_for_writing(node, name, method)
         ):
             yield Fault(source, node.lineno, f"{name or method} changes the disk; only {ONLY_DOOR_TO_DISK} may")
+
+
+def check_reads(source: Source) -> Iterator[Fault]:
+    """Whatever is read is opened by one file, which refuses named pipes and devices."""
+    if source.path in (ONLY_DOOR_FOR_READING, ONLY_DOOR_TO_DISK, READS_THE_KERNELS_FILES):
+        return
+    for node in source.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        name = called(source, node)
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        is_nowhere = [dotted(source, each) for each in node.args[:1]] == ["os.devnull"]
+        reads = name in ("open", "io.open", "os.open") or method in ("read_text", "read_bytes")
+        of_a_path = method == "open" and all(isinstance(each, ast.Constant) for each in node.args)
+        if (reads and not is_nowhere) or of_a_path:
+            what = f"{name or method} would wait for a named pipe; use {ONLY_DOOR_FOR_READING}"
+            yield Fault(source, node.lineno, what)
 
 
 def _is_a_setting_of_the_process(call: ast.Call) -> bool:

@@ -11,6 +11,7 @@ MAY_IMPORT = {
     "errors": frozenset[str](),
     "stop_signals": frozenset[str](),
     "users_code": frozenset[str](),
+    "regular_files": frozenset[str](),
     "facts": frozenset[str](),
     # Compiled code, a cache and shards are files, and there is one door to disk.
     "kernels": frozenset({"facts", "checkpoint"}),
@@ -24,7 +25,7 @@ MAY_IMPORT = {
     "tune": frozenset({"facts", "measure", "checkpoint", "techniques", "training", "doctor"}),
     "report": frozenset({"facts"}),
 }
-OPEN_TO_ALL = frozenset({"errors", "stop_signals", "users_code"})
+OPEN_TO_ALL = frozenset({"errors", "regular_files", "stop_signals", "users_code"})
 MAY_IMPORT_ALL = frozenset({"__init__", "__main__", "cli", "entry"})
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from io import FileIO
 from pathlib import Path
 
 from hasten.checkpoint.storage_errors import failing
+from hasten.regular_files import open_regular, open_unbuffered
 
 BLOCK_BYTES = mmap.PAGESIZE
 BUFFER_BYTES = 1 << 20
@@ -50,10 +50,8 @@ def _set_direct(descriptor: int, direct: int) -> bool:
 
 def read_bytes(path: Path, most: int) -> bytes:
     """The first `most` bytes of a file. Raises StorageFailed, also for a pipe or a device, which may have no end."""
-    with failing("could not be read", path):
-        _check_regular(path)
-        with open(path, "rb") as file:
-            return file.read(min(most, os.fstat(file.fileno()).st_size))
+    with failing("could not be read", path), open_regular(path) as file:
+        return file.read(min(most, os.fstat(file.fileno()).st_size))
 
 
 def read_from_disk(path: Path) -> Iterator[memoryview]:
@@ -62,12 +60,10 @@ def read_from_disk(path: Path) -> Iterator[memoryview]:
     Raises as read_bytes does.
     """
     buffer = memoryview(mmap.mmap(-1, BUFFER_BYTES))
-    with failing("could not be read", path):
-        _check_regular(path)
-        with open(path, "rb", buffering=0) as file:
-            go_past_cache(file.fileno())
-            while size := _read_into(buffer, file):
-                yield buffer[:size]
+    with failing("could not be read", path), open_unbuffered(path) as file:
+        go_past_cache(file.fileno())
+        while size := _read_into(buffer, file):
+            yield buffer[:size]
 
 
 def _read_into(buffer: memoryview, file: FileIO) -> int:
@@ -78,8 +74,3 @@ def _read_into(buffer: memoryview, file: FileIO) -> int:
         if error.errno != errno.EINVAL or not go_through_cache(file.fileno()):
             raise
         return file.readinto(buffer)
-
-
-def _check_regular(path: Path) -> None:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")

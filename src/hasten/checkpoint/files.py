@@ -21,6 +21,7 @@ from pathlib import Path
 from hasten.checkpoint.direct_io import BLOCK_BYTES, go_past_cache, go_through_cache
 from hasten.checkpoint.storage_errors import failing, failure
 from hasten.errors import StorageFailed
+from hasten.regular_files import check_regular, open_regular
 
 _BUFFER_BYTES = 1 << 20  # of a NewFile
 _WAITING_BYTES = 1 << 24  # that the system may hold back before the disk is asked to write them
@@ -152,12 +153,14 @@ def _opened_log(path: Path) -> FileIO:
 
 
 def _never_by_a_link(path: str, flags: int) -> int:
-    """A link in another user's folder could lead to any file of this user."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    """A link in another user's folder could lead to any file of this user. A named pipe would be waited for."""
+    with suppress(FileNotFoundError):
+        check_regular(path)
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _ends_a_line(path: Path) -> bool:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 

@@ -17,6 +17,7 @@ from hasten.checkpoint.storage_errors import failing
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed
+from hasten.regular_files import open_regular
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -60,11 +61,7 @@ def check_place(path: Path) -> None:
         raise StorageFailed(error.what, where=str(path), fix=error.fix) from error
     if not path.exists():
         return
-    if not path.is_file():
-        what = "is a folder, not a plan file" if path.is_dir() else "is not a regular file"
-        fix = f"name the plan's file, such as {path / 'plan.toml' if path.is_dir() else 'plan.toml'}"
-        raise StorageFailed(what, where=str(path), fix=fix)
-    with failing("cannot be read", path), path.open("rb") as file:
+    with failing("cannot be read", path), open_regular(path) as file:
         text = file.read(LARGEST_BYTES + 1).decode(errors="replace")
     if not is_sealed(text):
         changed = "was changed after hasten tune wrote it"

@@ -19,7 +19,7 @@ from hasten.checkpoint.manifest import PIECES, STATE, Manifest, holds_parts, hol
 from hasten.checkpoint.sealed_json import json_object
 from hasten.errors import Damaged, StorageFailed
 
-_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)  # the last: a pipe, or a device
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENODEV)  # the last: a pipe, or a device
 _CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
 
 Made = TypeVar("Made")

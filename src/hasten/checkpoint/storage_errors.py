@@ -36,5 +36,6 @@ _FIXES = {
     errno.ENOTDIR: "a part of this path is a file; choose another path",
     errno.EEXIST: "a file has this name; choose another path",
     errno.EISDIR: "a folder has this name; choose another path",
+    errno.ENODEV: "move away what has this name, or choose another path",
     errno.ENAMETOOLONG: "choose a shorter name",
 }

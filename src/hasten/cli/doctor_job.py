@@ -29,7 +29,7 @@ def is_job(argument: str) -> bool:
 def file_of(job: str) -> list[Path]:
     """The job's file, if its name says it."""
     file = Path(job.rpartition(":")[0])
-    return [file] if file.is_file() else []
+    return [file] if file.exists() else []
 
 
 def profile_job(name: str, plan: Path | None) -> tuple[ModelProfile, RunProfile]:

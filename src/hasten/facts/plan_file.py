@@ -23,11 +23,12 @@ from typing import Any, cast
 import tomlkit
 from tomlkit.items import InlineTable
 
-from hasten.errors import PlanError, StorageFailed
+from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
 from hasten.facts.record_reading import Location, WrongValue, read_record
+from hasten.regular_files import read_regular, unreadable
 
 Place = Callable[[Location], str]  # a location as people read it: file and line
 
@@ -61,16 +62,14 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
     """
     where = os.fspath(path)
     try:
-        with open(where, "rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
+        data = read_regular(where, LARGEST_BYTES + 1)
     except FileNotFoundError:
         raise PlanError("there is no such file", where=where, fix="check the path of the plan") from None
     except IsADirectoryError:
         fix = f"name the plan's file, such as {os.path.join(where, 'plan.toml')}"
         raise PlanError("is a folder, not a plan file", where=where, fix=fix) from None
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageFailed(f"cannot be read: {reason}", where=where, fix="make the file readable") from error
+        raise unreadable(where, error) from error
     if len(data) > LARGEST_BYTES:
         what = f"is larger than {LARGEST_BYTES:,} bytes, the limit for a plan"
         raise PlanError(what, where=where, fix="check that this file is a plan")

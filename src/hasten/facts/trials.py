@@ -12,13 +12,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, get_args
 
-from hasten.errors import PlanError, StorageFailed
+from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Fingerprint, ProvenOn
 from hasten.facts.record_reading import read_record
+from hasten.regular_files import open_regular, unreadable
 
 Numbers = tuple[float, ...]
 
@@ -279,15 +281,14 @@ def read_trials(path: Path) -> list[Record]:
 def _lines(path: Path) -> Iterator[str]:
     """The file's lines; bytes that are no UTF-8 are replaced, so their line is no record."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
             while line := file.readline(LONGEST_LINE + 1):
                 if len(line) > LONGEST_LINE:
                     what = "is too large for a trials file"
                     raise PlanError(what, where=str(path), fix="move the file away, and run hasten tune again")
                 yield line
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error
+        raise unreadable(path, error) from error
 
 
 LEAST_GAIN = 1.01  # a speed-up below this is no gain, however certain it is

@@ -28,6 +28,7 @@ from hasten.checkpoint.files import write_atomically
 from hasten.checkpoint.folders.private_folders import user_cache
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.errors import StorageFailed
+from hasten.regular_files import check_regular, read_regular
 
 _HERE = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-fPIC", "-shared")
@@ -54,6 +55,7 @@ def compiled(source: Path) -> ctypes.CDLL:
         command = _compiler(*_LANGUAGES[source.suffix])
         cached = user_cache("kernels") / f"{source.stem}-{_key(source, command)}.so"
         with suppress(OSError):  # missing or damaged
+            check_regular(cached)
             return ctypes.CDLL(str(cached))
         write_atomically(cached, _compile(source, command))
         return ctypes.CDLL(str(cached))
@@ -71,18 +73,18 @@ def _compiler(language: str, variable: str, usual: str, flags: tuple[str, ...]) 
 
 
 def _key(source: Path, command: list[str]) -> str:
-    headers = [each.read_bytes() for folder in (source.parent, _HERE) for each in sorted(folder.glob("*.h"))]
-    decisive = (source.read_bytes(), headers, FLAGS, command, processor())
+    headers = [read_regular(each) for folder in (source.parent, _HERE) for each in sorted(folder.glob("*.h"))]
+    decisive = (read_regular(source), headers, FLAGS, command, processor())
     return hashlib.sha256(repr(decisive).encode()).hexdigest()[:32]
 
 
 def processor(listing: str = "/proc/cpuinfo") -> str:
     """The properties of the processor that change the generated code."""
     try:
-        with open(listing, encoding="utf-8", errors="replace") as lines:
-            first = [*takewhile(str.strip, lines)]  # an empty line ends the first core
+        lines = read_regular(listing).decode(errors="replace").splitlines(keepends=True)
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
+    first = takewhile(str.strip, lines)  # an empty line ends the first core
     return f"{platform.machine()} {[line for line in first if line.startswith(_DECISIVE)]}"
 
 
@@ -102,4 +104,4 @@ def _compile(source: Path, command: list[str]) -> bytes:
         if done.returncode != 0 or not target.exists():
             message = (done.stderr.strip().splitlines() or ["it printed nothing"])[0]
             raise CannotCompile(f"{command[0]} failed: {message}")
-        return target.read_bytes()
+        return read_regular(target)

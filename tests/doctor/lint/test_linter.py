@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_read_is_reported(tmp_path, monkeypatch):
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
     assert list(lint([tmp_path])) == []
-    assert unreadable(tmp_path / "pipe.py") == ["is not a file"]
+    assert unreadable(tmp_path / "pipe.py") == ["cannot be read: it is a named pipe, not a file"]
 
 
 def test_a_link_to_itself_and_a_name_that_is_too_long_are_told(tmp_path):

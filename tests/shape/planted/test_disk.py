@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shape.disk import ONLY_DOOR_TO_DISK, check_writes
+from shape.disk import ONLY_DOOR_FOR_READING, ONLY_DOOR_TO_DISK, check_reads, check_writes
 from shape.planted import found
 
 
@@ -33,7 +33,7 @@ def test_a_write_outside_the_door_is_caught():
         assert found(check_writes, text, ONLY_DOOR_TO_DISK) == []
 
 
-def test_reading_is_free_to_all():
+def test_reading_is_no_write():
     for text in [
         "open(path)",
         "open(path, 'rb')",
@@ -49,3 +49,28 @@ def test_reading_is_free_to_all():
         "import tempfile; tempfile.TemporaryDirectory()",
     ]:
         assert found(check_writes, text) == []
+
+
+def test_a_file_that_is_opened_outside_the_door_for_reading_is_caught():
+    for text in [
+        "open(path)",
+        "import io; io.open(path, 'rb')",
+        "path.open('rb')",
+        "self._path.open()",
+        "import os; os.open(path, os.O_RDONLY | os.O_NONBLOCK)",
+        "path.read_text()",
+        "(folder / 'plan.toml').read_bytes()",
+    ]:
+        assert found(check_reads, text) == [1], text
+        assert found(check_reads, text, ONLY_DOOR_FOR_READING) == []
+
+
+def test_what_opens_no_file_for_reading_is_free_to_all():
+    for text in [
+        "import os; os.open(os.devnull, os.O_RDONLY)",
+        "from PIL import Image; Image.open(content)",
+        "read_bytes(path, most)",
+        "path.write_text('text')",
+        "file.read()",
+    ]:
+        assert found(check_reads, text) == [], text

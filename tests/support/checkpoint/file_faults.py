@@ -17,7 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hasten.checkpoint import direct_io, files
+from hasten import regular_files
+from hasten.checkpoint import files
 
 KILLED = 77
 OPERATIONS = ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "ftruncate", "pwrite")
@@ -93,16 +94,16 @@ def watched_reads(note: Noted) -> Iterator[None]:
 
 @contextmanager
 def _replaced(functions: dict[str, Callable[..., Any]], opened: Callable[..., Any]) -> Iterator[None]:
-    """Functions of os, and the open of checkpoint/files.py and direct_io.py."""
+    """Functions of os, and the open of checkpoint/files.py and regular_files.py."""
     originals = {name: getattr(os, name) for name in functions}
     for name, function in functions.items():
         setattr(os, name, function)
-    for module in (files, direct_io):
+    for module in (files, regular_files):
         module.__dict__["open"] = opened
     try:
         yield
     finally:
-        for module in (files, direct_io):
+        for module in (files, regular_files):
             del module.__dict__["open"]
         for name, original in originals.items():
             setattr(os, name, original)

@@ -151,7 +151,7 @@ REFUSED = {
     "wrapped too often": (lambda folder: other(folder, {"model": {"model": {"model": {"model": weights()}}}}), "model"),
     "no bytes": (lambda folder: with_bytes(folder, b""), "is not a weights file that torch.load reads"),
     "safetensors, a pickle": (lambda folder: other(folder, weights(), "a.safetensors"), "not a valid safetensors file"),
-    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is not a file"),
+    "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "it is a folder, not a file"),
     "nowhere": (lambda folder: folder / "a.pt", "there is no such file"),
     "another ending": (lambda folder: with_bytes(folder, b"", "a.h5"), r"\.h5 is not a file type for weights"),
 }  # fmt: skip

@@ -10,12 +10,13 @@ Source: https://py-filelock.readthedocs.io
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hasten.checkpoint.storage_errors import failing
 from hasten.errors import StorageFailed
+from hasten.regular_files import check_regular
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -57,6 +58,8 @@ def taken(lock: BaseFileLock, seconds: float = 0.0) -> bool:
     if not path.parent.is_dir():  # filelock would make it
         raise StorageFailed("could not be locked: there is no folder", where=str(path), fix="create the folder first")
     with failing("could not be locked", path):
+        with suppress(FileNotFoundError):
+            check_regular(path)
         try:
             lock.acquire(timeout=seconds)
         except Timeout:

@@ -27,6 +27,7 @@ from hasten.checkpoint.locks.file_lock import file_lock, taken
 from hasten.checkpoint.storage_errors import failing
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.formatting import printable
+from hasten.regular_files import read_regular
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -119,8 +120,7 @@ def is_alive(owner: dict[str, Any]) -> bool:
 def _recorded(path: Path) -> dict[str, Any]:
     """The owner in a lock file, which is untrusted text; empty where it makes no sense."""
     try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(_LONGEST))
+        found = json.loads(read_regular(path, _LONGEST))
     except (OSError, ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

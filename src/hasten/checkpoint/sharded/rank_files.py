@@ -28,6 +28,7 @@ from hasten.checkpoint.safetensors_files import MOST_BYTES, TYPES, shared_out, w
 from hasten.checkpoint.sharded.piece_table import InPieces, Piece, check_whole
 from hasten.checkpoint.sharded.tensor_slabs import Holding
 from hasten.errors import Damaged, StorageFailed
+from hasten.regular_files import check_regular
 
 _DTYPES = {word: dtype for dtype, word in TYPES.items()}
 
@@ -142,6 +143,7 @@ def assembled(value: Any) -> Any:
 
 def _opened(path: Path) -> Any:
     try:
+        check_regular(path)
         return safetensors.safe_open(path, framework="pt")
     except (safetensors.SafetensorError, OSError) as error:
         raise Damaged(f"{path.name} is not a valid safetensors file: {error}") from error

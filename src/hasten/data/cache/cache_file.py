@@ -25,6 +25,7 @@ import numpy as np
 from hasten.checkpoint import files
 from hasten.data.cache.sample_format import Form, Packed, Unpacker
 from hasten.errors import DataFailed, StorageFailed
+from hasten.regular_files import check_regular, read_regular
 
 SCHEMA = 3
 DATA, INDEX, MANIFEST = "data.bin", "index.bin", "manifest.json"
@@ -111,6 +112,7 @@ class Cached:
     def _mapped(self, name: str, dtype: Any, count: int) -> np.ndarray:
         path = self.folder / name
         try:
+            check_regular(path)
             size, wanted = path.stat().st_size, count * np.dtype(dtype).itemsize
             if size != wanted:
                 raise Damaged(f"{path} has {size} bytes instead of {wanted}")
@@ -150,8 +152,7 @@ class Cached:
 def _content_of(path: Path) -> dict[str, Any]:
     """Of a manifest."""
     try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read(LARGEST_MANIFEST))
+        found = json.loads(read_regular(path, LARGEST_MANIFEST))
         content = found["manifest"]
         if found["digest"] != digest_of(content):
             raise Damaged(f"{path} differs from what was written")

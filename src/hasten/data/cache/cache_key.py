@@ -42,6 +42,7 @@ from torch import Tensor
 from hasten.data.order.randomness import is_generator
 from hasten.errors import DataFailed, StorageFailed
 from hasten.facts.job import describe
+from hasten.regular_files import read_regular
 
 DECIDING = ("torch", "numpy", "pillow", "simplejpeg")  # packages that decide what a decoded sample is
 REMEDY = "give the data set a method cache_key() -> str whose result changes whenever its samples do"
@@ -97,7 +98,7 @@ def text_of_module(name: str | None) -> str | None:
     if top != "hasten" and file.startswith(_INSTALLED):
         return f"{top} {version_of(top)}"
     try:
-        text = Path(file).read_bytes()
+        text = read_regular(file)
     except OSError:
         text = "".join(linecache.getlines(file)).encode()
     return hashlib.sha256(text).hexdigest() if text else None

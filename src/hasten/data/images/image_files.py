@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,6 +15,7 @@ from hasten.data.cache.cache_key import key_of
 from hasten.data.images.crops import View, sufficient
 from hasten.data.images.image_decoder import DECODING, DENOMINATORS, MOST_PIXELS, Encoded, refused
 from hasten.errors import DataFailed
+from hasten.regular_files import regular_descriptor
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
 MOST_BYTES = 1 << 28  # of one file
@@ -100,13 +100,13 @@ def levels_of(view: View, image: Encoded, label: int) -> Levels:
 
 def read_file(path: str) -> bytes:
     """A file's bytes, read at their exact size: larger reads make threads wait for each other in the kernel. Raises
-    OSError, and DataFailed for what is too large or no file."""
-    # Without blocking: a pipe that nobody writes to would be waited for.
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    DataFailed, and OSError where the reading itself fails."""
+    try:
+        file = regular_descriptor(path)
+    except OSError as error:
+        raise refused(path, f"cannot be read: {error.strerror}") from error
     try:
         about = os.fstat(file)
-        if not stat.S_ISREG(about.st_mode):
-            raise refused(path, "is not a regular file")
         if about.st_size > MOST_BYTES:
             raise refused(path, f"has {about.st_size} bytes; {MOST_BYTES} are allowed")
         return os.read(file, about.st_size)

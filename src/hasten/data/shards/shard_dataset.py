@@ -21,6 +21,7 @@ from hasten.data.shards.shard_members import Decode, decoded
 from hasten.data.shards.shard_order import ShardOrder
 from hasten.data.shards.tar_reader import Member, members, samples
 from hasten.errors import DataFailed
+from hasten.regular_files import open_regular
 
 MOST_OPEN = 64  # files; a block of samples lies in a few
 _FETCH_AGAIN = "download or pack this shard again"
@@ -142,7 +143,7 @@ class Shards:
 
 class _OpenFile:
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open for later samples
+        self._file = open_regular(path)
         self.descriptor = self._file.fileno()
 
     def __del__(self) -> None:
@@ -155,7 +156,7 @@ def _found(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
     if not isinstance(shards, str | os.PathLike):
         return None, [Path(path) for path in shards]
     path = Path(shards)
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         return None, [path]
     if (path / MANIFEST).exists():
         return path, []

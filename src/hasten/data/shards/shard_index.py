@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hasten.data.shards.tar_reader import BLOCK, LARGEST_MEMBER, members_of_archive, samples
 from hasten.errors import DataFailed
+from hasten.regular_files import check_regular, open_regular, read_regular
 
 MANIFEST, ROWS = "index.json", "index.bin"
 SCHEMA = 1
@@ -122,8 +123,7 @@ def read_manifest(folder: Path) -> Manifest:
     """index.json of a folder. Raises DataFailed when there is none, or it is none of this version."""
     path = folder / MANIFEST
     try:
-        with open(path, "rb") as file:
-            return Manifest.model_validate_json(file.read(LARGEST_MANIFEST))
+        return Manifest.model_validate_json(read_regular(path, LARGEST_MANIFEST))
     except OSError as error:
         raise _missing(path, error) from error
     except ValidationError as error:
@@ -140,7 +140,7 @@ def scanned(paths: Sequence[Path]) -> ShardIndex:
     rows, counts = bytearray(), np.zeros(len(paths), dtype=np.int64)
     for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         name = str(path)
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
 
             def read(offset: int, length: int, descriptor: int = file.fileno()) -> bytes:
                 return os.pread(descriptor, length, offset)
@@ -169,7 +169,7 @@ def verify(folder: Path, progress: Progress | None = None) -> Manifest:
     for name, expected in files.items():
         digest = hashlib.sha256()
         try:
-            with open(folder / name, "rb") as file:
+            with open_regular(folder / name) as file:
                 while piece := file.read(1 << 22):
                     digest.update(piece)
                     done += len(piece)
@@ -193,6 +193,7 @@ def packed_row(offset: int, length: int, shard: int, crc32: int) -> bytes:
 
 def _size_of(path: Path) -> int:
     try:
+        check_regular(path)
         return path.stat().st_size
     except OSError as error:
         raise _missing(path, error) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hasten.errors import Misconfigured
 from hasten.facts.formatting import did_you_mean
+from hasten.regular_files import read_regular
 
 FILE = "pyproject.toml"
 
@@ -42,7 +43,7 @@ def settings_for(path: Path) -> Settings:
     folder = path.resolve() if path.is_dir() else path.resolve().parent
     for each in (folder, *folder.parents):
         file = each / FILE
-        if file.is_file() and (table := _table(file)) is not None:
+        if file.exists() and (table := _table(file)) is not None:
             return _settings(table, file)
     return Settings()
 
@@ -62,9 +63,10 @@ def by_project(files: Iterable[Path]) -> dict[Settings, list[Path]]:
 
 def _table(file: Path) -> object:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_regular(file).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise Misconfigured(f"cannot be read: {error}", where=str(file)) from error
+        reason = getattr(error, "strerror", None) or error
+        raise Misconfigured(f"cannot be read: {reason}", where=str(file)) from error
     tools = document.get("tool")
     return tools.get("hasten") if isinstance(tools, dict) else None
 

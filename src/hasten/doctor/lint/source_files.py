@@ -12,6 +12,7 @@ from pathlib import Path
 from hasten.doctor.edits import LINE_END
 from hasten.doctor.lint.notebooks import Cell, cells_of, text_of_cells
 from hasten.errors import Unreadable
+from hasten.regular_files import read_regular
 
 SUFFIXES = (".py", ".ipynb")
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
@@ -64,9 +65,7 @@ def read(path: Path) -> Source:
 
 def _content_of(path: Path) -> bytes:
     try:
-        if not path.is_file():
-            raise Unreadable("is not a file", where=str(path))
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise _unreadable(path, error) from error
 

@@ -107,7 +107,7 @@ def read_evidence(plan: Path) -> Evidence:
     Raises PlanError when the plan or a record is wrong, StorageFailed when one cannot be read.
     """
     trials = trials_beside(plan)
-    found = trials.is_file()
+    found = trials.exists()
     stated = Plan() if found and not plan.exists() else read_plan(plan)
     return gathered(stated, str(plan), read_trials(trials) if found else [])
 

@@ -18,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hasten.facts.formatting import printable, shortened
+from hasten.regular_files import read_regular
 from hasten.report.page.page_model import Page
 
 LONGEST_TEXT = 2000
@@ -25,7 +26,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def html_of(page: Page) -> str:
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = read_regular(_TEMPLATES / "style.css").decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = _environment().get_template("report.html")
     return template.render(page=page, style=Markup(style), digest=digest, version=version("hasten"))

@@ -14,10 +14,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from hasten.errors import Misconfigured, StorageFailed
+from hasten.errors import Misconfigured
 from hasten.facts.events import Evaluated, Finished, Noticed, Preparing, Started, Trained
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
+from hasten.regular_files import read_regular, unreadable
 
 KINDS = {kind.__name__.lower(): kind for kind in (Preparing, Started, Trained, Evaluated, Noticed, Finished)}
 LARGEST_BYTES = 1 << 30
@@ -45,7 +46,7 @@ def read_run(folder: Path) -> RunLog:
     """Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
     file cannot be read."""
     log = folder / "metrics.jsonl"
-    if not log.is_file():
+    if not log.exists():
         what = "is not a run folder: it has no metrics.jsonl"
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1, or a plan.toml")
     lines = [event_of(line) for line in _read(log).splitlines()]
@@ -78,10 +79,9 @@ def _reader(kind: type[Any]) -> TypeAdapter[Any]:
 
 def _read(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
+        data = read_regular(path, LARGEST_BYTES + 1)
     except OSError as error:
-        raise StorageFailed(f"cannot be read: {error.strerror}", where=str(path), fix="make it readable") from error
+        raise unreadable(path, error) from error
     if len(data) > LARGEST_BYTES:
         what = f"is larger than {LARGEST_BYTES:,} bytes"
         raise Misconfigured(what, where=str(path), fix="check that this is a run's folder")

@@ -9,6 +9,8 @@ from resource import RUSAGE_SELF, getrusage
 
 import torch
 
+from hasten.regular_files import read_regular
+
 _PEAK = re.compile(rb"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, by the manual page getrusage(2) of either system
 
@@ -24,8 +26,7 @@ def peak_memory(device: torch.device) -> Callable[[], int]:
 def _of_process() -> int:
     try:
         # On Linux the figure of getrusage begins with that of the process that started this one.
-        with open("/proc/self/status", "rb", buffering=0) as status:
-            found = _PEAK.search(status.read(1 << 16))
+        found = _PEAK.search(read_regular("/proc/self/status"))
     except OSError:
         found = None
     if found is not None:

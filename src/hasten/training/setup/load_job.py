@@ -20,6 +20,7 @@ from typing import Any
 from hasten.errors import HastenError, Misconfigured, UserCodeFailed
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job, describe
+from hasten.regular_files import check_regular
 from hasten.training.failures.user_code import user_code_failed
 
 
@@ -59,7 +60,12 @@ def split_name(name: str) -> tuple[str, str]:
     if not colon or not place or not function.isidentifier():
         fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
         raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
-    if _is_file(place) and not Path(place).is_file():
+    if _is_file(place) and os.path.lexists(place):
+        try:
+            check_regular(place)
+        except OSError as error:
+            raise Misconfigured(f"cannot be read: {error.strerror}", where=place, fix="name a Python file") from error
+    elif _is_file(place):
         folder = Path(place).parent
         scripts = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
         near = did_you_mean(Path(place).name, scripts) if scripts else "check the path"

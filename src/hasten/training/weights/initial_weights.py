@@ -78,7 +78,7 @@ class InitialWeights:
 
         Raises Misconfigured when the file has changed, StorageFailed when the record cannot be read.
         """
-        if not (folder / BEGAN_WITH).is_file():
+        if not (folder / BEGAN_WITH).exists():
             return None
         content, _ = read_digested(folder / BEGAN_WITH, _LARGEST_BYTES)
         try:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hasten.checkpoint.files import write_atomically
 from hasten.errors import StorageFailed
+from hasten.regular_files import check_regular
 
 
 def as_file(weights: Mapping[str, Any]) -> bytes:
@@ -32,6 +33,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, on the CPU. Raises StorageFailed."""
     try:
+        check_regular(path)
         return safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         fix = "check the disk, then run it again"

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.errors import Misconfigured, OutOfMemory, StorageFailed
 from hasten.facts.formatting import printable, shortened
+from hasten.regular_files import check_regular
 
 SAFETENSORS = ".safetensors"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
@@ -77,9 +78,11 @@ def check_file(path: Path) -> None:
     if path.suffix.lower() not in (SAFETENSORS, *PICKLED):
         what = f"{path.suffix} is not a file type for weights" if path.suffix else "the file name has no extension"
         raise Misconfigured(what, where=_name(path), fix=f"give one of {', '.join((SAFETENSORS, *PICKLED))}")
-    if not os.path.isfile(path):
-        what = "is not a file" if os.path.lexists(path) else "there is no such file"
-        raise Misconfigured(what, where=_name(path), fix="check the path of the weights")
+    try:
+        check_regular(path)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}" if os.path.lexists(path) else "there is no such file"
+        raise Misconfigured(what, where=_name(path), fix="check the path of the weights") from error
 
 
 def without_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol
 
 from hasten.errors import HastenError, StorageFailed
 from hasten.measure.run_difference import Difference, first_in_lines, first_in_states, lines_of
+from hasten.regular_files import read_regular
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.tune.resume.run_process import Errand, RunProcess, Train
 
@@ -344,7 +345,7 @@ def _compared(reference: _Reference, folder: Path, *, ended: bool) -> Difference
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
     log = folder / "metrics.jsonl"
-    return lines_of(log.read_bytes()) if log.exists() else []
+    return lines_of(read_regular(log)) if log.exists() else []
 
 
 def _newest_step(folder: Path) -> int:

@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.errors import HastenError
+from hasten.regular_files import read_regular
 from hasten.training.run import Run
 
 LONGEST_SECONDS = 120.0  # of importing; the start of a job whose libraries take longer is not counted
@@ -64,7 +64,7 @@ def libraries_of(job: str) -> list[str]:
     """Dotted names of what the file of a job, path/file.py:function, imports at the begin of a line and may be loaded
     once. None for a file that cannot be read: building the job reports what is wrong with it."""
     try:
-        text = Path(job.rpartition(":")[0]).read_text(encoding="utf-8", errors="replace")
+        text = read_regular(job.rpartition(":")[0]).decode(errors="replace")
     except OSError:
         return []
     firsts = {name: name.partition(".")[0] for name in _IMPORTED.findall(text)}

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from hasten.facts.plan import ProvenOn
+from hasten.regular_files import read_regular
 
 COUNTED = ("fingerprint", "proven_on", "machine", "total_steps", "total_epochs", "evaluations", "sources")
 HASTEN = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ def digest_of_sources() -> str:
     hastens = ((path.relative_to(HASTEN).as_posix(), path) for path in of_hasten)
     for name, file in (*_own_modules(), *hastens):
         try:
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            content = hashlib.sha256(read_regular(file)).hexdigest()
         except (OSError, ValueError):
             content = "unreadable"
         digest.update(f"{name!a} {content}\n".encode())
