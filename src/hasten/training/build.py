@@ -221,6 +221,7 @@ class Built:
             data,
             size,
             device=self.device,
+            seed=job.seed,
             autocast=setup.step.autocast,
             strategy=self.strategy,
         )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.data.loading.data_errors import is_out_of_memory
-from hasten.data.order.randomness import undisturbed
+from hasten.data.order.randomness import derived, reseed, seed_step, undisturbed
 from hasten.errors import RAISED, DataFailed, OutOfMemory
 from hasten.facts.job import Loss
 from hasten.parallel.collectives import sum_over_ranks
@@ -85,15 +85,18 @@ class Evaluator:
         batch_size: int,
         *,
         device: torch.device,
+        seed: int = 0,
         autocast: torch.dtype | None = None,
         strategy: Strategy | None = None,
     ) -> None:
+        """seed: every evaluation draws the same random numbers, so that two of them differ by the weights alone."""
         self._model, self._batches, self._device = model, batches, device
         self._strategy = strategy or Single(device)
         self._ranks = self._strategy.grid.data
         self._metrics = JobMetrics(metrics, device, self._ranks)
         self._call = partial(calling(device, autocast), loss, model)
         self.batch_size, self._are_ranks_waiting = batch_size, False
+        self._seed = seed
 
     def __call__(self) -> Evaluation:
         """Raises OutOfMemory when one sample does not fit, DataFailed when nothing was counted."""
@@ -158,6 +161,8 @@ class Evaluator:
 
     def _evaluate(self, batches: Batches) -> dict[str, float]:
         with undisturbed(self._device), evaluation_mode(self._model), torch.no_grad():
+            reseed(derived(self._seed, self._ranks.rank, 0))
+            seed_step(self._seed, self._ranks.rank, 0, self._device)  # step 0: no training step draws the same
             # total, count, auxiliary total, samples: one all-reduce sums them over the ranks
             sums = torch.zeros(4, dtype=torch.float64, device=self._device)
             self._metrics.reset()
