@@ -83,24 +83,26 @@ def test_commands_and_options_change_only_on_purpose():
         name: [option for item in command.params for option in item.opts] for name, command in COMMANDS.items()
     } == {
         "train": [
-            *("job", "--plan", "--weights", "--nproc", "--run-dir", "--resume", "--allow-change"),
+            *("job", "--plan", "--set", "--weights", "--nproc", "--run-dir", "--resume", "--allow-change"),
             *("--save-every", "--keep-last", "--keep-every", "--grace"),
             *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
         ],
-        "doctor": ["targets", "--plan", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff"],
+        "doctor": [
+            *("targets", "--plan", "--set", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff")
+        ],
         "checkpoints": ["run", "--json"],
         "export": ["run", "--output", "-o", "--step"],
         "techniques": [],
         "explain": ["name"],
-        "schedule": ["job", "--plan", "--png", "--range-test"],
-        "profile": ["job", "--plan", "--microbatch"],
+        "schedule": ["job", "--plan", "--set", "--png", "--range-test"],
+        "profile": ["job", "--plan", "--set", "--microbatch"],
         "plan-mesh": [
             *("job", "--devices", "--memory", "--bandwidth", "--per-machine", "--microbatch", "--flops", "--plan"),
-            *("--all", "--format"),
+            *("--set", "--all", "--format"),
         ],
-        "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--verify"],
+        "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--set", "--verify"],
         "report": ["source", "--output", "-o"],
-        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--busy", "--json"],
+        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--set", "--busy", "--json"],
         "prove": [],
     }
 

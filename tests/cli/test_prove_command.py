@@ -49,9 +49,9 @@ def last_line(shown: str) -> str:
 def test_options_change_only_on_purpose():
     prove = typer.main.get_command(app).commands["prove"]  # type: ignore[attr-defined]
     options = [option for item in prove.commands["loss"].params for option in item.opts]
-    assert options == ["job", "--plan", "--pairs", "--margin", "--metric", "--steps", "--seeds", "--json"]
+    assert options == ["job", "--plan", "--pairs", "--margin", "--metric", "--steps", "--seeds", "--set", "--json"]
     options = [option for item in prove.commands["resume"].params for option in item.opts]
-    assert options == ["job", "--plan", "--kills", "--steps", "--seed", "--json"]
+    assert options == ["job", "--plan", "--set", "--kills", "--steps", "--seed", "--json"]
     assert list(prove.commands) == ["loss", "resume"]
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from hasten.cli.application import app as app
-from hasten.cli.application import own_process
+from hasten.cli.application import own_process, split_words
 from hasten.stop_signals import end_at_once
 
 from hasten.cli import doctor_command, tune_command  # isort: skip
@@ -30,7 +30,8 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line
     own_process()
-    app()
+    own, behind = split_words(sys.argv[1:])
+    app(args=own, obj=behind)
 
 
 @app.callback(invoke_without_command=True)

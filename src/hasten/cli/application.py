@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
@@ -21,10 +21,12 @@ from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
 from hasten.report.terminal.output import failure_block, show
 from hasten.stop_signals import ctrl_c_interrupts
+from hasten.training.setup.job_options import options_of
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
+    from hasten.training.setup.job_options import JobOptions
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -62,6 +64,28 @@ JobName = Annotated[
 PlanPath = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="The plan to train with; without one, the baseline.")
 ]
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="An argument of the job's function that has a default. May be repeated."
+    ),
+]
+LOAD_A_JOB = frozenset({"train", "doctor", "schedule", "profile", "plan-mesh", "pack", "tune", "prove"})  # commands
+
+
+def job_options(context: typer.Context, settings: Sequence[str] | None) -> JobOptions:
+    """Of the present command: --set, and what stands behind --, which the context has from split_words."""
+    return options_of(settings or [], context.obj or ())
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command, and sys.argv[1:] of the job that it loads: what stands behind --."""
+    own = [*words]
+    if "--" not in own or own[0] not in LOAD_A_JOB:
+        return own, []
+    place = own.index("--")
+    return own[:place], own[place + 1 :]
 
 
 def ends_with_exit_code(
@@ -143,7 +167,7 @@ def own_process() -> None:
     _owns_process = True
 
 
-def load(name: str, **changes: object) -> Job:
+def load(name: str, options: JobOptions, **changes: object) -> Job:
     """The job, with the fields replaced that were given on the command line."""
     from dataclasses import replace
 
@@ -153,7 +177,7 @@ def load(name: str, **changes: object) -> Job:
         _freeze_libraries()
     given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
     seed = given.get("seed", 0) % 2**63  # one out of this range is refused with the job's other fields
-    return replace(load_job(name, seed), **given)
+    return replace(load_job(name, seed, options), **given)
 
 
 def _freeze_libraries() -> None:
@@ -173,8 +197,9 @@ def read(plan: Path | None) -> Plan | None:
     return None if plan is None else read_plan(plan, [technique.name for technique in ALL])
 
 
-def command(verb: str, job: str, plan: Path | None) -> str:
-    return shlex.join(["hasten", verb, job, *(["--plan", str(plan)] if plan is not None else [])])
+def command(verb: str, job: str, plan: Path | None, options: JobOptions) -> str:
+    planned = ["--plan", str(plan)] if plan is not None else []
+    return shlex.join(["hasten", verb, job, *planned, *options.words])
 
 
 def offer(command: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import PlanPath, app, command, ends_with_exit_code, offer
+from hasten.cli.application import PlanPath, SetOption, app, command, ends_with_exit_code, job_options, offer
 from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Safety, ranked, without_repeats
@@ -41,11 +41,13 @@ class Format(StrEnum):
 @app.command()
 @ends_with_exit_code
 def doctor(
+    context: typer.Context,
     targets: Annotated[
         list[str],
         typer.Argument(metavar="PATH...", help="Python files, notebooks or folders of them; or a job: digits.py:job."),
     ],
     plan: PlanPath = None,
+    settings: SetOption = None,
     select: Annotated[str, typer.Option(metavar="CODES", help="Only these rules: H201,H3.")] = "",
     ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules except these.")] = "",
     output: Annotated[Format, typer.Option("--format", help="Format of the findings.")] = Format.TEXT,
@@ -72,7 +74,7 @@ def doctor(
     from hasten.doctor.lint.project_settings import settings_for
     from hasten.doctor.lint.source_files import files_in
 
-    jobs = [each for each in targets if is_job(each)]
+    jobs, options = [each for each in targets if is_job(each)], job_options(context, settings)
     files_of_jobs = [path for each in jobs for path in file_of(each)]
     paths = [*(Path(each) for each in targets if each not in jobs), *files_of_jobs]
     _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff)
@@ -91,12 +93,12 @@ def doctor(
     findings, linted, failed = _findings(projects)
     for job in jobs:
         projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
-        model, run = profile_job(job, plan)
+        model, run = profile_job(job, plan, options)
         if output is Format.TEXT:
             show_profile(job, model, run)
         findings += findings_of(model, run, own.rules)
     once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
-    _show(once, linted, output, projects, next(iter(jobs), None))
+    _show(once, linted, output, projects, [command("tune", job, None, options) for job in jobs])
     _end([*unreadable, *failed], bool(findings))
 
 
@@ -200,7 +202,7 @@ def _warn(notes: Iterable[str]) -> None:
 
 
 def _show(
-    findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], job: str | None
+    findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], searches: Sequence[str]
 ) -> None:
     if output is Format.JSON:
         typer.echo(as_json(findings))
@@ -216,12 +218,12 @@ def _show(
         if findings:
             typer.echo(as_text(findings))
         typer.echo(f"\n{summary(findings, files)}")
-        offer(_next(findings, job))
+        offer(_next(findings, searches))
 
 
-def _next(findings: Sequence[Finding], job: str | None) -> str:
-    if job is not None:
-        return command("tune", job, None)
+def _next(findings: Sequence[Finding], searches: Sequence[str]) -> str:
+    if searches:
+        return searches[0]
     fixable = next((each for each in findings if each.safety is Safety.SAFE), None)
     if fixable is not None:
         return shlex.join(["hasten", "doctor", fixable.path, "--diff"])

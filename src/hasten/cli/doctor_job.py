@@ -15,6 +15,7 @@ from hasten.cli.application import echo_indented, load, read
 from hasten.facts.finding import Finding
 from hasten.report.terminal.output import show
 from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
+from hasten.training.setup.job_options import NONE_GIVEN, JobOptions
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
@@ -32,7 +33,7 @@ def file_of(job: str) -> list[Path]:
     return [file] if file.exists() else []
 
 
-def profile_job(name: str, plan: Path | None) -> tuple[ModelProfile, RunProfile]:
+def profile_job(name: str, plan: Path | None, options: JobOptions = NONE_GIVEN) -> tuple[ModelProfile, RunProfile]:
     """What the job prints goes to standard error: a program may read the findings."""
     planned = read(plan)
     from hasten.doctor.profiling.model_profiler import profile_model
@@ -41,9 +42,9 @@ def profile_job(name: str, plan: Path | None) -> tuple[ModelProfile, RunProfile]
     with stdout_to_stderr():
         try:
             _show_progress("the model")
-            model = profile_model(load(name), planned, name=name)
+            model = profile_model(load(name, options), planned, name=name)
             # The job is loaded again: it may be able to build its model only once.
-            run = profile_run(load(name), planned, name=name, report=_show_progress)
+            run = profile_run(load(name, options), planned, name=name, report=_show_progress)
         finally:
             _show_progress("")
     return model, run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.cli.application import SetOption, app, ends_with_exit_code, job_options, offer
 from hasten.errors import Misconfigured
 from hasten.facts.formatting import byte_size
 from hasten.report.display import count
@@ -18,11 +18,13 @@ from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.data.shards.shard_writer import Packable
+    from hasten.training.setup.job_options import JobOptions
 
 
 @app.command()
 @ends_with_exit_code
 def pack(
+    context: typer.Context,
     source: Annotated[
         str, typer.Argument(metavar="SRC", help="A folder with a folder of images per class, or path/file.py:function.")
     ],
@@ -30,6 +32,7 @@ def pack(
     shard_size: Annotated[int, typer.Option(metavar="MB", min=1, help="Approximate size of a shard.")] = 256,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the order of the samples.")] = 0,
     keep_order: Annotated[bool, typer.Option("--keep-order", help="Keep the samples in their order.")] = False,
+    settings: SetOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare the shards in SRC with their checksums instead.")
     ] = False,
@@ -50,15 +53,15 @@ def pack(
     elif folder is None:
         raise Misconfigured("DST is missing", fix=shlex.join(["hasten", "pack", source, "a-new-folder"]))
     else:
-        _show_packing(source, folder, shard_size * 1_000_000, None if keep_order else seed)
+        data = _to_pack(source, job_options(context, settings))
+        _show_packing(data, folder, shard_size * 1_000_000, None if keep_order else seed)
         offer(shlex.join(["hasten", "pack", str(folder), "--verify"]))
 
 
-def _show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
+def _show_packing(data: Packable, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack the data set, showing the progress."""
     from hasten.data.shards.shard_writer import pack
 
-    data = _to_pack(source)
     with closing(ProgressBar("packing")) as waiting:
         done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
     if data.classes is not None:
@@ -86,7 +89,7 @@ def _show_verified(folder: Path) -> None:
     show(f"{folder}", [("verified", f"{size}: every byte matches its checksum")])
 
 
-def _to_pack(source: str) -> Packable:
+def _to_pack(source: str, options: JobOptions) -> Packable:
     from hasten.data.shards.shard_writer import ImagesInFolders, Samples
     from hasten.training.setup.load_job import load_returned
 
@@ -95,4 +98,4 @@ def _to_pack(source: str) -> Packable:
     if ":" not in source:
         fix = "name a folder with one folder for each class, or a function that returns a data set: data.py:train_data"
         raise Misconfigured("there is no such folder", where=source, fix=fix)
-    return Samples(load_returned(source))
+    return Samples(load_returned(source, options=options))

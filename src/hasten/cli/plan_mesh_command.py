@@ -11,9 +11,11 @@ import typer
 from hasten.cli.application import (
     JobName,
     PlanPath,
+    SetOption,
     app,
     echo_indented,
     ends_with_exit_code,
+    job_options,
     load,
     offer,
     read,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hasten.facts.mesh import Meshes
+    from hasten.training.setup.job_options import JobOptions
 
 PLAN = "plan.toml"  # where the entries belong if no plan was given
 
@@ -40,6 +43,7 @@ class Format(StrEnum):
 @app.command("plan-mesh")
 @ends_with_exit_code
 def plan_mesh(
+    context: typer.Context,
     job: JobName,
     devices: Annotated[int, typer.Option(metavar="N", min=1, help="Devices in the whole cluster.")],
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of one device: 80GB, 80GiB.")],
@@ -50,6 +54,7 @@ def plan_mesh(
     ] = None,
     flops: Annotated[str, typer.Option(metavar="RATE", help="FLOPs that one device reaches per second.")] = "100T",
     plan: PlanPath = None,
+    settings: SetOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every mesh, and why some are illegal.")] = False,
     output: Annotated[Format, typer.Option("--format", help="Format of the answer.")] = Format.TEXT,
 ) -> None:
@@ -64,6 +69,7 @@ def plan_mesh(
     """
     from hasten.cli.doctor_job import stdout_to_stderr
 
+    options = job_options(context, settings)
     sizes = read_bytes(memory, "--memory"), read_bytes(bandwidth, "--bandwidth")
     rate = read_rate(flops, "--flops")
     cluster = Cluster(
@@ -79,7 +85,7 @@ def plan_mesh(
 
     check_cluster(cluster)  # before the job is loaded
     with stdout_to_stderr():
-        needs = needs_of(load(job), planned, name=job)
+        needs = needs_of(load(job, options), planned, name=job)
     chosen = [] if planned is None else [item.choice for item in planned.choices]
     beside = [each for each in chosen if each.technique not in OF_A_MESH]
     found = planned_meshes(needs, cluster, microbatch, beside)
@@ -88,7 +94,7 @@ def plan_mesh(
         return
     _show(job, found, everything)
     _show_plan(found, plan, [each.technique for each in chosen if each.technique in OF_A_MESH])
-    offer(_next(job, plan, found))
+    offer(_next(job, plan, found, options))
 
 
 def _show(job: str, found: Meshes, everything: bool) -> None:
@@ -112,13 +118,15 @@ def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
         typer.echo((entry + entries).rstrip())
 
 
-def _next(job: str, plan: Path | None, found: Meshes) -> str:
+def _next(job: str, plan: Path | None, found: Meshes, options: JobOptions) -> str:
     cluster = found.cluster
     if found.best is None:
         return f"hasten explain {'activation_checkpointing' if found.legal else 'tensor'}"
     given = ["--plan", str(plan or PLAN)] if plan is not None or found.choices else []
     here = min(cluster.devices, cluster.per_machine)
     if cluster.devices == here:
-        return shlex.join(["hasten", "train", job, *given, *(["--nproc", str(here)] if here > 1 else [])])
+        return shlex.join(
+            ["hasten", "train", job, *given, *(["--nproc", str(here)] if here > 1 else []), *options.words]
+        )
     launcher = ["torchrun", "--nnodes", str(cluster.devices // here), "--nproc-per-node", str(here)]
-    return shlex.join([*launcher, "-m", "hasten", "train", job, *given])
+    return shlex.join([*launcher, "-m", "hasten", "train", job, *given, *options.words])

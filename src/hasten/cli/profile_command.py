@@ -10,10 +10,12 @@ import typer
 from hasten.cli.application import (
     JobName,
     PlanPath,
+    SetOption,
     app,
     command,
     echo_indented,
     ends_with_exit_code,
+    job_options,
     load,
     offer,
     read,
@@ -36,8 +38,10 @@ MANY_FRAGMENTS = 0.1  # share of the allocated memory, from which a profile name
 @app.command()
 @ends_with_exit_code
 def schedule(
+    context: typer.Context,
     job: JobName,
     plan: PlanPath = None,
+    settings: SetOption = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an image of the curve.")] = None,
     range_test: Annotated[
         bool, typer.Option("--range-test", help="Train briefly with a rising rate instead, and suggest one.")
@@ -50,19 +54,22 @@ def schedule(
       hasten schedule digits.py:job --png schedule.png
       hasten schedule digits.py:job --range-test
     """
-    loaded, planned = load(job), read(plan)
+    options = job_options(context, settings)
+    loaded, planned = load(job, options), read(plan)
     if range_test:
         _show_range_test(loaded, planned, png)
     else:
         _show_schedule(job, loaded, planned, png)
-    offer("hasten explain learning_rate" if range_test else command("train", job, plan))
+    offer("hasten explain learning_rate" if range_test else command("train", job, plan, options))
 
 
 @app.command()
 @ends_with_exit_code
 def profile(
+    context: typer.Context,
     job: JobName,
     plan: PlanPath = None,
+    settings: SetOption = None,
     microbatch: Annotated[
         bool, typer.Option("--microbatch", help="Find the fastest microbatch that fits instead.")
     ] = False,
@@ -74,7 +81,7 @@ def profile(
       hasten profile digits.py:job --plan plan.toml
       hasten profile digits.py:job --microbatch
     """
-    loaded, planned = load(job), read(plan)
+    loaded, planned = load(job, job_options(context, settings)), read(plan)
     if microbatch:
         _show_microbatches(loaded, planned)
     else:

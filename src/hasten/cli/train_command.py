@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hasten.cli.application import JobName, PlanPath, app, command, ends_with_exit_code, load, read
+from hasten.cli.application import (
+    JobName,
+    PlanPath,
+    SetOption,
+    app,
+    command,
+    ends_with_exit_code,
+    job_options,
+    load,
+    read,
+)
 from hasten.cli.nproc import Processes, as_one_of_the_ranks, launches, run_as_ranks
 from hasten.cli.run_history import RUNS, job_of, newest_run_of, resume_command, same_job, says_how_to_resume
 from hasten.errors import Misconfigured
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from hasten.facts.plan import Plan
     from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.saving.last_checkpoint import LastSaved
+    from hasten.training.setup.job_options import JobOptions
 
 _SAVE_EVERY = "Steps (500) or time (90s, 10m, 1h) between two saves; default: about a minute."
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -54,8 +65,10 @@ AllowChange = Annotated[
 @app.command()
 @partial(ends_with_exit_code, signals=nullcontext)  # until the run has begun, they end the process: see stop_signals
 def train(
+    context: typer.Context,
     job: JobName,
     plan: PlanPath = None,
+    settings: SetOption = None,
     weights: WeightsPath = None,
     nproc: Processes = None,
     run_dir: RunDir = None,
@@ -83,7 +96,8 @@ def train(
 ) -> None:
     """Train a job, with a plan if you give one. If it is killed, --resume continues from its newest checkpoint.
 
-    With --resume, options that you do not repeat are taken from the run: plan, saving, replaced fields of the job.
+    With --resume, options that you do not repeat are taken from the run: plan, saving, replaced fields of the job,
+    --set, and what stands behind --, which is sys.argv[1:] of the job's file.
 
     \b
     Examples:
@@ -91,6 +105,8 @@ def train(
       hasten train digits.py:job --plan plan.toml
       hasten train digits.py:job --resume
       hasten train digits.py:job --weights model.safetensors
+      hasten train digits.py:job --set lr=0.1 --set layers=3
+      hasten train digits.py:job -- --lr 0.1
       hasten train digits.py:job --epochs 2 --run-dir runs/short
       hasten train digits.py:job --run-dir runs/short --resume --epochs 4 --allow-change epochs
       hasten train digits.py:job --save-every 500 --keep-every 5000
@@ -103,6 +119,7 @@ def train(
     changes = {"epochs": epochs, "max_steps": max_steps, "batch_size": batch_size, "seed": seed, "device": device}
     given = _Given(
         plan=plan,
+        options=job_options(context, settings),
         weights=weights,
         changes={field: value for field, value in changes.items() if value is not None},
         saving=_saving(save_every, keep_last, keep_every, grace),
@@ -117,10 +134,11 @@ def train(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Given:
-    """The options of the command line. changes: of fields of the job. saving: fields of Saving. tensorboard: None where
-    the option is absent."""
+    """The options of the command line. options: of the job's function and file. changes: of fields of the job. saving:
+    fields of Saving. tensorboard: None where the option is absent."""
 
     plan: Path | None
+    options: JobOptions
     weights: Path | None
     changes: Mapping[str, int | str]
     saving: Mapping[str, Any]
@@ -132,6 +150,7 @@ class _Given:
             asked,
             name=job,
             changes={**asked.changes, **self.changes},
+            job_options=self.options.over(asked.job_options),
             saving=replace(asked.saving, **self.saving),
             tensorboard=asked.tensorboard if self.tensorboard is None else self.tensorboard,
         )
@@ -179,7 +198,7 @@ def _loaded(
 ) -> Iterator[tuple[Job, Plan | None, dict[str, Any]]]:
     """The job, its plan, and what to begin and to resume a run have in common. What ends the run says how to resume."""
     here = Path.cwd()
-    planned, loaded = read(given.plan), load(job, **asked.changes)
+    planned, loaded = read(given.plan), load(job, asked.job_options, **asked.changes)
     folder = _from(here, folder)
     weights = None if given.weights is None else _from(here, given.weights)
     last, receivers = _receivers(asked, given.plan, folder)
@@ -255,7 +274,7 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
 def _receivers(asked: RunRequest, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
     from hasten.training.saving.last_checkpoint import LastSaved
 
-    following = command("profile", asked.name, plan)
+    following = command("profile", asked.name, plan, asked.job_options)
     if asked.tensorboard:
         following = shlex.join(["tensorboard", "--logdir", str(folder)])
     last = LastSaved()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, app, command, ends_with_exit_code, exit_code_of
+from hasten.cli.application import JobName, SetOption, app, command, ends_with_exit_code, exit_code_of, job_options
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Surveyed, line_of, read_trials, trials_beside
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
     from hasten.facts.plan import Plan
     from hasten.facts.trials import Record, Surveyed
+    from hasten.training.setup.job_options import JobOptions
     from hasten.tune.search.plan_search import Found
     from hasten.tune.trials.other_programs import OtherPrograms
 
@@ -45,6 +46,7 @@ INTERRUPTED_EARLY = "interrupted before a plan was proven; run the same command 
 @app.command()
 @ends_with_exit_code
 def tune(
+    context: typer.Context,
     job: JobName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
         "plan.toml"
@@ -57,6 +59,7 @@ def tune(
         float,
         typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile take additional time."),
     ] = SECONDS,
+    settings: SetOption = None,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
@@ -68,7 +71,7 @@ def tune(
       hasten tune digits.py:job --seconds 300 --output night.toml
       hasten tune digits.py:job --allow rounding
     """
-    began = time.monotonic()
+    began, options = time.monotonic(), job_options(context, settings)
     from hasten.tune.trials.process_seconds import libraries_of
     from hasten.tune.trials.trial_process import start_fork_server
 
@@ -82,7 +85,7 @@ def tune(
     split_name(job)
     with held_place(output), closing(Trials(output)) as trials, closing(SearchProgress(seconds)) as screen:
         others = OtherPrograms(None if busy else seconds, screen.doing)
-        found = _searched(job, seconds, allow, others, trials, screen, began)
+        found = _searched(job, options, seconds, allow, others, trials, screen, began)
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, output)
@@ -90,21 +93,28 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
-        _show(found, result, written, partial(_again, job, output, allow=allow, busy=busy), job, output, seconds)
+        again = partial(_again, job, output, options, allow=allow, busy=busy)
+        _show(found, result, written, again, partial(command, "train", job, options=options), output, seconds)
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 
 
 def _show(
-    found: Found, result: str, written: bool, again: Callable[[float], str], job: str, output: Path, seconds: float
+    found: Found,
+    result: str,
+    written: bool,
+    again: Callable[[float], str],
+    train_with: Callable[[Path | None], str],
+    output: Path,
+    seconds: float,
 ) -> None:
-    """again: the command that continues the search, for so many seconds."""
+    """again: the command that continues the search, for so many seconds. train_with: the one that trains by a plan."""
     lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
     names = [] if found.interrupted else found.log.not_reached
     if names:
         lines += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
     trains = found.has_plan or not found.interrupted
-    following = command("train", job, output if found.has_plan else None) if trains else again(seconds)
+    following = train_with(output if found.has_plan else None) if trains else again(seconds)
     show("", [("", result), *lines, ("next", following)])
 
 
@@ -147,7 +157,14 @@ class Trials:
 
 
 def _searched(
-    job: str, seconds: float, allow: str, others: OtherPrograms, trials: Trials, screen: Any, began: float
+    job: str,
+    given: JobOptions,
+    seconds: float,
+    allow: str,
+    others: OtherPrograms,
+    trials: Trials,
+    screen: Any,
+    began: float,
 ) -> Found:
     from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.tune.search.plan_search import Search
@@ -162,7 +179,7 @@ def _searched(
         screen.record(record)
 
     search = Search(
-        Arms(job, place=process_folder(), other_programs=others),
+        Arms(job, place=process_folder(), other_programs=others, options=given),
         job,
         options,
         keep=keep,
@@ -194,11 +211,11 @@ def _sentence(found: Found, others: float) -> str:
     return f"{result}{took if others > MUCH_ELSE else ''}"
 
 
-def _again(job: str, output: Path, seconds: float, *, allow: str, busy: bool) -> str:
+def _again(job: str, output: Path, given: JobOptions, seconds: float, *, allow: str, busy: bool) -> str:
     """The command that continues the search, for so many seconds."""
     longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
     options = ["--output", str(output), "--allow", allow, *longer, *(["--busy"] if busy else [])]
-    return shlex.join(["hasten", "tune", job, *options])
+    return shlex.join(["hasten", "tune", job, *options, *given.words])
 
 
 def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> dict[str, Any]:

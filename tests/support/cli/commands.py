@@ -7,6 +7,7 @@ import shlex
 from typer.testing import CliRunner
 
 from hasten.cli import app
+from hasten.cli.application import split_words
 
 
 def ran(line: str) -> tuple[int, str, str]:
@@ -16,7 +17,8 @@ def ran(line: str) -> tuple[int, str, str]:
 
 def invoked(*arguments: str) -> tuple[int, str, str]:
     """The same, for arguments that a shell has split."""
-    result = CliRunner().invoke(app, arguments)
+    own, behind = split_words(arguments)
+    result = CliRunner().invoke(app, own, obj=behind)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr

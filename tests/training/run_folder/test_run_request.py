@@ -14,6 +14,7 @@ import hasten
 from hasten.errors import Damaged, StorageFailed
 from hasten.training.run_folder.folder_names import ASKED
 from hasten.training.run_folder.run_request import RunRequest, asked_in
+from hasten.training.setup.job_options import options_of
 from support.checkpoint.forger import with_seal
 from support.training.saved_runs import every, job, notices, resumed, trained
 
@@ -22,6 +23,7 @@ ODD = RunRequest(
     changes={"epochs": 3, "seed": 0, "device": "cpu"},
     saving=hasten.Saving(every_steps=5, every_seconds=0.5, keep_last=7, keep_best=False, keep_every=9, grace_seconds=3),
     tensorboard=True,
+    job_options=options_of(["lr=0.1", "name=a b"], ["--quick", "-n", "3"]),
 )
 
 

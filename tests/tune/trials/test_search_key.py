@@ -28,6 +28,12 @@ def test_another_version_has_another_key_and_what_a_technique_says_has_not():
     assert key_of(ANSWER | {"refused": {"cache": "why"}}, ENVIRONMENT) == key_of(ANSWER, ENVIRONMENT)
 
 
+def test_other_options_of_the_job_have_another_key():
+    keys = {key_of(ANSWER, ENVIRONMENT, options=words) for words in ([], ["--set", "lr=1"], ["--", "--lr", "1"])}
+    assert len(keys) == 3
+    assert key_of(ANSWER, ENVIRONMENT) in keys
+
+
 @pytest.fixture(autouse=True)
 def without_hasten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading all of its files takes long."""

@@ -16,19 +16,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, command, echo_indented, ends_with_exit_code, exit_code_of, prove, read
+from hasten.cli.application import (
+    JobName,
+    SetOption,
+    command,
+    echo_indented,
+    ends_with_exit_code,
+    exit_code_of,
+    job_options,
+    prove,
+    read,
+)
 from hasten.errors import HARMED, NOT_PROVEN
 from hasten.report.display import UNKNOWN, decimal, table
 from hasten.report.terminal.output import show
 from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
+    from hasten.training.setup.job_options import JobOptions
     from hasten.tune.proof.loss_proof import LossProof, Trained
 
 
 @prove.command()
 @ends_with_exit_code
 def loss(
+    context: typer.Context,
     job: JobName,
     plan: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan to test against the baseline.")],
     pairs: Annotated[
@@ -51,6 +63,7 @@ def loss(
     seeds: Annotated[
         int | None, typer.Option(metavar="FIRST", min=0, help="The first seed; default: the job's own.")
     ] = None,
+    settings: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
     """Prove that a plan's loss is equivalent to the baseline's. It trains pairs of runs. Exit code 0: it is.
@@ -64,9 +77,10 @@ def loss(
       hasten prove loss digits.py:job --plan plan.toml --pairs 12 --metric accuracy
       hasten prove loss digits.py:job --plan plan.toml --steps 200 --margin 2
     """
+    given = job_options(context, settings)
     options = {"pairs": pairs, "margin": margin / 100, "metric": metric, "steps": steps, "first_seed": seeds}
-    proof = _proven(job, plan, **options)
-    next_command = _next(proof, job, plan, margin=margin, metric=metric, steps=steps)
+    proof = _proven(job, plan, given, **options)
+    next_command = _next(proof, job, plan, given, margin=margin, metric=metric, steps=steps)
     if as_json:
         typer.echo(json.dumps(_answer(proof, next_command)))
     else:
@@ -83,7 +97,7 @@ def exit_code(proof: LossProof) -> int:
     return {"equivalent": 0, "harmed": HARMED}.get(proof.verdict, NOT_PROVEN)
 
 
-def _proven(job: str, plan: Path, **options: Any) -> LossProof:
+def _proven(job: str, plan: Path, given: JobOptions, **options: Any) -> LossProof:
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -94,27 +108,29 @@ def _proven(job: str, plan: Path, **options: Any) -> LossProof:
     assert planned is not None
     title = f"training {options['pairs']} pairs"
     try:
-        arms = Arms(job, Limits(window_seconds=LONGEST_SECONDS))
+        arms = Arms(job, Limits(window_seconds=LONGEST_SECONDS), options=given)
         with closing(ProgressBar(title)) as waiting:
             return prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
 
 
-def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str, steps: int | None) -> str:
+def _next(
+    proof: LossProof, job: str, plan: Path, options: JobOptions, *, margin: float, metric: str, steps: int | None
+) -> str:
     """Train by the plan, train without it, or test again with as many pairs as needed, from new seeds."""
     if exit_code(proof) == 0:
-        return command("train", job, plan)
+        return command("train", job, plan, options)
     needed = proof.wanted if proof.interrupted else proof.judgement.pairs_needed if proof.judgement else None
     if needed is None:
-        return command("train", job, None)
+        return command("train", job, None, options)
     asked: dict[str, object] = {"--pairs": needed}
     if not proof.interrupted:  # a test on the same pairs is not a new test
         asked["--seeds"] = proof.pairs[-1].seed + 1
     given = {"--margin": (margin, 0.5), "--metric": (metric, "loss"), "--steps": (steps, None)}
     asked |= {option: value for option, (value, default) in given.items() if value != default}
     words = [word for option, value in asked.items() for word in (option, f"{value}")]
-    return shlex.join(["hasten", "prove", "loss", job, "--plan", str(plan), *words])
+    return shlex.join(["hasten", "prove", "loss", job, "--plan", str(plan), *words, *options.words])
 
 
 def _show(proof: LossProof, title: str, next_command: str) -> None:

@@ -11,18 +11,20 @@ import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, PlanPath, command, ends_with_exit_code, prove, read
+from hasten.cli.application import JobName, PlanPath, SetOption, command, ends_with_exit_code, job_options, prove, read
 from hasten.errors import HARMED, NOT_PROVEN
 from hasten.report.display import count, many
 from hasten.report.terminal.output import show, write_line
 from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
+    from hasten.training.setup.job_options import JobOptions
     from hasten.tune.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
@@ -38,8 +40,10 @@ _ADVICE = {
 @prove.command()
 @ends_with_exit_code
 def resume(
+    context: typer.Context,
     job: JobName,
     plan: PlanPath = None,
+    settings: SetOption = None,
     kills: Annotated[int, typer.Option(metavar="N", min=1, help="How often the run is killed.")] = KILLS,
     steps: Annotated[
         int, typer.Option(metavar="N", min=2, help="Train only the first N steps; schedules keep the planned length.")
@@ -59,13 +63,14 @@ def resume(
       hasten prove resume digits.py:job
       hasten prove resume digits.py:job --plan plan.toml --kills 30 --steps 200
     """
-    found = _proven(job, plan, kills=kills, steps=steps, seed=seed)
-    following = command("train", job, plan)
+    given = job_options(context, settings)
+    found = _proven(job, plan, given, kills=kills, steps=steps, seed=seed)
+    following = command("train", job, plan, given)
     if found.verdict != "bit-exact":
         options = {"--kills": (kills, KILLS), "--steps": (steps, STEPS), "--seed": (seed, SEED)}
-        given = [word for name, (value, usual) in options.items() if value != usual for word in (name, str(value))]
+        words = [word for name, (value, usual) in options.items() if value != usual for word in (name, str(value))]
         planned = [] if plan is None else ["--plan", str(plan)]
-        following = shlex.join(["hasten", "prove", "resume", job, *planned, *given])
+        following = shlex.join(["hasten", "prove", "resume", job, *planned, *words, *given.words])
     if as_json:
         typer.echo(json.dumps(_answer(found) | {"next": following}))
     else:
@@ -73,7 +78,7 @@ def resume(
     raise typer.Exit(EXIT_CODES[found.verdict])
 
 
-def _proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
+def _proven(job: str, plan: Path | None, given: JobOptions, *, kills: int, steps: int, seed: int) -> ResumeProof:
     from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.cli.prove.resume_worker import train
     from hasten.training.setup.load_job import split_name
@@ -84,7 +89,8 @@ def _proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -
     named = None if plan is None else str(plan)
     place = process_folder()
     with closing(ProofProgress()) as progress:
-        return prove_resume(job, named, train, progress, kills=kills, steps=steps, seed=seed, place=place)
+        trains = partial(train, given)
+        return prove_resume(job, named, trains, progress, kills=kills, steps=steps, seed=seed, place=place)
 
 
 class ProofProgress:

@@ -15,6 +15,7 @@ from hasten.facts.events import Event, Resumed, Started, Trained
 from hasten.facts.saving import Saving
 
 if TYPE_CHECKING:
+    from hasten.training.setup.job_options import JobOptions
     from hasten.tune.resume.run_process import Errand
     from hasten.tune.trials.child_process import Messages
 
@@ -56,23 +57,23 @@ class ProgressSender:
             signal.raise_signal(signal.SIGTERM)
 
 
-def train(errand: Errand, messages: Messages) -> None:
+def train(options: JobOptions, errand: Errand, messages: Messages) -> None:
     from hasten.tune.trials.trial_outcome import sent_error
 
     sender = ProgressSender(messages, errand.steps)
     sender.send("loaded")
     try:
-        sender.send("ended", complete=_trained(errand, sender))
+        sender.send("ended", complete=_trained(options, errand, sender))
     except BaseException as error:
         sender.send("failed", error=asdict(sent_error(error)))
         raise
 
 
-def _trained(errand: Errand, sender: ProgressSender) -> bool:
+def _trained(options: JobOptions, errand: Errand, sender: ProgressSender) -> bool:
     """Whether the run reached its planned end, and not the step after which it was asked to end."""
     from hasten import entry
 
-    job = load(errand.job, log_every=1)
+    job = load(errand.job, options, log_every=1)
     plan = read(None if errand.plan is None else Path(errand.plan))
     saving = Saving(every_steps=errand.save_every, keep_last=2, grace_seconds=GRACE_SECONDS)
     begin = entry.resume if errand.resumes else entry.train

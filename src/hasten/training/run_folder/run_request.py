@@ -6,6 +6,7 @@ A wrong number here could remove checkpoints: so the file is sealed, and each va
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -18,11 +19,12 @@ from hasten.errors import Damaged, Misconfigured
 from hasten.facts.record_reading import read_record
 from hasten.facts.saving import Saving
 from hasten.training.run_folder.folder_names import ASKED
+from hasten.training.setup.job_options import NONE_GIVEN, JobOptions
 
 SCHEMA = 1
 CHANGES: Mapping[str, type] = {"epochs": int, "max_steps": int, "batch_size": int, "seed": int, "device": str}
 
-_LARGEST_BYTES = 1 << 16
+_LARGEST_BYTES = 1 << 22
 _LARGEST_NUMBER = 1 << 63
 
 
@@ -31,12 +33,14 @@ class RunRequest:
     """
     name: of the job; "" without one.
     changes: the fields of the job that the command line replaced, of those in CHANGES.
+    job_options: --set and sys.argv of the job.
     saving: when checkpoints are saved, and which are retained.
     tensorboard: whether TensorBoard events are written too.
     """
 
     name: str = ""
     changes: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
+    job_options: JobOptions = NONE_GIVEN
     saving: Saving = field(default_factory=Saving)
     tensorboard: bool = False
 
@@ -55,12 +59,15 @@ class RunRequest:
             "--grace": (saving.grace_seconds, plain.grace_seconds),
         }
         found |= {option: f"{value:.15g}" for option, (value, default) in given.items() if value not in (None, default)}
-        return found | ({"--tensorboard": ""} if self.tensorboard else {})
+        found |= {"--tensorboard": ""} if self.tensorboard else {}
+        found |= {f"--set {name}={text}": "" for name, text in self.job_options.settings.items()}
+        return found | ({"--": shlex.join(self.job_options.arguments)} if self.job_options.arguments else {})
 
     def write(self, folder: Path) -> None:
         """Raises StorageFailed."""
         table = {each.name: getattr(self, each.name) for each in fields(self)}
         table |= {"schema": SCHEMA, "changes": dict(self.changes), "saving": asdict(self.saving)}
+        table["job_options"] = asdict(self.job_options)
         write_atomically(folder / ASKED, sealed(table))
 
 

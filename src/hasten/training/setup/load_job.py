@@ -22,35 +22,39 @@ from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job, describe
 from hasten.regular_files import check_regular
 from hasten.training.failures.user_code import user_code_failed
+from hasten.training.setup.job_options import NONE_GIVEN, JobOptions, keywords_for, parser_refused
 
 
-def load_job(name: str, seed: int = 0) -> Job:
+def load_job(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) -> Job:
     """Import the user's module and call the function that makes the job.
 
     seed: of torch's, NumPy's and Python's global generators, before the file is loaded and before the function is
         called, so that a job that draws its data gets the same data in every process. Training begins with Job.seed.
+    options: for the function, and for sys.argv, which is the job's from here on: the file, and what was given for it.
 
     Raises Misconfigured when the name leads to no such function or the function gives no Job, and UserCodeFailed, with
     the place in the user's code, when importing or calling raises. Errors of hasten, such as JobError, pass unchanged.
     """
-    job = load_returned(name, seed)
+    job = load_returned(name, seed, options)
     if not isinstance(job, Job):
         raise Misconfigured(f"returned {describe(job)}", where=name, fix="return hasten.Job(…)")
     return job
 
 
-def load_returned(name: str, seed: int = 0) -> object:
-    """Import the user's module and call the function: whatever it returns. seed and errors: as of load_job."""
+def load_returned(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) -> object:
+    """Import the user's module and call the function: whatever it returns. Arguments and errors: as of load_job."""
     place, function_name = split_name(name)
     from hasten.data.order.randomness import seed_everything  # it loads torch: see split_name
     from hasten.training.setup.process_options import make_first_calls
 
     make_first_calls()  # before the job's own file computes anything
+    sys.argv[:] = [place, *options.arguments]
     seed_everything(seed)
     load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
     module = _guarded(load, name)
     seed_everything(seed)  # a module that was imported before has drawn nothing now
-    return _guarded(_function(module, function_name, name), name)
+    function = _function(module, function_name, name)
+    return _guarded(partial(function, **keywords_for(function, options.settings, name)), name)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -138,5 +142,5 @@ def _guarded(call: Callable[[], Any], name: str) -> Any:
         raise
     except (Exception, SystemExit) as error:
         # Nothing but the user's code ran, so it is the cause even where no line of it is in the traceback.
-        failure = user_code_failed(error)
+        failure = parser_refused(error, name) or user_code_failed(error)
         raise failure or UserCodeFailed(f"{type(error).__name__}: {error}", where=name, fix="fix the job") from error

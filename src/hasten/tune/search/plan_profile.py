@@ -135,7 +135,9 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         room = _room(arm)
         process_seconds = arms.process_seconds(arm)
     busy = not arms.other_programs.are_avoided
-    surveyed = replace(_surveyed(job, answer, ceiling, busy=busy), process_seconds=process_seconds)
+    surveyed = replace(
+        _surveyed(job, answer, ceiling, busy=busy, options=arms.options.words), process_seconds=process_seconds
+    )
     if surveyed.total_steps is None:
         raise JobError("max_steps", "is not given, and the data has no length", "set the length: max_steps=10_000")
     return PlanProfile(
@@ -167,11 +169,11 @@ def _room(arm: Arm) -> int:
     return 1 + beside
 
 
-def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: bool) -> Surveyed:
+def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: bool, options: list[str]) -> Surveyed:
     proven_on = ProvenOn(**answer["proven_on"])
     environment = environment_of(proven_on)
     return Surveyed(
-        key=key_of(answer, environment, busy=busy),
+        key=key_of(answer, environment, busy=busy, options=options),
         job=printable(job),
         environment=environment,
         fingerprint=Fingerprint(**answer["fingerprint"]),

@@ -22,6 +22,7 @@ from hasten.facts.machine import free_memory, killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired_timing import Window
+from hasten.training.setup.job_options import NONE_GIVEN, JobOptions
 from hasten.tune.trials.other_programs import OtherPrograms
 from hasten.tune.trials.process_seconds import import_seconds, libraries_of
 from hasten.tune.trials.process_tree import all_of, ended_for_memory, how_it_ended, resident_bytes
@@ -173,7 +174,7 @@ class Arm:
 
 class Arms:
     """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself. place: where
-    a search may put its files; None for the system's place for temporary files.
+    a search may put its files; None for the system's place for temporary files. options: that every arm loads it with.
     """
 
     def __init__(
@@ -182,8 +183,9 @@ class Arms:
         limits: Limits | None = None,
         place: Path | None = None,
         other_programs: OtherPrograms | None = None,
+        options: JobOptions = NONE_GIVEN,
     ) -> None:
-        self._job, self._given, self.place = job, limits or Limits(), place
+        self._job, self._given, self.place, self.options = job, limits or Limits(), place, options
         self.other_programs = other_programs or OtherPrograms(None)
         self._limits, self._libraries = self._given, libraries_of(job)
         self._process_seconds: float | None = None
@@ -194,7 +196,7 @@ class Arms:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
-        process = TrialProcess(self._job, plan_to_toml(plan), self._libraries)
+        process = TrialProcess(self._job, plan_to_toml(plan), self._libraries, self.options)
         slow_once = any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
             arm = Arm(name, process, self._given if slow_once else self._limits)

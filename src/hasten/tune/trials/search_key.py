@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -27,11 +27,18 @@ HASTEN = Path(__file__).resolve().parents[2]
 _INSTALLED_INTO = frozenset({"site-packages", "dist-packages"})
 
 
-def key_of(answer: Mapping[str, Any], environment: Mapping[str, str], *, busy: bool = False) -> str:
+def key_of(
+    answer: Mapping[str, Any], environment: Mapping[str, str], *, busy: bool = False, options: Sequence[str] = ()
+) -> str:
     """answer: of an arm with the baseline to "survey". busy: whether trials were measured however much other programs
-    used the processor."""
+    used the processor. options: --set and sys.argv of the job, as words."""
     digest = hashlib.sha256()
-    for part in (*(answer[name] for name in COUNTED), dict(environment), *(["busy"] if busy else [])):
+    for part in (
+        *(answer[name] for name in COUNTED),
+        dict(environment),
+        *(["busy"] if busy else []),
+        *([[*options]] if options else []),
+    ):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()[:16]
 

@@ -16,6 +16,7 @@ from typing import Any
 from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.errors import StorageFailed
+from hasten.training.setup.job_options import JobOptions
 from hasten.tune.trials.child_process import ChildProcess, Messages
 from hasten.tune.trials.process_tree import continue_all, stop_all
 
@@ -42,11 +43,11 @@ class TrialProcess:
     is killed.
     """
 
-    def __init__(self, job: str, plan: str, libraries: Sequence[str]) -> None:
+    def __init__(self, job: str, plan: str, libraries: Sequence[str], options: JobOptions) -> None:
         self.folder = tempfile.mkdtemp(prefix="trial-", dir=process_folder())
         self._is_over = False
-        place = (environment_within(self.folder), sys.path, sys.argv, os.getcwd())
-        self.child = ChildProcess(start_fork_server(libraries), _live, job, plan, place)
+        place = (environment_within(self.folder), sys.path, os.getcwd())
+        self.child = ChildProcess(start_fork_server(libraries), _live, job, plan, options, place)
 
     def stop(self) -> None:
         """Stop it and all that it has started."""
@@ -75,21 +76,21 @@ def environment_within(folder: str) -> dict[str, str]:
     return {**os.environ, **dict.fromkeys(ours, folder), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-Place = tuple[Mapping[str, str], Sequence[str], Sequence[str], str]
-"""Environment, path of modules, arguments and present folder: the fork server has those of its own start."""
+Place = tuple[Mapping[str, str], Sequence[str], str]
+"""Environment, path of modules and present folder: the fork server has those of its own start."""
 
 
-def _live(messages: Messages, job: str, plan: str, place: Place) -> None:
+def _live(messages: Messages, job: str, plan: str, options: JobOptions, place: Place) -> None:
     import torch
 
     from hasten.tune.trials.trial_requests import serve
 
     with suppress(OSError):  # the system, out of memory, ends trials first: proc_pid_oom_score_adj(5)
         Path("/proc/self/oom_score_adj").write_text("1000")
-    environment, sys.path[:], sys.argv[:], folder = place
+    environment, sys.path[:], folder = place
     os.environ.clear()
     os.environ.update(environment)
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
     os.chdir(folder)
-    serve(messages, job, plan)
+    serve(messages, job, plan, options)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hasten.facts.plan_file import plan_from_toml
+from hasten.training.setup.job_options import JobOptions
 from hasten.training.setup.load_job import load_job
 from hasten.tune.proof.gradient_check import judge_gradients_of, keep_references
 from hasten.tune.proof.training_runs import planned_run, target_metric, train, train_on
@@ -38,12 +39,12 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-def serve(messages: Messages, name: str, plan: str) -> None:
+def serve(messages: Messages, name: str, plan: str, options: JobOptions) -> None:
     """plan: TOML."""
     me = os.getpid()
     try:
         begin = time.perf_counter()
-        trial = Trial(load_job(name), plan_from_toml(plan), name)
+        trial = Trial(load_job(name, options=options), plan_from_toml(plan), name)
         answer: dict[str, Any] = {"seconds": time.perf_counter() - begin, "data": dict(trial.run.built.data)}
         while os.getpid() == me:  # and not in a copy of the arm that the job has forked
             messages.send(answer)
