@@ -61,6 +61,17 @@ AllowChange = Annotated[
     typer.Option("--allow-change", metavar="KEY", help="Resume although this setting has changed. May be repeated."),
 ]
 
+KeepLast = Annotated[
+    int | None, typer.Option(metavar="N", min=2, help="How many of the newest checkpoints to keep: 2 or more.")
+]
+KeepEvery = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Also keep checkpoints at multiples of N steps; 0: none.")
+]
+Grace = Annotated[
+    float | None,
+    typer.Option(metavar="S", min=0, help="Seconds between SIGTERM and the end of the process; default: 30."),
+]
+
 
 @app.command()
 @partial(ends_with_exit_code, signals=nullcontext)  # until the run has begun, they end the process: see stop_signals
@@ -75,16 +86,9 @@ def train(
     resume: Resume = False,
     allow_change: AllowChange = None,
     save_every: Annotated[str | None, typer.Option("--save-every", metavar="N", help=_SAVE_EVERY)] = None,
-    keep_last: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="How many of the newest checkpoints to keep: 2 or more.")
-    ] = None,
-    keep_every: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Also keep checkpoints at multiples of N steps; 0: none.")
-    ] = None,
-    grace: Annotated[
-        float | None,
-        typer.Option(metavar="S", min=0, help="Seconds between SIGTERM and the end of the process; default: 30."),
-    ] = None,
+    keep_last: KeepLast = None,
+    keep_every: KeepEvery = None,
+    grace: Grace = None,
     epochs: Annotated[int | None, typer.Option(metavar="N", help="Replaces Job.epochs.")] = None,
     max_steps: Annotated[int | None, typer.Option(metavar="N", help="Replaces Job.max_steps.")] = None,
     batch_size: Annotated[int | None, typer.Option(metavar="N", help="Replaces Job.batch_size.")] = None,

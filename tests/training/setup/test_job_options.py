@@ -45,8 +45,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+RATES, DATA = [1], Path("a")
+
+
 def function(
-    lr=0.1, layers=2, fast=False, name="adam", decay=None, sizes=(1, 2), rates=[1], data=Path("a"), how=len, *, last=1
+    lr=0.1, layers=2, fast=False, name="adam", decay=None, sizes=(1, 2), rates=RATES, data=DATA, how=len, *, last=1
 ): ...
 
 
@@ -129,7 +132,9 @@ def test_a_parser_that_refuses_sys_argv_is_named_as_the_cause(name: str, argumen
 
 
 def test_trials_load_the_job_with_the_same_options(folder: Path):
-    (folder / "jobs_with_options.py").write_text(JOBS.replace("assert", "assert (batch_size, args.seed) == (5, 2)\n    assert"))
+    (folder / "jobs_with_options.py").write_text(
+        JOBS.replace("assert", "assert (batch_size, args.seed) == (5, 2)\n    assert")
+    )
     given = options_of(["batch_size=5"], ["--seed", "2"])
     with Arms("jobs_with_options.py:job", options=given).start("plain", Plan()) as arm:
         assert arm.window(1).steps == 1
