@@ -19,6 +19,7 @@ import hasten
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from support import small_job
+from support.data.loaders import Buckets
 from support.training.resumed_state import check_goes_on, losses, state_in_a_file
 
 COUNT, BATCH = 22, 4  # six steps an epoch, of which the last is short; five with drop_last
@@ -48,13 +49,14 @@ class Stream(IterableDataset[Any]):
 
 
 def job_of(kind: str, shuffle: bool, workers: int, drop_last: bool) -> hasten.Job:
-    data = Rows() if kind == "map" else Stream()
-    options = {"shuffle": shuffle} if kind == "map" else {}
+    data = Stream() if kind == "iterable" else Rows()
+    options: dict[str, Any] = {"shuffle": shuffle, "batch_size": BATCH, "drop_last": drop_last}
+    options = {"map": options, "iterable": options | {"shuffle": None}, "batches": {"batch_sampler": Buckets()}}[kind]
     return small_job(
         model=lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 3)),
         loss=lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
         optimizer=lambda params: torch.optim.AdamW(params, lr=0.05),
-        train=DataLoader(data, batch_size=BATCH, num_workers=workers, drop_last=drop_last, **options),
+        train=DataLoader(data, num_workers=workers, **options),
         batch_size=None,
         epochs=2,
     )
@@ -84,14 +86,16 @@ def check_every_step(job: hasten.Job, plan: hasten.Plan | None, store: Store) ->
             assert all(torch.equal(final[name], tensor) for name, tensor in resumed.weights().items())
 
 
-# A stream has no order to shuffle, and is read by one worker at most.
+# A stream has no order to shuffle, and is read by one worker at most. A batch sampler shuffles and drops as it will.
 WAYS = [
     *itertools.product(["map"], [False, True], [0, 1, 2], [False, True], [1, 3]),
     *itertools.product(["iterable"], [False], [0, 1], [False, True], [1, 3]),
+    *itertools.product(["batches"], [True], [0, 2], [False], [1, 3]),
 ]
 SAMPLE = [
     ("map", True, 0, False, 3),
     ("iterable", False, 0, True, 1),
+    ("batches", True, 0, False, 3),
 ]
 
 

@@ -19,6 +19,7 @@ from support.ranks.rank_jobs import (
     skipping_on_one_rank,
     statistics_around_an_evaluation,
     trained,
+    trained_by_a_batch_sampler,
     trained_schedule_free,
     trained_through_an_object,
     trained_with_a_part_unused,
@@ -63,6 +64,16 @@ def test_the_trace_of_rates_does_not_depend_on_the_number_of_ranks(alone, two_ra
 def test_an_evaluation_over_ranks_counts_every_sample_once(alone, two_ranks):
     for rank in two_ranks:
         assert rank["results"] == pytest.approx(alone["results"], rel=1e-9)
+
+
+@pytest.mark.parametrize("microbatch", [2, pytest.param(None, marks=pytest.mark.proof)])
+def test_ranks_divide_the_batches_of_a_batch_sampler(microbatch, tmp_path):
+    wanted = trained_by_a_batch_sampler()
+    for rank in on_ranks(2, tmp_path, trained_by_a_batch_sampler, microbatch):
+        assert rank["losses"] == pytest.approx(wanted["losses"], rel=1e-6)
+        assert rank["results"] == pytest.approx(wanted["results"], rel=1e-9)
+        for mine, alone in zip(rank["weights"], wanted["weights"], strict=True):
+            torch.testing.assert_close(mine, alone, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.proof

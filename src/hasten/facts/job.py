@@ -161,7 +161,7 @@ class Job:
         train() and eval() (schedule-free ones) are in evaluation mode while weights are evaluated or returned, else in
         training mode.
     train, valid: a map-style or iterable data set, a tuple of tensors or arrays of one length, a DataLoader (its
-        data set, collate, sampler and batch size are taken over), or a function that returns one of these.
+        data set, collate, sampler and batch size, or batch_sampler, are taken over), or a function that returns one.
     batch_size: samples in one optimizer step, over all microbatches and devices. None only with a DataLoader.
     epochs, max_steps: the planned length; with both, whichever comes first. Steps are applied optimizer steps.
     schedule: Schedule, or a function (optimizer, total_steps) or (optimizer, total_epochs) -> torch scheduler.

@@ -21,13 +21,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hasten.techniques.common.batch_split import whole_batch
-from hasten.techniques.common.plan_values import whole_number
+from hasten.techniques.common.plan_values import refused, whole_number
 from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
 
 
 def applies(setup: Setup) -> Yes | No:
     if whole_batch(setup) is None:
         return No("the job does not say how many samples a batch has")
+    if setup.train is not None and setup.train.batches is not None:
+        return No("the DataLoader's batch_sampler decides what a batch is")
     return Yes() if neighbours(setup) else No("an epoch is one batch of one sample")
 
 
@@ -43,6 +45,8 @@ def candidates(setup: Setup) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
+    if setup.train is not None and setup.train.batches is not None:
+        raise refused(choice, "change the DataLoader's batch_sampler, which decides what a batch is")
     setup.batch_size = whole_number(choice, "the number of samples in a step")
 
 

@@ -108,7 +108,7 @@ class Built:
             from hasten.training.setup.strategies import batch_norm_notices
 
             self.notices += batch_norm_notices(prepared, grid, micro, batches.loader.leaves_single)
-        self.total_steps, self.total_epochs = planned_length(job, batches.loader.steps_per_epoch)
+        self.total_steps, self.total_epochs = planned_length(job, batches.steps_per_epoch)
 
     def _compiled(self) -> CompileLog | None:
         if self.setup.compile is None:

@@ -64,8 +64,7 @@ def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobPro
 def _profile(run: Run) -> JobProfile:
     step = whole_step(run)
     built, setup = run.built, run.setup
-    first_window = min(built.batch_size, built.fingerprint.samples or built.batch_size) // run.grid.data.size
-    flops = profile_flops(step, run.model, first_window)
+    flops = profile_flops(step, run.model, run.loader.first_share)
     memory = profile_memory(step, run.model, run.optimizers)
     times = _time(run, step)
     lost = fragmentation(torch.cuda.memory_stats(run.device)) if run.device.type == "cuda" else None

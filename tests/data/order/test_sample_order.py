@@ -1,14 +1,11 @@
-import random
 from itertools import permutations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.order.sample_order import CHUNK, Order, SampledOrder
-from hasten.errors import DataFailed, UserCodeFailed
+from hasten.data.order.sample_order import CHUNK, Order
 
 seeds = st.integers(0, 2**63 - 1)
 epochs = st.integers(0, 2**40)
@@ -50,63 +47,3 @@ def test_all_orders_of_a_few_samples_are_equally_frequent():
     for epoch in range(epochs):
         seen[tuple(shuffled.indices(epoch, 0, count).tolist())] += 1
     assert abs(chi_square(np.array(list(seen.values())), epochs / len(seen))) < 4
-
-
-class Halves:
-    """A sampler that draws from all three global generators and skips half of the samples."""
-
-    def __init__(self, generator=None):
-        self.generator = generator
-
-    def __len__(self):
-        return 20
-
-    def __iter__(self):
-        yield from torch.randperm(10, generator=self.generator).tolist()
-        yield from np.random.permutation(10).tolist()[:5]
-        yield from random.sample(range(10), 5)
-
-
-def test_a_sampler_of_the_users_draws_the_same_in_the_same_epoch_and_disturbs_nothing():
-    generator = torch.Generator().manual_seed(3)
-    before = generator.get_state(), torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    first = SampledOrder(Halves(generator), 20, seed=1)
-    second = SampledOrder(Halves(generator), 20, seed=1)
-    epoch_four = first.indices(4, 0, 20)
-    assert not np.array_equal(first.indices(5, 0, 20), epoch_four)
-    assert np.array_equal(second.indices(4, 3, 9), epoch_four[3:9])
-    assert not np.array_equal(SampledOrder(Halves(generator), 20, seed=2).indices(4, 0, 20), epoch_four)
-    after = generator.get_state(), torch.get_rng_state(), np.random.get_state()[1], random.getstate()
-    assert torch.equal(before[0], after[0])
-    assert torch.equal(before[1], after[1])
-    assert np.array_equal(before[2], after[2])
-    assert before[3] == after[3]
-
-
-def test_a_sampler_whose_length_is_wrong_is_an_error():
-    with pytest.raises(DataFailed, match="its length says"):
-        SampledOrder(Halves(), 21, seed=1).indices(0, 0, 5)
-
-
-class Drawing:
-    """A sampler that yields what it was given, and says so much of its length."""
-
-    def __init__(self, drawn, length=None):
-        self.drawn, self.length = drawn, len(drawn) if length is None else length
-
-    def __len__(self):
-        return self.length
-
-    def __iter__(self):
-        return iter(self.drawn)
-
-
-def test_a_sampler_that_raises_is_the_users_code_and_names_its_line():
-    def failing():
-        yield 0
-        raise KeyError("no weights")
-
-    with pytest.raises(UserCodeFailed, match="the sampler raised in epoch 0: KeyError: 'no weights'") as caught:
-        SampledOrder(Drawing(failing(), 2), 2, seed=1).indices(0, 0, 2)
-    assert "in failing" in caught.value.where
-    assert isinstance(caught.value.__cause__, KeyError)

@@ -150,6 +150,10 @@ def test_a_sampler_decides_the_order_unless_ours_means_the_same(sampler, shuffle
     assert source.count == len(sampler)
 
 
+class Twos(BatchSampler):
+    """A batch sampler of the user's own."""
+
+
 def raises():
     raise OSError("no such disk")
 
@@ -163,15 +167,21 @@ MISTAKES = {
     "generator": ((index for index in range(3)), "can be read only once"),
     "returns nothing": (lambda: None, "returned None"),
     "no batch size": (DataLoader(Squares(), batch_size=None), "batch_size=None"),
-    "own batch sampler": (
-        DataLoader(Squares(), batch_sampler=BatchSampler(SequentialSampler(Squares()), 2, False)),
-        "batch_sampler",
-    ),
     "distributed": (
         DataLoader(Squares(), batch_size=2, sampler=DistributedSampler(Squares(), num_replicas=2, rank=0)),
         "DistributedSampler",
     ),
+    "distributed batches": (
+        DataLoader(Squares(), batch_sampler=Twos(DistributedSampler(Squares(), num_replicas=2, rank=0), 2, False)),
+        "DistributedSampler",
+    ),
 }
+
+
+def test_a_batch_size_beside_a_batch_sampler_is_refused():
+    loader = DataLoader(Squares(), batch_sampler=[[0, 1], [2]])
+    with pytest.raises(JobError, match="batch_size: is 2, and the DataLoader in train has its own batch_sampler"):
+        source_of(loader, field="train", batch_size=2)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -49,6 +49,17 @@ class DrawingStream(IterableDataset[Any]):
         return ((index, drawn()) for index in order)
 
 
+class Buckets:
+    """A batch sampler of 22 samples: six batches of unlike sizes, drawn from two of the global generators."""
+
+    SIZES = (5, 3, 6, 1, 4, 3)
+
+    def __iter__(self) -> Any:
+        order = torch.randperm(sum(self.SIZES)).tolist()
+        for size in np.random.permutation(self.SIZES).tolist():
+            yield [order.pop() for _ in range(size)]
+
+
 def drawn() -> torch.Tensor:
     numbers = [torch.rand(()).item(), torch.randn(()).item(), np.random.rand(), np.random.randn()]
     return torch.tensor([*numbers, random.random(), random.gauss(0, 1)], dtype=torch.float64)

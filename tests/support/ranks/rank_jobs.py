@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
@@ -24,6 +25,7 @@ from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
 from support import small_job
+from support.data.loaders import Buckets
 from support.training.collected_events import Collected
 from support.training.schedule_free import ScheduleFreeSGD
 
@@ -87,6 +89,13 @@ def trained(microbatch: int | None = None, **changes: Any) -> dict[str, Any]:
             "rates": rates,
             "results": dict(evaluation.results),
         }
+
+
+def trained_by_a_batch_sampler(microbatch: int | None = None) -> dict[str, Any]:
+    """Of batches of 1 to 6 rows, so that one rank has no share of some."""
+    rows = TensorDataset(*(part[:22] for part in token_job().train))
+    data = DataLoader(rows, batch_sampler=Buckets())
+    return trained(microbatch, train=data, valid=data, batch_size=None)
 
 
 class PartlyUsed(nn.Module):

@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 import hasten
 from hasten.checkpoint.store import Store
 from support.checkpoint import file_faults
+from support.data.loaders import Buckets
 
 SAVING = hasten.Saving(every_steps=3)
 
@@ -80,6 +81,12 @@ def augmented_network() -> hasten.Job:
     )
 
 
+def bucketed_network() -> hasten.Job:
+    """By the lists of a batch sampler, which its evaluations take too."""
+    loader = torch.utils.data.DataLoader(Augmented(22), batch_sampler=Buckets(), num_workers=2)
+    return replace(augmented_network(), train=loader, valid=loader, epochs=3)
+
+
 class Writer(nn.Module):
     """A causal transformer of one block over 32 letters."""
 
@@ -121,6 +128,7 @@ def writers_plan() -> hasten.Plan:
 JOBS: dict[str, tuple[Callable[[], hasten.Job], Callable[[], hasten.Plan | None]]] = {
     "dropout perceptron": (dropout_perceptron, lambda: None),
     "augmented network": (augmented_network, lambda: None),
+    "bucketed network": (bucketed_network, lambda: None),
     "accumulated writer": (accumulated_writer, writers_plan),
 }
 

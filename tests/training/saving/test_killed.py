@@ -54,11 +54,12 @@ def killed_in_operations(name: str, folder: Path, first: int, second: int) -> bo
     return came
 
 
-@pytest.mark.parametrize("first", [42, 190])
+@pytest.mark.parametrize(
+    ("name", "first"), [("dropout perceptron", 42), ("dropout perceptron", 190), ("bucketed network", 110)]
+)
 @pytest.mark.fault("SIGKILL mid-step")
 @pytest.mark.fault("killed during save, rotation or resume")
-def test_a_run_goes_on_that_was_killed_inside_any_file_operation(tmp_path, uninterrupted, first):
-    name = "dropout perceptron"
+def test_a_run_goes_on_that_was_killed_inside_any_file_operation(tmp_path, uninterrupted, name, first):
     wanted = uninterrupted(name)
     killed_in_operations(name, tmp_path / "run", first, 9 + first % 60)
     check_same(tmp_path / "run", wanted)

@@ -1,8 +1,8 @@
 """Batches of a training or an evaluation, on the host: which samples, in which order, cut how.
 
-Global batch k of an epoch holds the order's positions k·B to (k + 1)·B. It does not depend on the number of ranks, the
-microbatch size, or anything in LoaderOptions. So an epoch resumes at any step without a replay, and tuning the loader
-cannot change training.
+Global batch k of an epoch holds the order's positions k·B to (k + 1)·B; of a batch sampler of the user's own it holds
+the k-th list that this draws. It does not depend on the number of ranks, the microbatch size, or anything in
+LoaderOptions. So an epoch resumes at any step without a replay, and tuning the loader cannot change training.
 
 The parts: sample_order.py says which sample stands where, batch_pieces.py cuts a global batch, batch_readers.py turns a
 request into a batch in whichever process, batch_feed.py runs the workers.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count, repeat
+from functools import partial
+from itertools import count, pairwise, repeat
 from typing import Any
 
 from hasten.data.loading.bad_samples import Ledger, Repaired
@@ -21,7 +22,8 @@ from hasten.data.loading.batch_readers import End, Request, StreamReader, Window
 from hasten.data.loading.loader_options import ON_HOST, LoaderOptions, Placement
 from hasten.data.order.batch_pieces import Microbatch, Piece, equal_pieces, pieces, share
 from hasten.data.order.randomness import derived
-from hasten.data.order.sample_order import Order, SampledOrder, SampleOrder
+from hasten.data.order.sample_order import Order, SampleOrder
+from hasten.data.order.sampled_order import BatchOrder, SampledOrder
 from hasten.data.sources.job_data import Source
 from hasten.data.sources.sample_indices import in_words
 from hasten.errors import DataFailed, JobError, PlanError
@@ -34,10 +36,11 @@ EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all ali
 class TrainLoader:
     """The microbatches of every epoch of a training.
 
-    batch_size: samples in one optimizer step over all ranks.
+    batch_size: samples in one optimizer step over all ranks; of a batch sampler, in the largest one.
     microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
     equal_parts: at least so many microbatches of one size in a step, whatever microbatch_size says; not for streams.
     shuffle, drop_last: the job's; the setting of a DataLoader overrides `shuffle`, and drops too.
+    equal_epochs: refuse an epoch of a batch sampler that has more or fewer batches than epoch 0; else it may.
     replace_bad: replace samples that cannot be read, as bad_samples.py says.
     placement: where batches go, for data sets that can prepare for it.
 
@@ -56,22 +59,27 @@ class TrainLoader:
         seed: int,
         shuffle: bool = True,
         drop_last: bool = False,
+        equal_epochs: bool = True,
         replace_bad: bool = False,
         placement: Placement = ON_HOST,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
         source = source.prepared(placement)
-        self.batch_size = batch_size
+        self.batch_size, self._equal_epochs = batch_size, equal_epochs
         self._source, self.microbatch_size, self._equal_parts = source, microbatch_size, equal_parts
         self._rank, self._world_size = rank, world_size
         self._drop_last = drop_last or source.drop_last
-        self.steps_per_epoch = self._count_steps()
         _check(source, options, world_size, replace_bad)
+        if self._drop_last and source.batches is not None:
+            was = f"is True, and the DataLoader in {source.field} has its own batch_sampler"
+            raise JobError("drop_last", was, "remove it, and let the batch_sampler leave out what is too small")
+        self._lists = None if source.batches is None else BatchOrder(source.batches, seed)
+        self.steps_per_epoch = self._count_steps()
         if source.iterable:
             reader = StreamReader(source, seed, self.batch_size, microbatch_size, self._drop_last)
         else:
-            self._order = _order_of(source, seed, shuffle)
+            self._order = self._lists or _order_of(source, seed, shuffle)
             reader = reader_of(source, seed, replace_bad)
         self.ledger = Ledger(source.field, source.count or 0)  # of a stream it stays empty
         self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
@@ -88,17 +96,26 @@ class TrainLoader:
 
     @property
     def leaves_single(self) -> bool:
-        """Whether an epoch's smaller last batch has a microbatch of one sample, or of none, on some rank. False of a
-        stream."""
-        rest = 0 if self._drop_last else (self._source.count or 0) % self.batch_size
-        if not rest or self._source.iterable:
-            return False
-        return any(piece.samples < 2 for rank in range(self._world_size) for piece in self._pieces(rest, rank))
+        """Whether an epoch's smaller last batch, or one of a batch sampler, has a microbatch of one sample, or of none,
+        on some rank. False of a stream."""
+        rest = 0 if self._drop_last or self._source.iterable else (self._source.count or 0) % self.batch_size
+        sizes = {rest} - {0} if self._lists is None else {*self._lists.batches(0).sizes.tolist()}
+        ranks = range(self._world_size)
+        return any(piece.samples < 2 for size in sizes for rank in ranks for piece in self._pieces(size, rank))
+
+    @property
+    def first_share(self) -> int:
+        """Samples of this rank in the first global batch."""
+        if self._source.iterable:
+            return min(self.batch_size, self._source.count or self.batch_size)
+        _, parts = next(self._windows(0, 0))
+        return sum(piece.samples for piece in parts)
 
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Microbatch]:
         """The microbatches of one epoch, from one of its optimizer steps on. Raises UserCodeFailed or DataFailed, with
         the original exception as the cause, when a sample cannot be read, and DataFailed when a stream holds less than
-        one batch, or another number of batches than its length says."""
+        one batch, or another number of batches than its length says, or a batch sampler does not do as equal_epochs
+        says."""
         return self._epoch(number, start_step, self._feed.answers)
 
     def first_batch(self) -> Any:
@@ -112,11 +129,13 @@ class TrainLoader:
 
     def samples_in_words(self, number: int, step: int) -> str:
         """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
-        first = step * self.batch_size
+        first, stop = step * self.batch_size, (step + 1) * self.batch_size
         if self._source.iterable:
-            last = first + self.batch_size - 1
-            return f"epoch {number}, samples {first} to {last} of the stream Job.{self._source.field}"
-        stop = min(first + self.batch_size, self._source.count or 0)
+            return f"epoch {number}, samples {first} to {stop - 1} of the stream Job.{self._source.field}"
+        if self._lists is None:
+            stop = min(stop, self._order.count)
+        else:
+            first, stop = self._lists.batches(number).edges[step : step + 2].tolist()
         indices = self._order.indices(number, first, stop).tolist()
         return f"epoch {number}, {in_words(indices)} of Job.{self._source.field}"
 
@@ -130,7 +149,7 @@ class TrainLoader:
 
     def _map(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
         batches = answers(self._requests(number, start_step))
-        for _, parts in self._windows(start_step):
+        for _, parts in self._windows(number, start_step):
             for piece in parts:
                 batch = next(batches)
                 if type(batch) is Repaired:
@@ -139,13 +158,19 @@ class TrainLoader:
                 yield Microbatch(batch, piece.samples, piece.last)
 
     def _requests(self, number: int, start_step: int) -> Iterator[Request]:
-        for first, parts in self._windows(start_step):
+        for first, parts in self._windows(number, start_step):
             for piece in parts:
                 start, samples = first + piece.start, piece.samples or 1  # of an empty piece one, which weighs nothing
                 yield Request(number, self._order.indices(number, start, start + samples))
 
-    def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
+    def _windows(self, number: int, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
         """First position and this rank's pieces of every global batch of an epoch."""
+        if self._lists is not None:
+            edges = self._lists.batches(number).edges.tolist()
+            self._check_number(len(edges) - 1, number)
+            for first, stop in pairwise(edges[start_step:]):
+                yield first, self._pieces(stop - first, self._rank)
+            return
         size, samples = self.batch_size, self._source.count or 0
         whole = self._pieces(size, self._rank)
         for step in range(start_step, samples // size):
@@ -153,6 +178,12 @@ class TrainLoader:
         rest = samples % size
         if rest and not self._drop_last and start_step <= samples // size:
             yield samples - rest, self._pieces(rest, self._rank)
+
+    def _check_number(self, batches: int, number: int) -> None:
+        if self._equal_epochs and batches != self.steps_per_epoch:
+            what = f"its batch_sampler draws {batches} batches in epoch {number}, and {self.steps_per_epoch} in epoch 0"
+            fix = "let it draw as many in every epoch; or give the run's length as Job.max_steps instead of epochs"
+            raise self._failed(what, fix)
 
     def _pieces(self, size: int, rank: int) -> tuple[Piece, ...]:
         if self._equal_parts is None:
@@ -194,6 +225,8 @@ class TrainLoader:
 
     def _count_steps(self) -> int | None:
         samples = self._source.count
+        if self._lists is not None:
+            return len(self._lists.batches(0).sizes)
         if samples is None:
             return None
         steps = samples // self.batch_size if self._drop_last else -(-samples // self.batch_size)
@@ -206,8 +239,8 @@ class TrainLoader:
 class EvaluationLoader:
     """All samples once, in their order, without padding; the same in every evaluation.
 
-    Each rank reads a contiguous share, which may be empty. A DataLoader's own sampler decides what is read, its
-    drop_last is ignored.
+    Each rank reads a contiguous share, which may be empty; with a batch sampler of the user's own, a share of each of
+    its batches. A DataLoader's own sampler decides what is read, its drop_last is ignored.
 
     equally_many: every rank gets the same number of batches: one whose share is read gets a sample that does not count.
     """
@@ -237,10 +270,13 @@ class EvaluationLoader:
             _check(source, options, world_size)
             reader = StreamReader(source, seed, batch_size, None, False)
         else:
-            self._order = _order_of(replace(source, shuffle=False), seed, False)
-            self._start, self._stop = share(self._order.count, rank, world_size)
-            largest = -(-self._order.count // world_size) if equally_many else self._stop - self._start  # share
-            self._batches = -(-largest // batch_size)
+            lists = None if source.batches is None else BatchOrder(source.batches, seed)
+            self._order = order = lists or _order_of(replace(source, shuffle=False), seed, False)
+            if lists is None:
+                self._spans = partial(_share_in_batches, order.count, batch_size, rank, world_size, equally_many)
+            else:
+                edges = lists.batches(0).edges.tolist()
+                self._spans = partial(_shares_of_lists, edges, batch_size, rank, world_size)
             reader = reader_of(source, seed)
         self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
         self.notices += self._feed.notices
@@ -261,19 +297,15 @@ class EvaluationLoader:
 
     def _map(self) -> Iterator[Microbatch]:
         batches = self._feed.answers(self._requests())
-        for number, (start, stop) in enumerate(self._spans(), start=1):
-            yield Microbatch(next(batches), stop - start, number == self._batches)
+        spans = self._spans()
+        following = next(spans, None)
+        while following is not None:
+            (start, stop), following = following, next(spans, None)
+            yield Microbatch(next(batches), stop - start, following is None)
 
     def _requests(self) -> Iterator[Request]:
         for start, stop in self._spans():
             yield Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, start, max(stop, start + 1)))
-
-    def _spans(self) -> Iterator[tuple[int, int]]:
-        """First position of every batch, and the one behind the last that counts."""
-        for start in range(self._start, self._stop, self.batch_size):
-            yield start, min(start + self.batch_size, self._stop)
-        own = -(-(self._stop - self._start) // self.batch_size)
-        yield from repeat((0, 0), self._batches - own)
 
     def _stream(self) -> Iterator[Microbatch]:
         windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())
@@ -287,6 +319,24 @@ class EvaluationLoader:
             yield Microbatch(window[1], window[0], isinstance(following, End))
 
 
+def _share_in_batches(
+    samples: int, batch_size: int, rank: int, world_size: int, equally_many: bool
+) -> Iterator[tuple[int, int]]:
+    """Of every batch of an evaluation the first position, and the one behind the last that counts."""
+    start, stop = share(samples, rank, world_size)
+    largest = -(-samples // world_size) if equally_many else stop - start
+    for first in range(start, stop, batch_size):
+        yield first, min(first + batch_size, stop)
+    yield from repeat((0, 0), -(-largest // batch_size) - -(-(stop - start) // batch_size))
+
+
+def _shares_of_lists(edges: list[int], batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
+    """The same of the batches that a batch sampler draws: of each the rank's share, in parts of `batch_size`."""
+    for first, stop in pairwise(edges):
+        for piece in pieces(stop - first, batch_size, rank, world_size):
+            yield first + piece.start, first + piece.stop
+
+
 def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
     assert source.count is not None
     if source.sampler is not None:
@@ -298,7 +348,7 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
 
 
 def _check(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:
-    if replace_bad and (source.iterable or source.sampler is not None):
+    if replace_bad and (source.iterable or source.sampler is not None or source.batches is not None):
         was = f'is "replace", and {source.field} is an iterable data set, or has its own sampler'
         raise JobError("on_bad_sample", was, 'give a map-style data set or a Subset, or write on_bad_sample="stop"')
     if source.iterable and world_size > 1:

@@ -19,6 +19,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ class End(NamedTuple):
 
 def reader_of(source: Source, seed: int, replace_bad: bool = False) -> GatherReader | BatchReader | SampleReader:
     """replace_bad: replace samples that cannot be read, as bad_samples.py says, for which they are read one by one."""
+    source = replace(source, sampler=None, batches=None)  # requests hold indices, and not every sampler can be pickled
     if source.gathers:
         return GatherReader(source)
     if reads_batches(source.dataset) and not replace_bad:

@@ -126,3 +126,13 @@ def set_generator_state(generator: Any, state: Any) -> None:
         generator.set_state(state)
     else:
         generator.setstate(state)
+
+
+def seed_generator(generator: Any, number: int) -> None:
+    """number: below 2^64."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(number)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = type(generator.bit_generator)(number).state
+    else:
+        generator.seed(number >> 32)  # NumPy's RandomState takes 32 bits

@@ -16,20 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import islice, pairwise
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
-from hasten.data.loading.data_errors import moment, reason_of
-from hasten.data.order.randomness import derived, mixed, reseed, undisturbed
-from hasten.data.sources.sample_indices import rows_of, whole_numbers
-from hasten.errors import RAISED, DataFailed, UserCodeFailed
-from hasten.users_code import users_frame
+from hasten.data.order.randomness import derived, mixed
 
 CHUNK = 1 << 16
 ROUNDS = 8
-_ORDER = int.from_bytes(b"order", "big")  # keeps the order's random numbers apart from those of the samples
+ORDER = int.from_bytes(b"order", "big")  # keeps the order's random numbers apart from those of the samples
 
 
 class SampleOrder(Protocol):
@@ -78,7 +74,7 @@ def _chunk(count: int, seed: int, shuffle: bool, epoch: int, number: int) -> np.
     positions = np.arange(number * CHUNK, min((number + 1) * CHUNK, count))
     if not shuffle:
         return positions
-    key = derived(seed, _ORDER, epoch)
+    key = derived(seed, ORDER, epoch)
     return sorted_by_hash(count, key) if count <= CHUNK else walked(positions, count, key)
 
 
@@ -126,54 +122,3 @@ def _hashed(values: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return values ^ (values >> np.uint32(16))
-
-
-class SampledOrder:
-    """The order that a sampler of the user's own draws: a function of (seed, epoch), the same on every rank.
-
-    The sampler runs with the three global generators seeded, and so does its `generator` if it has one; all are
-    restored. `set_epoch` is called on a sampler that has it. The epoch's whole list is stored, 8 bytes a sample.
-
-    rows: how many there are for it to choose from; None where only the data set knows which indices it answers to.
-    """
-
-    def __init__(self, sampler: Any, count: int, seed: int, rows: int | None = None) -> None:
-        self.count, self._sampler, self._seed, self._rows = count, sampler, seed, rows
-        self._epoch: int | None = None
-        self._drawn = np.empty(0, dtype=np.int64)
-
-    def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only. Raises
-        DataFailed when the sampler draws another number of samples than its length says, or something that is no index
-        of one; UserCodeFailed when it raises."""
-        if self._epoch != epoch:
-            self._drawn, self._epoch = self._draw(epoch), epoch
-            self._drawn.setflags(write=False)  # slices of it are given out
-        return self._drawn[start:stop]
-
-    def _draw(self, epoch: int) -> np.ndarray:
-        number = derived(self._seed, _ORDER, epoch)
-        generator = getattr(self._sampler, "generator", None)
-        found_in = generator.get_state() if generator is not None else None
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler.set_epoch(epoch)
-        with undisturbed():
-            reseed(number)
-            if generator is not None:
-                generator.manual_seed(number)
-            try:
-                drawn = [*islice(self._sampler, self.count + 1)]  # it may be endless
-            except RAISED as error:
-                what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
-                raise UserCodeFailed(what, where=users_frame(error), fix="run it alone: list(sampler)") from error
-            finally:
-                if generator is not None:
-                    generator.set_state(found_in)
-        if len(drawn) != self.count:
-            many = "more" if len(drawn) > self.count else len(drawn)
-            raise DataFailed(
-                f"the sampler drew {many} samples {moment(epoch)}, and its length says {self.count}",
-                fix="return from the sampler's __len__ how many indices its __iter__ yields",
-            )
-        whose = f"the sampler, {moment(epoch)},"
-        return whole_numbers(drawn, whose=whose) if self._rows is None else rows_of(drawn, self._rows, whose=whose)

@@ -57,6 +57,9 @@ def _of_source(source: Source, looks: Iterator[int]) -> Iterator[str]:
         yield from _held_at_first(source.dataset)
     if source.sampler is not None:
         yield from _held_by(source.sampler, _DEEPEST, iter(range(_LOOKS)))
+    if source.batches is not None:
+        for drawn in source.batches.drawn(0, 0):
+            yield hashlib.sha256(drawn.tobytes()).hexdigest()
 
 
 def _held_at_first(dataset: Any) -> list[str]:

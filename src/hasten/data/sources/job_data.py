@@ -6,7 +6,7 @@
 | a TensorDataset, also under Subset (random_split) | the same, without touching a sample in Python |
 | a map-style data set: any object with __getitem__ and __len__, a list of samples | read sample by sample |
 | an iterable data set: any object with __iter__ and without __getitem__ | read as a stream |
-| a DataLoader | its data set, collate, sampler, batch size, drop_last and worker settings |
+| a DataLoader | its data set, collate, sampler, batch size, drop_last and worker settings; or its batch_sampler |
 | a function without arguments | whatever it returns |
 
 A gathered batch has the form of what was given, and of a TensorDataset that of a list, as torch's own collation has it.
@@ -39,6 +39,7 @@ from torch.utils.data.distributed import DistributedSampler
 from hasten.data.images.image_folder import ImageFolder
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.order.sample_order import SampleOrder
+from hasten.data.order.sampled_order import SampledBatches
 from hasten.data.sources.augmented import parts_of_dataset, steady_reason, takes_draws
 from hasten.data.sources.column_gather import Columns, Rows, formed, parts_of
 from hasten.data.sources.sample_indices import rows_of
@@ -64,6 +65,7 @@ class Source:
     shuffle: bool | None = None  # None leaves it to the job
     drop_last: bool = False
     sampler: Iterable[int] | None = None  # a sampler of the user's own, which then decides the order
+    batches: SampledBatches | None = None  # of a batch sampler of the user's own, which then decides what a batch is
     order: Callable[[int, bool], SampleOrder] | None = None
     """(seed, shuffle) -> the data set's own order, where not every sample of it is as near as any other."""
     options: LoaderOptions | None = None  # how the DataLoader was set; None where none was given
@@ -191,7 +193,7 @@ def _built(function: Callable[[], Any], field: str) -> object:
 def _of_loader(
     loader: DataLoader[Any], field: str, batch_size: int | None, collate: Callable[..., Any] | None
 ) -> Source:
-    _check_batching(loader, field, batch_size)
+    batching = _batching(loader, field, batch_size)
     own = None if loader.collate_fn is default_collate else loader.collate_fn
     if own is not None and collate is not None and own is not collate:
         was = f"is given, and the DataLoader in {field} has its own collate_fn"
@@ -203,8 +205,8 @@ def _of_loader(
         notices.append(f"{field}: 1 loader worker instead of {loader.num_workers}: it is an iterable data set")
     taken = replace(
         source,
-        batch_size=loader.batch_size,
-        drop_last=loader.drop_last,
+        batch_size=None if batching is None else batching.batch_size,
+        drop_last=batching is not None and batching.drop_last,
         options=LoaderOptions(
             workers=workers,
             prefetch_factor=loader.prefetch_factor if workers else None,
@@ -214,24 +216,34 @@ def _of_loader(
         worker_init=loader.worker_init_fn,
         notices=tuple(notices),
     )
-    return taken if source.iterable else _with_sampler(taken, loader.sampler, len(loader.dataset))  # pyright: ignore[reportArgumentType]
+    if batching is None:
+        batches = SampledBatches(loader.batch_sampler, source.count or 0, source.row_count)
+        return replace(taken, batches=batches)
+    return taken if source.iterable else _with_sampler(taken, batching.sampler, len(loader.dataset))  # pyright: ignore[reportArgumentType]
 
 
-def _check_batching(loader: DataLoader[Any], field: str, batch_size: int | None) -> None:
-    own_sampler = type(loader.batch_sampler) is not BatchSampler and not isinstance(loader.dataset, IterableDataset)
-    if loader.batch_size is None or own_sampler:
-        was = "batch_size=None" if loader.batch_sampler is None else "its own batch_sampler"
-        write = "give it single samples and a batch_size, and a sampler where the order matters"
-        raise JobError(field, f"is a DataLoader with {was}", write)
-    if batch_size is not None and batch_size != loader.batch_size:
-        was = f"is {batch_size}, and the DataLoader in {field} has {loader.batch_size}"
+def _batching(loader: DataLoader[Any], field: str, batch_size: int | None) -> BatchSampler | None:
+    """torch's own batch sampler, whose sampler and size are the loader's; None for one of the user's."""
+    found = loader.batch_sampler
+    if found is None:
+        write = "give it single samples and a batch_size, or a batch_sampler"
+        raise JobError(field, "is a DataLoader with batch_size=None", write)
+    own = type(found) is not BatchSampler
+    if isinstance(found, DistributedSampler) or isinstance(getattr(found, "sampler", None), DistributedSampler):
+        raise _distributed(field)
+    if batch_size is not None and (own or batch_size != found.batch_size):
+        has = "its own batch_sampler" if own else found.batch_size
+        was = f"is {batch_size}, and the DataLoader in {field} has {has}"
         raise JobError("batch_size", was, "write the number once: remove batch_size from the job")
+    return None if own else found
+
+
+def _distributed(field: str) -> JobError:
+    write = "give the data set itself: every process gets its own share of each batch"
+    return JobError(field, "is a DataLoader with a DistributedSampler", write)
 
 
 def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
-    if isinstance(sampler, DistributedSampler):
-        write = "give the data set itself: every process gets its own share of each batch"
-        raise JobError(source.field, "is a DataLoader with a DistributedSampler", write)
     if type(sampler) is SequentialSampler:
         return replace(source, shuffle=False)
     if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:

@@ -46,8 +46,7 @@ def _profile(run: Run) -> ModelProfile:
     with _hooked(run.model) as (called, given):
         for _ in range(STEPS):
             step()
-    samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.grid.data.size
-    flops = profile_flops(step, run.model, samples)
+    flops = profile_flops(step, run.model, run.loader.first_share)
     memory = profile_memory(step, run.model, run.optimizers)
     shares = {name: each / max(flops.flops_per_sample, 1) for name, each in flops.by_module.items()}
     kept = dict(memory.by_module)

@@ -100,7 +100,8 @@ class DataPosition:
 
 class TrainingData:
     """position: of the next optimizer step. present: the microbatch handed out last, without its batch; counted: how
-    many of its samples count. wait_seconds: spent waiting for the loader."""
+    many of its samples count. wait_seconds: spent waiting for the loader. steps_per_epoch: None where it is unknown, or
+    may change."""
 
     def __init__(
         self,
@@ -118,8 +119,11 @@ class TrainingData:
         self._job, self._source, self._options = job, source, options
         self._placement, self._ranks, self._equal_parts = placement, ranks, equal_parts
         self.batch_size = batch_size
+        # A run that ends by its steps needs no length of an epoch.
+        self._equal_epochs = source.batches is None or job.epochs is not None
         self.loader = self.loader_of(batch_size, microbatch_size)
-        self.position = DataPosition(self.loader.steps_per_epoch)
+        self.steps_per_epoch = self.loader.steps_per_epoch if self._equal_epochs else None
+        self.position = DataPosition(self.steps_per_epoch)
         self.present = Microbatch(None, 0, True)
         self.counted, self.samples_seen, self.wait_seconds = 0, 0, 0.0
         self._copy_stream: torch.cuda.Stream | None = None
@@ -136,6 +140,7 @@ class TrainingData:
             seed=job.seed,
             shuffle=job.shuffle,
             drop_last=job.drop_last,
+            equal_epochs=self._equal_epochs,
             replace_bad=job.on_bad_sample == "replace",
             placement=self._placement.for_loader(),
             rank=self._ranks.rank,

@@ -122,7 +122,18 @@ def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
         seed_everything(0)
         train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
         valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
-    return _with_model(train, model), None if valid is None else _with_model(valid, model)
+        sources = [None if each is None else _with_batches(each, job.seed) for each in (train, valid)]
+    train, valid = (None if each is None else _with_model(each, model) for each in sources)
+    assert train is not None
+    return train, valid
+
+
+def _with_batches(source: Source, seed: int) -> Source:
+    """With the samples of a batch sampler's first epoch as its length, and its largest batch as the batch size."""
+    if source.batches is None:
+        return source
+    drawn = source.batches.drawn(seed, 0)
+    return replace(source, count=len(drawn.indices), batch_size=int(drawn.sizes.max()))
 
 
 def _with_model(source: Source, model: nn.Module) -> Source:

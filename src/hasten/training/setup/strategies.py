@@ -93,8 +93,9 @@ def _check_shard(setup: Setup, grid: Grid) -> None:
 
 def _check_pipeline_job(prepared: PreparedJob) -> None:
     fix = "remove `pipeline` from the plan"
-    if prepared.train.iterable:
-        raise JobError("train", "is an iterable data set, and a pipeline's microbatches must be of equal size", fix)
+    if prepared.train.iterable or prepared.train.batches is not None:
+        what = "is an iterable data set" if prepared.train.iterable else "has its own batch_sampler"
+        raise JobError("train", f"{what}, and a pipeline's microbatches must be of equal size", fix)
     if prepared.declared:
         what = f"declares {', '.join(prepared.declared.parts)}, which only one stage would change"
         raise JobError("state", what, f"{fix}, or move it into the model; draw from torch's default generator")
