@@ -1,4 +1,4 @@
-"""Which code is the user's own: where an exception came through it. Loads no torch."""
+"""Which code is the user's own, where an exception came through it, and what it says. Loads no torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import sysconfig
 import traceback
 from functools import cache
 from pathlib import Path
+
+from hasten.errors import HastenError
+
+_LONGEST = 2000  # characters of what an exception says
 
 _NOT_THE_USERS = tuple(
     {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -34,6 +38,21 @@ def users_traceback(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     first = next((place for place, frame in enumerate(frames) if is_users_file(frame.filename)), None)
     return "" if first is None else "".join(traceback.format_list(frames[first:]))
+
+
+def reason_of(error: BaseException) -> str:
+    """What was raised, in one line; of an error of hasten the place and what happened."""
+    if isinstance(error, HastenError):
+        return f"{error.where}: {error.what}" if error.where else error.what
+    said = " ".join(text_of(error)[:_LONGEST].split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # of a class of the user's
+        return ""
 
 
 def short(filename: str) -> str:

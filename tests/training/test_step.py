@@ -270,7 +270,7 @@ def test_16_bit_weights_move_at_a_rate_far_below_their_precision():
         (lambda model, batch: None, "returned None"),
         (lambda model, batch: model(batch[0]), "with shape"),
         (lambda model, batch: model(batch[0]).sum().detach(), "without a gradient"),
-        (lambda model, batch: Loss(3.0, 1), "a total that is 3.0"),
+        (lambda model, batch: Loss(3.0, 1), "the total as 3.0"),
         (lambda model, batch: Loss(model(batch[0]).sum(), torch.ones(2)), "a count of shape"),
     ],
 )

@@ -291,6 +291,8 @@ class Job:
         if not isinstance(self.metrics, Mapping):
             raise JobError("metrics", f"is {describe(self.metrics)}", 'write a dictionary: {"accuracy": metric}')
         for name, metric in self.metrics.items():
+            if not isinstance(name, str):
+                raise JobError("metrics", f"has the name {describe(name)}", 'write a text: {"accuracy": metric}')
             if not _has_methods(metric, "update", "compute", "reset"):
                 raise JobError("metrics", f"{name!r} is {describe(metric)}", "give a torchmetrics.Metric")
         if "loss" in self.metrics:

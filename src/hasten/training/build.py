@@ -224,6 +224,7 @@ class Built:
             seed=job.seed,
             autocast=setup.step.autocast,
             strategy=self.strategy,
+            field="loss" if job.eval_loss is None else "eval_loss",
         )
 
     def _further_parts(self) -> dict[str, Any]:

@@ -88,13 +88,16 @@ class Evaluator:
         seed: int = 0,
         autocast: torch.dtype | None = None,
         strategy: Strategy | None = None,
+        field: str = "loss",
     ) -> None:
-        """seed: every evaluation draws the same random numbers, so that two of them differ by the weights alone."""
+        """seed: every evaluation draws the same random numbers, so that two of them differ by the weights alone.
+        field: of the job, that holds the loss."""
         self._model, self._batches, self._device = model, batches, device
         self._strategy = strategy or Single(device)
         self._ranks = self._strategy.grid.data
         self._metrics = JobMetrics(metrics, device, self._ranks)
-        self._call = partial(calling(device, autocast), loss, model)
+        self._call_loss = partial(calling(device, autocast), loss, model, field=field)
+        self._field = field
         self.batch_size, self._are_ranks_waiting = batch_size, False
         self._seed = seed
 
@@ -170,7 +173,7 @@ class Evaluator:
             self._add_up(batches, sums)
             self._are_ranks_waiting = self._ranks.many
             found = self._strategy.agree(lambda: self._results(sums))
-        check_count(found["count"])
+        check_count(found["count"], field=self._field)
         if not found["count"]:
             raise DataFailed(
                 f"the loss counted no item in {found['samples']:.0f} samples",
@@ -190,7 +193,6 @@ class Evaluator:
                 raise
             if not samples or returned is None:  # a batch that only keeps ranks together, or no loss on this rank
                 continue
-            returned = checked(returned)
             seen += samples
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)
@@ -198,6 +200,9 @@ class Evaluator:
             if isinstance(returned, Loss) and returned.auxiliary is not None:
                 sums[2] += at_least_float32(returned.auxiliary) * samples
             self._metrics.update(returned)
+
+    def _call(self, batch: Any) -> Loss | Tensor:
+        return checked(self._call_loss(batch), self._field)
 
     def _results(self, sums: Tensor) -> dict[str, Any]:
         total, count, auxiliary, samples = sum_over_ranks(sums, self._ranks).tolist()

@@ -19,10 +19,10 @@ import torch
 
 from hasten.data.cache.sample_format import Packed, packed
 from hasten.data.loading.bad_samples import may_be_replaced
-from hasten.data.loading.data_errors import kind_of, reason_of
+from hasten.data.loading.data_errors import kind_of
 from hasten.data.order.randomness import reseed, undisturbed
 from hasten.errors import RAISED, DataFailed, HastenError
-from hasten.users_code import users_frame
+from hasten.users_code import reason_of, users_frame
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write

@@ -27,13 +27,14 @@ import numpy as np
 from torch.utils.data import default_collate, get_worker_info
 
 from hasten.data.loading.bad_samples import Repaired, Replaced, may_be_replaced, replacements
-from hasten.data.loading.data_errors import Failed, failed_batch, failed_sample, reason_of
+from hasten.data.loading.data_errors import Failed, failed_batch, failed_sample
 from hasten.data.order.batch_pieces import pieces
 from hasten.data.order.randomness import derived, reseed, sample_seed, undisturbed
 from hasten.data.sources.augmented import steady_reason, takes_draws
 from hasten.data.sources.column_gather import Gather
 from hasten.data.sources.job_data import Source, reads_batches
 from hasten.errors import RAISED
+from hasten.users_code import reason_of
 
 _COLLATING = int.from_bytes(b"collate", "big")
 

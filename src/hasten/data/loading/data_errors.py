@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
-from hasten.users_code import users_frame, users_traceback
+from hasten.users_code import reason_of, users_frame, users_traceback
 
 # torch raises a plain RuntimeError when the host allocator fails; only the text says so.
 _HOST_ALLOCATOR = ("allocate memory", "not enough memory", "DefaultCPUAllocator", "std::bad_alloc")
@@ -57,14 +57,6 @@ def kind_of(error: BaseException) -> type[HastenError]:
     if is_out_of_memory(error):
         return OutOfMemory
     return DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
-
-
-def reason_of(error: BaseException) -> str:
-    """What was raised, in one line; of an error of hasten the place and what happened."""
-    if isinstance(error, HastenError):
-        return f"{error.where}: {error.what}" if error.where else error.what
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def failed_batch(
@@ -117,6 +109,6 @@ def _sendable(error: BaseException) -> BaseException:
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
     except Exception:  # whatever a class of the user's raises when it is pickled
-        error = RuntimeError(f"{type(error).__name__}: {error}")
+        error = RuntimeError(reason_of(error))
     error.add_note(f"In a loader worker:\n{trace}")
     return error

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hasten.data.loading.data_errors import moment, reason_of
+from hasten.data.loading.data_errors import moment
 from hasten.data.order.randomness import (
     derived,
     generator_state,
@@ -30,7 +30,7 @@ from hasten.data.order.randomness import (
 from hasten.data.order.sample_order import ORDER
 from hasten.data.sources.sample_indices import rows_of, whole_numbers
 from hasten.errors import RAISED, DataFailed, UserCodeFailed
-from hasten.users_code import users_frame
+from hasten.users_code import reason_of, users_frame
 
 EPOCHS_STORED = 2  # of a batch sampler: the first, by which a run is planned, and the present one
 MOST_PASSES, MOST_SAMPLES = 10, 1 << 24  # over the data, or samples: what draws more of both does not end

@@ -15,6 +15,7 @@ Columns keep their dtype; NumPy arrays are not copied.
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -45,7 +46,7 @@ from hasten.data.sources.column_gather import Columns, Rows, formed, parts_of
 from hasten.data.sources.sample_indices import rows_of
 from hasten.errors import RAISED, JobError, UserCodeFailed
 from hasten.facts.job import describe
-from hasten.users_code import users_frame
+from hasten.users_code import is_users_file, reason_of, users_frame
 
 _WRITE = "give a data set, a tuple of tensors or arrays, a DataLoader, or a function that returns one of these"
 
@@ -183,7 +184,7 @@ def _built(function: Callable[[], Any], field: str) -> object:
     try:
         data = function()
     except RAISED as error:
-        what = f"the function given as Job.{field} raised {type(error).__name__}: {error}"
+        what = f"the function given as Job.{field} raised {reason_of(error)}"
         raise UserCodeFailed(what, where=users_frame(error), fix=f"call it alone: {field}()") from error
     if not _is_data(data):
         raise JobError(field, f"is a function that returned {describe(data)}", _WRITE)
@@ -272,8 +273,8 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
         if hasattr(data, "__next__"):  # a generator, or another iterator
             write = "give an object whose __iter__ starts from the beginning, such as a torch IterableDataset"
             raise JobError(field, f"is {describe(data)}, which can be read only once", write)
-        return Source(field=field, dataset=data, count=_length_or_none(data), iterable=True, collate=chosen)
-    count = _length_or_none(data)
+        return Source(field=field, dataset=data, count=_length_or_none(data, field), iterable=True, collate=chosen)
+    count = _length_or_none(data, field)
     if count is None:
         write = "give it `def __len__(self) -> int`, or make it an IterableDataset"
         raise JobError(field, f"is {describe(data)}, which has __getitem__ but no length", write)
@@ -297,11 +298,17 @@ def _with_image_folders(data: Any) -> Any:
     return data
 
 
-def _length_or_none(data: Any) -> int | None:
+def _length_or_none(data: Any, field: str) -> int | None:
     try:
         return len(data)
     except (TypeError, NotImplementedError):
         return None
+    except (ValueError, OverflowError) as error:
+        if is_users_file(traceback.extract_tb(error.__traceback__)[-1].filename):
+            raise
+        raise JobError(
+            field, f"has a length that Python refuses: {error}", "return a whole number of 0 or more"
+        ) from None
 
 
 def _columns_within(dataset: object, field: str) -> tuple[Columns, np.ndarray | None] | None:

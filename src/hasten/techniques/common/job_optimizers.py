@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from hasten.errors import HastenError, JobError, UserCodeFailed
 from hasten.facts.job import Job, describe
 from hasten.techniques.setup import Setup
+from hasten.users_code import reason_of, users_frame
 
 _ONE = "return one optimizer, or a list of them: lambda params: torch.optim.AdamW(params, lr=1e-3)"
 
@@ -41,7 +42,8 @@ def make_optimizers(job: Job, given: list[Any]) -> list[Optimizer]:
     except HastenError:
         raise
     except Exception as error:
-        raise UserCodeFailed(f"raised {type(error).__name__}: {error}", where="Job.optimizer") from error
+        fix = f"look at {users_frame(error)}"
+        raise UserCodeFailed(f"raised {reason_of(error)}", where="Job.optimizer", fix=fix) from error
     optimizers: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
     if not optimizers:
         raise JobError("optimizer", "returns an empty list", _ONE)
@@ -63,4 +65,6 @@ def _with_a_list(item: Any) -> Any:
     if "params" not in item:
         raise JobError("parameters", f'gives a group without "params": {describe(item)}', 'write {"params": […], …}')
     params = item["params"]
+    if not isinstance(params, Iterable):
+        raise JobError("parameters", f"gives a group whose params are {describe(params)}", 'write {"params": […], …}')
     return {**item, "params": [params] if isinstance(params, Tensor) else [each for each in params if each is not None]}

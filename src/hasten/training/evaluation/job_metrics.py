@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hasten.data.loading.device_transfer import map_tensors, place
 from hasten.errors import RAISED, JobError
-from hasten.facts.job import Loss
+from hasten.facts.job import Loss, describe
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_in_turn
 from hasten.training.evaluation.torchmetrics_states import merges, without_merging
@@ -83,13 +83,12 @@ class JobMetrics:
     def _computed(self, name: str) -> float:
         with self._calling(name):
             value: Any = self._metrics[name].compute()
-        if (isinstance(value, Tensor) and value.numel() == 1) or isinstance(value, int | float | np.number):
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item()
+        if isinstance(value, int | float | np.integer | np.floating | np.bool):
             return float(value)
-        raise JobError(
-            "metrics",
-            f"{name!r} computed {type(value).__name__}, not one number",
-            'choose one that gives a scalar, such as average="macro"',
-        )
+        fix = 'choose one that gives a real number, such as average="macro"'
+        raise JobError("metrics", f"{name!r} computed {describe(value)}, not one number", fix)
 
     @contextmanager
     def _calling(self, name: str) -> Iterator[None]:

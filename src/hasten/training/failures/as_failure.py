@@ -11,6 +11,7 @@ from hasten.data.loading.data_errors import is_out_of_memory as is_out_of_memory
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
 from hasten.parallel.launch.failure_store import Cause
 from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_JOB, note_of, user_code_failed
+from hasten.users_code import reason_of, text_of
 
 
 def as_failure(error: BaseException) -> HastenError | None:
@@ -40,14 +41,14 @@ def cause_of(error: BaseException) -> Cause:
         return Cause(code=TERMINATED if terminated else INTERRUPTED, what="was asked to end")
     failure = as_failure(error)
     if failure is None:
-        return Cause(code=HastenError.exit_code, what=f"{type(error).__name__}: {error}")
+        return Cause(code=HastenError.exit_code, what=reason_of(error))
     return Cause(code=failure.exit_code, what=": ".join(filter(None, (failure.where, failure.what))))
 
 
 def _unloadable(error: BaseException) -> StorageFailed | None:
     """For a file in the folder of compiled code that is incomplete, because a run was killed while it linked."""
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {text_of(error)}"
     found = re.search(rf"ImportError: {re.escape(folder)}{os.sep}(.*)", text) if folder else None
     if found is None:
         return None
@@ -56,13 +57,20 @@ def _unloadable(error: BaseException) -> StorageFailed | None:
 
 
 def _in_the_job(error: BaseException) -> UserCodeFailed | None:
-    """For what a library raised in the loss, its backward pass or a metric: no line is the user's, but the cause is."""
-    note, fix = note_of(error, IN_THE_JOB), "check shapes and dtypes of model, loss, metrics and data"
+    """For what a library raised in a function or an object of the job: no line is the user's, but the cause is."""
+    note = note_of(error, IN_THE_JOB)
     innermost = [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1:]
     if note is None and innermost == ["_engine_run_backward"]:  # where torch's autograd enters C++
         note = f"{IN_THE_JOB}loss, in its backward pass"
-        fix = "change no tensor in place that the gradient needs, and detach() what is kept from one step to the next"
     if note is None:
         return None
-    what, where = f"{type(error).__name__}: {' '.join(str(error).split())}", note.removeprefix("in ").partition(",")[0]
-    return UserCodeFailed(f"{what} ({note})", where=where, fix=fix)
+    where = note.removeprefix("in ").partition(",")[0]
+    fix = _FIXES[where]
+    if note.endswith("backward pass"):
+        fix = "change no tensor in place that the gradient needs, and detach() what is kept from one step to the next"
+    return UserCodeFailed(f"{reason_of(error)} ({note})", where=where, fix=fix)
+
+
+_FIXES = dict.fromkeys(
+    ("Job.loss", "Job.eval_loss", "Job.metrics"), "check shapes and dtypes of model, loss, metrics and data"
+) | {"Job.schedule": "let each of its functions return a real number", "Job.optimizer": "check its arguments"}

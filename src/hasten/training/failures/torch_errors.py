@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch.optim import Optimizer
 
 from hasten.errors import HastenError, JobError, Misconfigured
+from hasten.users_code import reason_of
 
 # Torch's words.
 _ONE_VALUE = "Expected more than 1 value per channel"
@@ -29,7 +30,7 @@ class TorchErrors:
 
     def __call__(self, error: BaseException, samples: int, *, is_updating: bool) -> HastenError | None:
         """None for any other error. samples: of this rank's microbatch. is_updating: raised inside the optimizers."""
-        text = str(error)
+        text = reason_of(error)
         if _ONE_VALUE in text and samples < 2:
             what = "leaves this process one sample of a batch, but batch norm needs more than one"
             return JobError("batch_size", what, "set drop_last=True if it is an epoch's last batch, or change the size")
@@ -38,11 +39,12 @@ class TorchErrors:
             fix = "call checkpoint with use_reentrant=False, or add `communication` with static_graph = true"
             return JobError("model", what, fix)
         if is_updating and self.sharded and any(each in text for each in _NOT_FOR_DTENSOR):
-            what = f"{_optimizer_in(error)} uses an operation that torch does not have for sharded parameters"
+            what = f"{optimizer_in(error)} uses an operation that torch does not have for sharded parameters"
             return Misconfigured(what, where="shard", fix="use another optimizer, or remove `shard` from the plan")
         return None
 
 
-def _optimizer_in(error: BaseException) -> str:
+def optimizer_in(error: BaseException) -> str:
+    """The class of the optimizer that it came through."""
     callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
     return next((type(each).__name__ for each in callers if isinstance(each, Optimizer)), "the optimizer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from hasten.errors import UserCodeFailed
-from hasten.users_code import is_users_file, short
+from hasten.users_code import is_users_file, reason_of, short
 
 # How the notes begin that an exception carries: of a field of the job, with what it was given; of a step, with its
 # number, its samples and the seed; of an evaluation, with its samples.
@@ -28,7 +28,6 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
     The user's code is every file that belongs neither to this package nor to Python or what is installed in it. The
     innermost such place is named, because that is where a mistake can be corrected.
     """
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None and is_users_file(error.filename):
         shown = f"{type(error).__name__}: {error.msg}"
         return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="fix this line")
@@ -37,4 +36,6 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
         return None
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
-    return UserCodeFailed(what, where=where, fix=f"fix this line: {place.line}" if place.line else "fix this line")
+    return UserCodeFailed(
+        reason_of(error), where=where, fix=f"fix this line: {place.line}" if place.line else "fix this line"
+    )

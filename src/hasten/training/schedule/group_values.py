@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hasten.errors import HastenError
+from hasten.facts.formatting import shortened
 
 ROUNDING = 1e-12  # so far below 0 a rate is 0: LinearLR(end_factor=0.0) of torch ends at about -1e-19
 LARGEST = 1e30  # beyond, what an optimizer computes from it in float32 overflows: Adam divides it by 1 - beta
@@ -28,34 +29,42 @@ def is_usable(rate: Any) -> bool:
     if rate.__class__ is float and 0.0 <= rate <= LARGEST:  # as nearly always: the short way
         return True
     if isinstance(rate, Tensor):
-        if not rate.is_cpu or rate.numel() != 1:
-            return True
+        if rate.numel() != 1 or not rate.is_cpu:
+            return rate.numel() == 1
         rate = rate.item()
-    return rate is None or (isinstance(rate, float | int | Real) and -ROUNDING <= cast("float", rate) <= LARGEST)
+    return isinstance(rate, float | int | Real) and -ROUNDING <= cast("float", rate) <= LARGEST
 
 
 def has_usable_rates(optimizer: Optimizer) -> bool:
-    return all(is_usable(group.get("lr")) for group in optimizer.param_groups)
+    return all(map(_has_usable_rate, optimizer.param_groups))
+
+
+def _has_usable_rate(group: dict[str, Any]) -> bool:
+    """None is for an optimizer that finds its own rate, where no scheduler has replaced a number by it."""
+    rate = group.get("lr")
+    return is_usable(rate) or (rate is None and group.get("initial_lr") is None)
 
 
 def check_rates(optimizer: Optimizer, step: int, fault: Fault) -> None:
     """Raises the fault where a group has no usable rate. step: that would use it, from 1 on."""
     for number, group in enumerate(optimizer.param_groups):
-        if is_usable(rate := group.get("lr")):
+        if _has_usable_rate(group):
             continue
-        shown = rate.item() if isinstance(rate, Tensor) else rate
+        rate = group["lr"]
+        shown = rate.item() if isinstance(rate, Tensor) and rate.numel() == 1 else rate
         write = f"give step {step} a real number from 0 to {LARGEST:g}"
         if isinstance(shown, complex):
             write += "; a negative base with a fractional exponent is complex: write max(0.0, base) ** exponent"
         owner = f"parameter group {number} of {type(optimizer).__name__}"
-        raise fault(f"gives optimizer step {step} the learning rate {shown!r} ({owner})", write)
+        raise fault(f"gives optimizer step {step} the learning rate {shortened(repr(shown), 60)} ({owner})", write)
 
 
 def as_float(value: Any) -> float:
     """A group's value for logs and checkpoints; NaN for what is no real number."""
-    return (
-        math.nan if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) else float(value)
-    )
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # the last of a tensor that is complex, or of several numbers
+        return math.nan
 
 
 def as_stored(value: Any) -> Any:

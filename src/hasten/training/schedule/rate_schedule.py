@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from hasten.errors import JobError, NonFinite
+from hasten.errors import RAISED, JobError, NonFinite
 from hasten.facts.job import Job, Unit
 from hasten.techniques.setup import ScheduleOptions
+from hasten.training.failures.user_code import IN_THE_JOB
 from hasten.training.schedule.group_values import Fault, as_float, check_rates, has_usable_rates
 from hasten.training.schedule.schedule_checks import (
     built,
@@ -27,7 +28,7 @@ from hasten.training.schedule.schedule_checks import (
     watches_metric,
 )
 from hasten.training.schedule.schedule_recipe import recipe_of_job, recipe_of_plan
-from hasten.training.schedule.torch_schedulers import expect_scheduler_first, parts, restored, storable
+from hasten.training.schedule.torch_schedulers import expect_scheduler_first, parts, restored, storable, with_parts
 
 _SCHEDULED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "betas", "base_momentum", "max_momentum")
 _OF_THE_JOB = partial(JobError, "schedule")
@@ -93,6 +94,8 @@ class RateSchedule:
         self.optimizers, self.schedulers = list(optimizers), list(schedulers)
         self.unit, self.metric, self.end = unit, metric, end
         self._moved, self._fault = 0, fault
+        self._due = 0  # of the schedulers, the last so many have still to make the last move
+        self._failure: BaseException | None = None  # that a scheduler raised in it
         self._last: tuple[float, float | None] | None = None  # where the rates have moved since the last update
         self.depends_on_results = any(watches_metric(scheduler) for scheduler in self.schedulers)
         if self.schedulers:
@@ -100,7 +103,12 @@ class RateSchedule:
                 expect_scheduler_first(optimizer)
 
     def before_update(self, step: int) -> None:
-        """That optimizer step comes, from 1 on. Raises the fault for a rate that it cannot use."""
+        """That optimizer step comes, from 1 on. Raises what a scheduler raised when it moved after the last step, whose
+        weights are complete; and the fault for a rate that this step cannot use."""
+        if self._due and self._failure is None:  # the run was resumed, perhaps with another schedule
+            self._finish_move()
+        if self._failure is not None:
+            raise self._failure
         self._last = None
         for optimizer in self.optimizers:
             check_rates(optimizer, step, self._fault)
@@ -135,12 +143,28 @@ class RateSchedule:
                 fix="lower the learning rate, or look for the first evaluation in which it appears",
             )
         self._move(result)
+        if self._failure is not None:  # the evaluation is made again when the run is resumed
+            self._moved, self._due = self._moved - 1, 0
+            raise self._failure
 
     def _move(self, *result: float) -> None:
         self._last = self.last()
-        for scheduler in self.schedulers:
-            scheduler.step(*result)
-        self._moved += 1
+        self._moved, self._due = self._moved + 1, len(self.schedulers)
+        self._finish_move(*result)
+
+    def _finish_move(self, *result: float) -> None:
+        """Step the schedulers that have not moved yet. One that raises is left as it was, so that it can be saved."""
+        for scheduler in self.schedulers[-self._due :]:
+            before = [(part, {**vars(part)}) for part in with_parts(scheduler)]
+            try:
+                scheduler.step(*result)
+            except RAISED as error:
+                for part, attributes in before:
+                    vars(part).update(attributes)
+                error.add_note(f"{IN_THE_JOB}schedule, in step() of {type(scheduler).__name__}")
+                self._failure = error
+                return
+            self._due -= 1
 
     def last(self) -> tuple[float, float | None]:
         """The last update's learning rate and momentum: of the first parameter group of the first optimizer."""
@@ -162,6 +186,7 @@ class RateSchedule:
         return {
             "form": self._form(),
             "moved": self._moved,
+            "due": self._due,
             "schedulers": [storable(scheduler) for scheduler in self.schedulers],
             "groups": [[_scheduled(group) for group in each.param_groups] for each in self.optimizers],
         }
@@ -187,7 +212,7 @@ class RateSchedule:
             if isinstance(scheduler, LambdaLR) and not has_usable_rates(scheduler.optimizer):
                 scheduler.last_epoch -= 1
                 scheduler.step()  # again, by the function that the job has now, which may be a corrected one
-        self._moved = state["moved"]
+        self._moved, self._due, self._failure = state["moved"], state.get("due", 0), None
 
     @property
     def kinds(self) -> list[str]:

@@ -13,6 +13,7 @@ from hasten.facts.job import Job, Unit, describe
 from hasten.training.schedule.group_values import as_float
 from hasten.training.schedule.schedule_recipe import Recipe
 from hasten.training.schedule.torch_schedulers import parts
+from hasten.users_code import reason_of, users_frame
 
 
 def built(recipe: Recipe, optimizer: Optimizer) -> Any:
@@ -27,9 +28,12 @@ def built(recipe: Recipe, optimizer: Optimizer) -> Any:
             raise _momentum_fault(recipe, optimizer) from error
         if isinstance(error, TypeError | ValueError):
             raise recipe.fault(f"cannot be built: {error}", "correct its arguments") from error
-        raise UserCodeFailed(f"raised {type(error).__name__}: {error}", where="Job.schedule") from error
-    if not callable(getattr(scheduler, "step", None)):
+        fix = f"look at {users_frame(error)}"
+        raise UserCodeFailed(f"raised {reason_of(error)}", where="Job.schedule", fix=fix) from error
+    if isinstance(scheduler, Optimizer) or not callable(getattr(scheduler, "step", None)):
         raise recipe.fault(f"returns {describe(scheduler)}", "return a scheduler of torch.optim.lr_scheduler")
+    if any(getattr(part, "optimizer", optimizer) is not optimizer for part, _ in parts(scheduler)):
+        raise recipe.fault("schedules another optimizer", "build it from the optimizer that the function is given")
     if still and any(getattr(part, "cycle_momentum", False) for part, _ in parts(scheduler)):
         raise _momentum_fault(recipe, optimizer)
     return scheduler

@@ -35,6 +35,13 @@ def parts(scheduler: Any, length: int | None = None) -> Iterator[tuple[Any, int 
             yield from parts(each, length)
 
 
+def with_parts(scheduler: Any) -> Iterator[Any]:
+    """A scheduler and all that it is made of."""
+    yield scheduler
+    for each in getattr(scheduler, "_schedulers", ()):
+        yield from with_parts(each)
+
+
 def arguments_in(scheduler: Any) -> dict[str, Any]:
     """What a scheduler was made with, and other values that steps do not change."""
     held = {name: each for name, each in vars(scheduler).items() if name[0] != "_" and name not in _CHANGING}

@@ -23,6 +23,7 @@ from hasten.facts.job import Job, describe
 from hasten.regular_files import check_regular
 from hasten.training.failures.user_code import user_code_failed
 from hasten.training.setup.job_options import NONE_GIVEN, JobOptions, keywords_for, parser_refused
+from hasten.users_code import reason_of
 
 
 def load_job(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) -> Job:
@@ -143,4 +144,4 @@ def _guarded(call: Callable[[], Any], name: str) -> Any:
     except (Exception, SystemExit) as error:
         # Nothing but the user's code ran, so it is the cause even where no line of it is in the traceback.
         failure = parser_refused(error, name) or user_code_failed(error)
-        raise failure or UserCodeFailed(f"{type(error).__name__}: {error}", where=name, fix="fix the job") from error
+        raise failure or UserCodeFailed(reason_of(error), where=name, fix="fix the job") from error

@@ -21,18 +21,16 @@ Count = Tensor | float
 LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
 
 
-def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor:
+def call_loss(loss: LossFunction, model: nn.Module, batch: Any, field: str = "loss") -> Loss | Tensor:
     """What the job's loss returns. An exception passes through with a note of where it arose and on what batch."""
     try:
         return loss(model, batch)
     except RAISED as error:
-        error.add_note(f"{IN_THE_JOB}loss, on a batch of {described(batch)}")
+        error.add_note(f"{IN_THE_JOB}{field}, on a batch of {described(batch)}")
         raise
 
 
-def calling(
-    device: torch.device, autocast: torch.dtype | None
-) -> Callable[[LossFunction, nn.Module, Any], Loss | Tensor]:
+def calling(device: torch.device, autocast: torch.dtype | None) -> Callable[..., Loss | Tensor]:
     """call_loss, under autocast where that is asked for: over the forward pass and the loss, never a backward pass."""
     return call_loss if autocast is None else torch.autocast(device.type, dtype=autocast)(call_loss)
 
@@ -87,49 +85,54 @@ _SCALAR = {
 }
 
 
-def checked(returned: Any) -> Loss | Tensor:
-    """The first value that a loss function returned. Raises JobError for one that is no loss. Later values are not
-    checked: a check in every step would cost more than it saves."""
+def checked(returned: Any, field: str = "loss", step: int | None = None) -> Loss | Tensor:
+    """What a loss function returned. Raises JobError for what is no loss.
+
+    field: of the job, that holds the function. step: the optimizer step that would use it, where it is not the first.
+    In training only the first value is checked, and those with which a step has failed: a check in every step would
+    cost more than it saves.
+    """
+    at = "" if step is None else f" at optimizer step {step}"
     if isinstance(returned, Tensor):
-        _check_scalar("the mean", returned)
+        _check_scalar("the mean", returned, field, at)
         return returned
     if not isinstance(returned, Loss):
-        raise JobError("loss", f"returned {describe(returned)}", "return hasten.Loss(total, count), or a scalar mean")
-    if not isinstance(returned.total, Tensor):
-        raise JobError("loss", f"returned a total that is {describe(returned.total)}", "return a scalar tensor")
-    _check_scalar("the total", returned.total)
-    check_count(returned.count)
+        fix = "return hasten.Loss(total, count), or a scalar mean"
+        raise JobError(field, f"returned {describe(returned)}{at}", fix)
+    _check_scalar("the total", returned.total, field, at)
+    check_count(returned.count, step, field)
     if returned.auxiliary is not None:
-        _check_scalar("the auxiliary term", returned.auxiliary)
+        _check_scalar("the auxiliary term", returned.auxiliary, field, at)
     return returned
 
 
-def check_count(count: Any, step: int | None = None) -> None:
+def check_count(count: Any, step: int | None = None, field: str = "loss") -> None:
     """Raises JobError for a count that is no number from 0 on. A count on an accelerator is not read, as the host would
     wait for it. step: the optimizer step that would use it; None in an evaluation."""
     at, value = "" if step is None else f" at optimizer step {step}", count
     if isinstance(count, Tensor):
         if count.dim() != 0:
             shape = f"shape {tuple(count.shape)}"
-            raise JobError("loss", f"returned a count of {shape}{at}", "sum it: a number or a scalar tensor")
+            raise JobError(field, f"returned a count of {shape}{at}", "sum it: a number or a scalar tensor")
         if type(count) is not Tensor or not count.is_cpu:  # a subclass, such as a fake tensor, may have no value
             return
         value = count.item()
     if not isinstance(value, Real):
-        raise JobError("loss", f"returned a count that is {describe(value)}{at}", _COUNTED)
+        raise JobError(field, f"returned a count that is {describe(value)}{at}", _COUNTED)
     if not 0 <= cast("float", value) < math.inf:
-        raise JobError("loss", f"returned the count {value}{at}", _COUNTED)
+        raise JobError(field, f"returned the count {value}{at}", _COUNTED)
 
 
-def _check_scalar(what: str, tensor: Tensor) -> None:
+def _check_scalar(what: str, tensor: Any, field: str, at: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise JobError(field, f"returned {what} as {describe(tensor)}{at}", "return a scalar tensor")
     if tensor.dim() != 0:
-        raise JobError("loss", f"returned {what} with shape {tuple(tensor.shape)}", _SCALAR[what])
+        raise JobError(field, f"returned {what} with shape {tuple(tensor.shape)}{at}", _SCALAR[what])
+    if tensor.is_complex():
+        raise JobError(field, f"returned {what} as a complex number{at}", "return a real one, such as its .abs()")
     if torch.is_grad_enabled() and not tensor.requires_grad:
-        raise JobError(
-            "loss",
-            f"returned {what} without a gradient",
-            "compute it from the model's output, without .detach(), .item() or torch.no_grad()",
-        )
+        fix = "compute it from the model's output, without .detach(), .item() or torch.no_grad()"
+        raise JobError(field, f"returned {what} without a gradient{at}", fix)
 
 
 # ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hasten.errors import RAISED, JobError
 from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import mean_over_ranks, sum_over_ranks
@@ -99,13 +100,20 @@ class Window:
             takes part in the reduction.
         """
         returned = self._returned(batch)
-        if last and samples and self._alone and self._sums is None:
-            mean, count = mean_and_count(returned, samples)
-            backward(mean if self.scaler is None else self.scaler.scale(mean))
-            mean = mean.detach()
-            self._only = mean, count
-        else:
-            mean = self._differentiate_total(returned, samples, last)
+        try:
+            if last and samples and self._alone and self._sums is None:
+                mean, count = mean_and_count(returned, samples)
+                backward(mean if self.scaler is None else self.scaler.scale(mean))
+                mean = mean.detach()
+                self._only = mean, count
+            else:
+                mean = self._differentiate_total(returned, samples, last)
+        except RAISED:
+            if not torch.is_grad_enabled():
+                what = "cannot be differentiated: it, or another function of the job, has disabled gradients"
+                raise JobError("loss", what, "write `with torch.no_grad():` around what needs no gradient") from None
+            checked(returned, step=self._step)
+            raise
         self.observer(Phase.BACKWARD)
         return mean
 

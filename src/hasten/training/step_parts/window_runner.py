@@ -11,8 +11,8 @@ from torch import Tensor
 from hasten.data.order.randomness import seed_step
 from hasten.errors import RAISED, HastenError, NonFinite
 from hasten.training.batches.training_data import TrainingData
-from hasten.training.failures.torch_errors import TorchErrors
-from hasten.training.failures.user_code import AT_A_STEP
+from hasten.training.failures.torch_errors import TorchErrors, optimizer_in
+from hasten.training.failures.user_code import AT_A_STEP, IN_THE_JOB
 from hasten.training.state.declared_state import UndeclaredState
 from hasten.training.state.window_snapshot import StepRollback
 from hasten.training.step import Step
@@ -66,6 +66,8 @@ class WindowRunner:
             refusal = self.explain(error, batches.present.samples, is_updating=step.is_updating)
             if refusal is not None:
                 raise refusal from error
+            if step.is_updating:
+                error.add_note(f"{IN_THE_JOB}optimizer, in step() of {optimizer_in(error)}")
             number = step.skips.attempted + 1
             error.add_note(f"{AT_A_STEP}{number}: {batches.describe(number)}; seed {self.seed}")
             raise
