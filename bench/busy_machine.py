@@ -39,7 +39,7 @@ RUNS, NOISE = 5, 0.02  # of a plan that was written beside other programs, and a
 PAIRS, MOST_APART = 8, 0.05  # of whole runs by the two plans of a quiet machine, where they differ
 TRIES = 3  # to search on a quiet machine
 NOT_MEASURABLE = 75
-MOST_SLOWER = MOST_SILENT = MOST_DIFFERENT = 0  # fixed before the first run
+MOST_SLOWER = MOST_SILENT = MOST_DIFFERENT = 0  # what they count was last changed before the second record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,12 +174,15 @@ def written(found: Sequence[Searched], afterwards: dict[str, Speedup], seconds: 
         "",
         "Exit code 75: not measurable now, no plan was written. Kept: techniques of the plan that was written.",
         "",
-        f"Of another speed: by more than {MOST_APART:.0%}, as the 95 % interval of {PAIRS} pairs of whole runs says. "
-        "Where both searches found the same plan there are no runs.",
+        f"{sum(each.kept is not None for each in busy)} of the {len(busy)} searches beside other programs wrote a plan.",
+        "",
+        f"A job counts as one of another speed only where the whole 95 % interval of {PAIRS} pairs of whole runs lies "
+        f"below {1 - MOST_APART:g} or above {1 + MOST_APART:g}. An interval that contains one of these bounds is "
+        "inconclusive. Where both searches found the same plan there are no runs.",
         "",
         "| job | times as fast by the plan found afterwards |",
         "|---|---|",
-        *(f"| {name} | {each.ratio:.3g} ({each.low:.3g} to {each.high:.3g}) |" for name, each in afterwards.items()),
+        *(f"| {name} | {each.ratio:.4g} ({each.low:.4g} to {each.high:.4g}) |" for name, each in afterwards.items()),
     ]
     result = {
         "claim": claim,

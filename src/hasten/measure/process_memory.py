@@ -66,6 +66,8 @@ def _probe() -> Fault:
     """Touching new memory, less touching it again."""
     begin, faults = time.perf_counter(), page_faults()
     memory = mmap.mmap(-1, _PROBE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # as an allocator does
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a step's blocks are smaller than a huge page, whose fault costs far more
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     numbers = np.frombuffer(memory, np.uint8)
     numbers.fill(1)
     touched = time.perf_counter()

@@ -136,6 +136,15 @@ def test_many_small_operations_are_no_counted_symptom_and_promise_a_part():
     assert found.most_gain == whole.most_gain
 
 
+def test_page_faults_of_several_threads_promise_no_more_than_the_step():
+    treats = {"allocator": "SLOW_ALLOCATION"}
+    whole, more = (
+        bounds_of(BUDGET, RUN, replace(ALONE, fault_seconds=factor * (BUDGET.forward + BUDGET.backward)), treats)
+        for factor in (1, 5)
+    )
+    assert more["allocator"].promise == whole["allocator"].promise
+
+
 def test_page_faults_promise_what_they_cost_and_are_told_as_counted_on_a_processor_alone():
     treats, a_tenth = {"allocator": "SLOW_ALLOCATION"}, 0.1 * (BUDGET.forward + BUDGET.backward)
     whole = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=False), treats)["allocator"]

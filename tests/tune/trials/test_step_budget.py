@@ -196,12 +196,15 @@ def test_a_trial_trains_on_as_if_nobody_had_looked():
 
 
 @pytest.mark.parametrize(("plan", "beside"), [(Plan(), False), (make_plan(loader_workers=1), True)], ids=str)
-def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside, monkeypatch):
-    monkeypatch.setattr(module, "page_faults", iter([10, 16]).__next__)
+def test_what_bounds_depend_on_beside_the_budget_is_measured(plan, beside, monkeypatch):
+    taken = list[int]()
+    monkeypatch.setattr(module, "page_faults", lambda: 10 + 6 * len(taken))
     monkeypatch.setattr(module, "fault_cost", lambda: Fault(seconds=0.5, bytes=4096))
     rows = [(torch.randn(6), number % 3) for number in range(40)]
     trial = Trial(small_job(train=rows), plan, "small")
-    found = Around(**step_budget(trial, 1)["around"])
+    update = trial.run.built.step.update
+    monkeypatch.setattr(trial.run.built.step, "update", lambda: (taken.append(1), update()))
+    found = Around(**step_budget(trial, 3)["around"])
     trial.close()
     assert found == Around(
         on_cpu=trial.run.device.type == "cpu",

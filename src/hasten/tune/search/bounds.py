@@ -37,7 +37,7 @@ class Around:
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
-    fault_seconds: float = 0.0  # of a step, in which the system gives the process memory
+    fault_seconds: float = 0.0  # page faults of all threads in a step, times the measured seconds of one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +92,7 @@ REACH: Mapping[str, Reach] = {
 }
 
 SMALL_OPERATIONS = 0.25  # how much of the symptom of many small operations is assumed, as nobody counts them
-COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms that are counted in events, whose seconds may be noisy
+COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms whose events are counted; the seconds of one are measured
 COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
 RARELY = frozenset({"flush_denormals"})  # techniques that help only in jobs with tiny numbers, which no budget shows
 
