@@ -194,6 +194,7 @@ class Greedy(MulticlassAccuracy):
 
 def test_memory_that_runs_out_while_ranks_meet_ends_an_evaluation_that_they_do_not_begin_again(monkeypatch):
     monkeypatch.setattr("hasten.training.evaluate.sum_over_ranks", lambda sums, ranks: sums)
+    monkeypatch.setattr("hasten.training.evaluate.gather_over_ranks", lambda own, ranks, device: own)
     monkeypatch.setattr("hasten.training.evaluation.job_metrics.gather_in_turn", lambda own, ranks, device: own)
     evaluate = evaluator(network(), metrics={"accuracy": Greedy(4)}, ranks=Ranks(0, 2))
     with pytest.raises(torch.OutOfMemoryError):

@@ -52,6 +52,8 @@ def test_token_weighted_gradients_over_ranks_are_those_of_the_large_batch(alone,
 def test_the_logged_loss_is_that_of_the_global_batch(alone, two_ranks):
     for rank in two_ranks:
         assert rank["losses"] == pytest.approx(alone["losses"], rel=1e-6)
+        for mine, wanted in zip(rank["parts"], alone["parts"], strict=True):
+            assert mine == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.trap(15)

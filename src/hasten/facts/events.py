@@ -6,7 +6,7 @@ A receiver is any object with two methods: log(event) and close().
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -47,13 +47,14 @@ class Trained:
     data_wait_share: float  # 0 to 1: of the time, spent waiting for the loader
     memory_bytes: int  # at most since the process began: on the accelerator, or of this process on a CPU
     skipped_updates: int  # since the run began
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])  # of the loss, by their names: means
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluated:
     step: int
     epoch: int
-    results: Mapping[str, float]  # "loss" and the job's metrics
+    results: Mapping[str, float]  # "loss", its parts and the job's metrics
     seconds: float  # that this evaluation took
     batch_size: int
     best: bool  # the best so far, by Job.keep, else by Job.stop

@@ -141,6 +141,9 @@ class Loss:
         regularisation). It keeps its own scaling: microbatches are weighted by their number of samples.
     prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
         metrics.
+    parts: name -> scalar tensor, a term of the total, such as {"reconstruction": …, "kl": …}: its sum over the same
+        items. Logs and evaluations show their means; nothing is differentiated through them. Every call gives the same
+        names.
     """
 
     total: Tensor
@@ -148,6 +151,7 @@ class Loss:
     auxiliary: Tensor | None = None
     prediction: Any = None
     target: Any = None
+    parts: Mapping[str, Tensor] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

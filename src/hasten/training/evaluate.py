@@ -6,6 +6,7 @@ random states are restored afterwards.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,9 +19,9 @@ from torch import Tensor, nn
 
 from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.data.order.randomness import derived, reseed, seed_step, undisturbed
-from hasten.errors import RAISED, DataFailed, OutOfMemory
+from hasten.errors import RAISED, DataFailed, JobError, OutOfMemory
 from hasten.facts.job import Loss
-from hasten.parallel.collectives import sum_over_ranks
+from hasten.parallel.collectives import gather_over_ranks, sum_over_ranks
 from hasten.parallel.strategy import Single, Strategy
 from hasten.training.evaluation.job_metrics import JobMetrics
 from hasten.training.failures.user_code import IN_AN_EVALUATION
@@ -169,6 +170,7 @@ class Evaluator:
             # total, count, auxiliary total, samples: one all-reduce sums them over the ranks
             sums = torch.zeros(4, dtype=torch.float64, device=self._device)
             self._metrics.reset()
+            self._parts = dict[str, Tensor]()  # sums over this rank's items
             self._are_ranks_waiting = False
             self._add_up(batches, sums)
             self._are_ranks_waiting = self._ranks.many
@@ -199,6 +201,8 @@ class Evaluator:
             sums[3] += samples
             if isinstance(returned, Loss) and returned.auxiliary is not None:
                 sums[2] += at_least_float32(returned.auxiliary) * samples
+            for name, value in (returned.parts or {}).items() if isinstance(returned, Loss) else ():
+                self._parts[name] = self._parts.get(name, 0.0) + value.double()
             self._metrics.update(returned)
 
     def _call(self, batch: Any) -> Loss | Tensor:
@@ -209,7 +213,17 @@ class Evaluator:
         if not count > 0:
             return {"count": count, "samples": samples}
         loss = total / count + auxiliary / max(samples, 1)
-        return {"count": count, "samples": samples, "results": {"loss": loss, **self._metrics.compute()}}
+        parts, metrics = self._means_of_parts(count), self._metrics.compute()
+        if twice := parts.keys() & metrics.keys():
+            what = f"returned the part {min(twice)!r}, which is the name of a metric too"
+            raise JobError(self._field, what, "rename one of them")
+        return {"count": count, "samples": samples, "results": {"loss": loss, **parts, **metrics}}
+
+    def _means_of_parts(self, count: float) -> dict[str, float]:
+        own = {name: value.item() for name, value in self._parts.items()}
+        seen = gather_over_ranks([own], self._ranks, self._device)  # a rank without a sample has no parts
+        names = dict.fromkeys(name for each in seen for name in each)
+        return {name: math.fsum(each.get(name, 0.0) for each in seen) / count for name in names}
 
     def state_dict(self) -> dict[str, Any]:
         return {"batch_size": self.batch_size}

@@ -42,9 +42,10 @@ def token_job(**changes: Any) -> hasten.Job:
 
     def loss(model: nn.Module, batch: Any) -> Loss:
         prediction = model(batch[0])
-        total = functional.cross_entropy(prediction, batch[1], ignore_index=IGNORED, reduction="sum")
+        losses = functional.cross_entropy(prediction, batch[1], ignore_index=IGNORED, reduction="none")
         auxiliary = 0.1 * prediction.square().mean(dim=1).mean()
-        return Loss(total, (batch[1] != IGNORED).sum(), auxiliary, prediction, batch[1])
+        parts = {"first class": losses[batch[1] == 0].sum(), "others": losses[batch[1] > 0].sum()}
+        return Loss(losses.sum(), (batch[1] != IGNORED).sum(), auxiliary, prediction, batch[1], parts)
 
     fields: dict[str, Any] = {
         "model": lambda: nn.Linear(6, 3).double(),
@@ -83,9 +84,11 @@ def trained(microbatch: int | None = None, **changes: Any) -> dict[str, Any]:
             if run.window_closed:
                 rates.append(run.schedule.rates()[0])
         evaluation = run.evaluate()
+        windows = run.losses.drain()
         return {
             "weights": [parameter.detach().clone() for parameter in run.model.parameters()],
-            "losses": [window.mean for window in run.losses.drain()],
+            "losses": [window.mean for window in windows],
+            "parts": [[*window.parts.values()] for window in windows],
             "rates": rates,
             "results": dict(evaluation.results),
         }

@@ -167,6 +167,7 @@ def _dials(event: Trained) -> RenderableType:
 def _numbers(event: Trained) -> Lines:
     return [
         ("loss", decimal(event.loss)),
+        *((name, decimal(mean)) for name, mean in event.parts.items()),
         ("learning rate", decimal(event.learning_rate)),
         ("samples/s", per_second(event.samples_per_second)),
         ("memory", byte_size(event.memory_bytes)),

@@ -13,7 +13,7 @@ from hasten.parallel.collectives import gather_over_ranks
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
-from hasten.training.step_parts.losses import WindowLoss, check_count, mean_loss
+from hasten.training.step_parts.losses import WindowLoss, check_count, mean_loss, mean_parts
 
 _NAMED = 5  # of many parameters
 
@@ -114,7 +114,7 @@ class LogLines:
         logged = list[tuple[list[WindowLoss], Trained]]()
         for covered, waiting in due:
             mine, windows = windows[:covered], windows[covered:]
-            line = replace(waiting, loss=mean_loss(mine))
+            line = replace(waiting, loss=mean_loss(mine), parts=mean_parts(mine))
             logged.append((mine, line))
             spike = self._spikes.observe(line.loss, line.step)
             self._receiver.log(line)

@@ -44,6 +44,8 @@ class JsonLines:
         fields = {"event": type(event).__name__.lower()} | {
             each.name: getattr(event, each.name) for each in fields_of(event)
         }
+        if not fields.get("parts", True):
+            del fields["parts"]
         self._waiting.append(json.dumps(_as_json(fields), allow_nan=False).encode("ascii"))
         with suppress(StorageFailed):  # it is written with a later line
             self._write()
@@ -95,6 +97,7 @@ class TensorBoard:
             numbers = asdict(event)
             for name in ("step", "seconds"):  # the axes that TensorBoard has anyway
                 del numbers[name]
+            numbers |= numbers.pop("parts")
             self._add("train", numbers, event.step)
         elif isinstance(event, Evaluated):
             self._add("evaluation", event.results, event.step)

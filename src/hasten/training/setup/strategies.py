@@ -112,6 +112,9 @@ def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any])
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             what = "has an auxiliary term, which is divided by a different count than the total"
             raise JobError("loss", what, "remove `pipeline` from the plan, or add the term to the total")
+        if isinstance(returned, Loss) and returned.parts and torch.is_grad_enabled():
+            what = "returns parts, which a pipeline does not add up"
+            raise JobError("loss", what, "remove `pipeline` from the plan, or return the parts in eval_loss alone")
         return weighed(returned, samples)
 
     @contextmanager

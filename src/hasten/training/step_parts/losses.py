@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from operator import add
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -103,6 +104,8 @@ def checked(returned: Any, field: str = "loss", step: int | None = None) -> Loss
     check_count(returned.count, step, field)
     if returned.auxiliary is not None:
         _check_scalar("the auxiliary term", returned.auxiliary, field, at)
+    if returned.parts is not None:
+        _check_parts(returned.parts, field, at)
     return returned
 
 
@@ -135,14 +138,33 @@ def _check_scalar(what: str, tensor: Any, field: str, at: str) -> None:
         raise JobError(field, f"returned {what} without a gradient{at}", fix)
 
 
+def _check_parts(parts: Any, field: str, at: str) -> None:
+    write = 'return hasten.Loss(total, count, parts={"kl": kl}), a name and a scalar tensor each'
+    if not isinstance(parts, Mapping):
+        raise JobError(field, f"returned the parts {describe(parts)}{at}", write)
+    for name, value in parts.items():
+        if not isinstance(name, str) or name == "loss":
+            raise JobError(field, f"returned a part with the name {describe(name)}{at}", write)
+        if not isinstance(value, Tensor) or value.dim() or value.is_complex():
+            what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) and value.dim() else describe(value)
+            raise JobError(field, f"returned the part {name!r} as {what}{at}", write)
+
+
 # ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+Parts = Mapping[str, Tensor | float]
+"""Sums of a loss's parts, by their names."""
+NO_PARTS: Parts = MappingProxyType({})
+
+
 class WindowLoss(NamedTuple):
-    """The mean loss of one optimizer step's window and the number of items it is the mean of, over all ranks."""
+    """The mean loss of one optimizer step's window over all ranks, the number of items that it is the mean of, and the
+    means of its parts."""
 
     mean: float
     items: float
+    parts: Mapping[str, float] = MappingProxyType({})
 
 
 class LossRecord:
@@ -153,10 +175,15 @@ class LossRecord:
         self._device, self._ranks = device, ranks
         self._queues = device.type != "cpu"  # on a CPU a result is there when the operation returns
         self._rows: list[tuple[Count, Count, Count, Count]] = []
+        self._parts: list[Parts] = []  # of each row
 
-    def append(self, mean: Tensor, count: Count, auxiliary: Count = 0.0, samples: Count = 1) -> None:
-        """One window on this rank: the mean over `count` items, and the auxiliary mean over `samples` samples."""
+    def append(
+        self, mean: Tensor, count: Count, auxiliary: Count = 0.0, samples: Count = 1, parts: Parts = NO_PARTS
+    ) -> None:
+        """One window on this rank: the mean over `count` items, the auxiliary mean over `samples` samples, and the sums
+        of its parts over the items."""
         self._rows.append((mean if self._queues else mean.item(), count, auxiliary, samples))
+        self._parts.append(parts)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -167,12 +194,19 @@ class LossRecord:
         if not rows:
             return []
         means, counts, auxiliary, _ = map(self._numbers, self._columns(rows))
-        self._rows = self._rows[len(rows) :]  # only now: where the device fails or the wait is interrupted, all stay
-        return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
+        sums = self._sums_of_parts(self._parts[: len(rows)])
+        parts = [
+            {name: value / (count or 1.0) for name, value in each.items()}
+            for each, count in zip(sums, counts, strict=True)
+        ]
+        # Only now: where the device fails or the wait is interrupted, all stay.
+        self._rows, self._parts = self._rows[len(rows) :], self._parts[len(rows) :]
+        return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, parts, strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
         """The windows that were not drained yet, over all ranks, as numbers; waits for the device and the ranks."""
-        return {"rows": [[*row] for row in zip(*map(self._numbers, self._columns(self._rows)), strict=True)]}
+        rows = zip(*map(self._numbers, self._columns(self._rows)), strict=True)
+        return {"rows": [[*row] for row in rows], "parts": self._sums_of_parts(self._parts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The leader has what all ranks had; on the others it weighs nothing."""
@@ -180,6 +214,8 @@ class LossRecord:
         self._rows = [
             (mean, count * weight, auxiliary, samples * weight) for mean, count, auxiliary, samples in state["rows"]
         ]
+        parts = state.get("parts", [{} for _ in self._rows])
+        self._parts = [{name: value * weight for name, value in each.items()} for each in parts]
 
     def _columns(self, rows: Sequence[tuple[Count, Count, Count, Count]]) -> Sequence[Sequence[Count] | Tensor]:
         """Means, counts, auxiliary means and samples, over all ranks."""
@@ -187,6 +223,16 @@ class LossRecord:
             return list(zip(*rows, strict=True))
         means, counts, auxiliary, samples = map(self._tensor, zip(*rows, strict=True))
         return *self._over_ranks(means, counts), *self._over_ranks(auxiliary, samples)
+
+    def _sums_of_parts(self, parts: Sequence[Parts]) -> list[dict[str, float]]:
+        """Of each window, over all ranks."""
+        names = [*dict.fromkeys(name for each in parts for name in each)]
+        if not names:
+            return [{} for _ in parts]
+        sums = torch.stack([self._tensor([each.get(name, 0.0) for name in names]) for each in parts])
+        if self._ranks.many:
+            sums = sum_over_ranks(sums, self._ranks)
+        return [dict(zip(names, row, strict=True)) for row in sums.tolist()]
 
     def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:
         if isinstance(column, Tensor):
@@ -202,6 +248,15 @@ class LossRecord:
     def _over_ranks(self, means: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         totals, weights = sum_over_ranks(means * weights, self._ranks), sum_over_ranks(weights, self._ranks)
         return totals / (weights + (weights == 0)), weights
+
+
+def mean_parts(windows: Sequence[WindowLoss]) -> dict[str, float]:
+    """The means of the parts over all items of several windows."""
+    items = math.fsum(window.items for window in windows)
+    names = dict.fromkeys(name for window in windows for name in window.parts)
+    return {
+        name: sum(window.parts.get(name, 0.0) * window.items for window in windows) / (items or 1.0) for name in names
+    }
 
 
 def mean_loss(windows: Sequence[WindowLoss]) -> float:

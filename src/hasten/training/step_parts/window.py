@@ -7,7 +7,7 @@ mean over samples, has another denominator, so its gradients are summed separate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from hasten.training.step_parts.losses import (
     Count,
     LossFunction,
     LossRecord,
+    at_least_float32,
     calling,
     check_count,
     checked,
@@ -87,6 +88,7 @@ class Window:
         self._step = step
         self._only: tuple[Tensor, Count] | None = None  # mean and count of a window's one microbatch
         self._sums: WindowSums | None = None  # of any other window
+        self._parts = dict[str, Tensor]()  # sums over this rank's items
 
     @property
     def is_open(self) -> bool:
@@ -108,6 +110,8 @@ class Window:
                 self._only = mean, count
             else:
                 mean = self._differentiate_total(returned, samples, last)
+            if isinstance(returned, Loss) and returned.parts:
+                self._add_parts(returned.parts, samples)
         except RAISED:
             if not torch.is_grad_enabled():
                 what = "cannot be differentiated: it, or another function of the job, has disabled gradients"
@@ -116,6 +120,11 @@ class Window:
             raise
         self.observer(Phase.BACKWARD)
         return mean
+
+    def _add_parts(self, parts: Mapping[str, Tensor], samples: int) -> None:
+        for name, value in parts.items() if samples else ():
+            value, sums = at_least_float32(value.detach()), self._parts
+            sums[name] = sums[name] + value if name in sums else value
 
     def _returned(self, batch: Any) -> Loss | Tensor:
         self.observer(Phase.READY)
@@ -167,9 +176,10 @@ class Window:
     def record(self, losses: LossRecord) -> None:
         """Append the window's mean loss."""
         if self._only is not None:
-            losses.append(*self._only)
+            losses.append(*self._only, parts=self._parts)
         elif self._sums is not None:
-            losses.append(self._sums.mean, self._sums.count, self._sums.auxiliary_mean, self._sums.samples)
+            sums = self._sums
+            losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples, self._parts)
 
 
 class WindowSums:
