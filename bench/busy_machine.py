@@ -153,6 +153,7 @@ def written(found: Sequence[Searched], afterwards: dict[str, Speedup], seconds: 
     busy = [each for each in found if each.programs]
     slower = sum(each.slower is True for each in busy)
     silent = sum(not each.said for each in busy)
+    written_plans = sum(each.kept is not None for each in busy)
     different = sum(each.low > 1 + MOST_APART or each.high < 1 - MOST_APART for each in afterwards.values())
     targets = [
         _count(f"plans that are slower when quiet, of {len(busy)} searches beside other programs", MOST_SLOWER, slower),
@@ -174,7 +175,7 @@ def written(found: Sequence[Searched], afterwards: dict[str, Speedup], seconds: 
         "",
         "Exit code 75: not measurable now, no plan was written. Kept: techniques of the plan that was written.",
         "",
-        f"{sum(each.kept is not None for each in busy)} of the {len(busy)} searches beside other programs wrote a plan.",
+        f"{written_plans} of the {len(busy)} searches beside other programs wrote a plan.",
         "",
         f"A job counts as one of another speed only where the whole 95 % interval of {PAIRS} pairs of whole runs lies "
         f"below {1 - MOST_APART:g} or above {1 + MOST_APART:g}. An interval that contains one of these bounds is "
