@@ -6,9 +6,12 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import hasten
+from hasten.errors import Misconfigured, NonFinite
 from hasten.training.step_parts.skips import gradient_sizes, non_finite_sizes, non_finite_weights
+from support import small_job
 
 VALUES = [math.nan, math.inf, -math.inf]
 
@@ -70,3 +73,39 @@ def test_weights_are_looked_at_and_a_sum_that_overflows_is_no_alarm(value):
     weights["last"][8] = value
     assert non_finite_weights(weights.items()) == (["opposite"] if math.isinf(value) else []) + ["last"]
     assert non_finite_weights([]) == []
+
+
+class Spectral(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        weight = torch.randn(4, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+        self.weight, self.out = nn.Parameter(weight), nn.Linear(6, 3)
+
+    def forward(self, rows):
+        return self.out(torch.fft.irfft(torch.fft.rfft(rows) * self.weight, n=6))
+
+
+def test_complex_parameters_train_as_in_a_plain_loop():
+    job = small_job(model=Spectral, shuffle=False, epochs=1)
+    torch.manual_seed(job.seed)
+    model = job.model()
+    optimizer = job.optimizer(model.parameters())
+    for rows, labels in zip(job.train[0].split(8), job.train[1].split(8), strict=True):
+        optimizer.zero_grad()
+        job.loss(model, (rows, labels)).backward()
+        optimizer.step()
+    trained = hasten.train(job, receivers=[]).weights
+    assert all(weight.equal(trained[name]) for name, weight in model.state_dict().items())
+
+
+def test_a_complex_gradient_that_is_not_finite_is_an_error_that_names_it():
+    def loss(model, batch):
+        return (model.weight.abs().sum() * math.nan if len(batch[0]) else 0) + model(batch[0]).mean()
+
+    with pytest.raises(NonFinite, match="a gradient of weight is not finite"):
+        hasten.train(small_job(model=Spectral, loss=loss), receivers=[])
+
+
+def test_values_of_complex_gradients_cannot_be_clipped():
+    with pytest.raises(Misconfigured, match="complex"):
+        hasten.train(small_job(model=Spectral, clip_value=0.1), receivers=[])

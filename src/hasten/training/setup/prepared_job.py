@@ -37,7 +37,6 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
 from hasten.training.setup.apply_plan import Planned, apply_choices, in_order, with_claims
 from hasten.training.state.declared_state import DeclaredState, declared_by
-from hasten.users_code import reason_of
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -184,8 +183,8 @@ def device_of(job: Job, machine: Machine) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         try:
             torch.zeros((), device=device).item()
-        except (RuntimeError, NotImplementedError, AssertionError) as error:
-            what = f"is {describe(wanted)}, on which nothing can be computed: {reason_of(error)}"
+        except (RuntimeError, NotImplementedError, AssertionError):
+            what = f"is {describe(wanted)}, on which torch cannot compute here"
             raise JobError("device", what, 'write "cpu" or "cuda"') from None
     return device
 

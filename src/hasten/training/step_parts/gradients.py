@@ -27,6 +27,9 @@ def norm(gradients: Sequence[Tensor], kind: float) -> Tensor:
 def clip_value(parameters: Sequence[Tensor], gradients: Sequence[Tensor], most: float) -> None:
     """Clamp every element, in place, to the range from -most to most."""
     _refuse_sparse(gradients)
+    if any(gradient.is_complex() for gradient in gradients):
+        what = "a gradient is complex, and has no order by which its values could be clipped"
+        raise Misconfigured(what, where="Job.clip_value", fix="use clip_norm, which takes their magnitude")
     clip_grad_value_(parameters, most)
 
 

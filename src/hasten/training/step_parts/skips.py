@@ -123,11 +123,14 @@ class FiniteCheck:
             try:
                 find_non_finite(gradients, self._found, self._one)
                 return self._found
-            except RuntimeError:  # it refuses sparse gradients; looking for them first would cost a fifth of it
+            except (
+                RuntimeError
+            ):  # it refuses sparse and complex gradients; looking for them first would cost a fifth of it
                 self._alike = False
         groups: dict[torch.dtype, list[Tensor]] = {}
         for gradient in gradients:
-            groups.setdefault(gradient.dtype, []).append(dense(gradient))
+            values = real_values(gradient)
+            groups.setdefault(values.dtype, []).append(values)
         for alike in groups.values():
             find_non_finite(alike, self._found, self._one)
         return self._found
@@ -137,9 +140,10 @@ class FiniteCheck:
         self._found.zero_()
 
 
-def dense(gradient: Tensor) -> Tensor:
-    """The gradient itself, or the values of a sparse one."""
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+def real_values(gradient: Tensor) -> Tensor:
+    """The gradient itself; the values of a sparse one; the real and imaginary parts of a complex one."""
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
 
 
 def everywhere(scalar: Tensor) -> Tensor:
@@ -151,7 +155,7 @@ def everywhere(scalar: Tensor) -> Tensor:
 def gradient_sizes(parameters: Named) -> list[tuple[str, Tensor]]:
     """The largest magnitude in every parameter's gradient, by name; not finite where one element is not. It stays on
     the device, nothing waits, and the gradients themselves can be released."""
-    present = [(name, dense(parameter.grad)) for name, parameter in parameters if parameter.grad is not None]
+    present = [(name, real_values(parameter.grad)) for name, parameter in parameters if parameter.grad is not None]
     whole = [(name, gradient) for name, gradient in present if gradient.numel()]  # an empty one has no largest element
     if not whole:
         return []
