@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,12 +80,16 @@ def test_examples_of_python_and_toml_are_valid():
 
 
 def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
+    sent = dict[str, float]()
+    wandb = SimpleNamespace(init=lambda project: None, log=lambda numbers, step: sent.update(numbers))
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.chdir(tmp_path)
     hasten.write_plan(hasten.make_plan(), "plan.toml")
     names: dict[str, object] = {"hasten": hasten}
     for language, text in BLOCK.findall((build_docs.DOCS / "train.md").read_text(encoding="utf-8")):
         if language == "python":
             exec(compile(text, "train.md", "exec"), names)
+    assert {*sent} == {"train/loss", "learning rate", "valid/loss"}
 
 
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
 from hasten.checkpoint.locks.run_lock import run_lock
 from hasten.data.cache.cached_source import Watcher
-from hasten.facts.events import Noticed, Preparing, Receiver
-from hasten.facts.job import Job
+from hasten.errors import Misconfigured
+from hasten.facts.events import AnyReceiver, Noticed, Preparing, Receiver
+from hasten.facts.job import RECEIVERS_ARE, Job, no_receiver
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
@@ -24,7 +25,7 @@ from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import failing_as_one, from_the_leader, joined
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.loop import Result, train_run
-from hasten.training.reporting.logs import Several
+from hasten.training.reporting.logs import Called, Several, as_receiver
 from hasten.training.run import Run
 from hasten.training.run_folder.folder_checks import make_new, reopen
 from hasten.training.run_folder.restarted import was_restarted
@@ -43,7 +44,7 @@ def train(
     weights: str | Path | None = None,
     run_dir: str | Path | None = None,
     saving: Saving | None = None,
-    receivers: Sequence[Receiver] | None = None,
+    receivers: Sequence[AnyReceiver] | None = None,
     name: str = "",
 ) -> Result:
     """Train a job by a plan, to its planned end or an early stop.
@@ -54,7 +55,8 @@ def train(
     run_dir: folder for plan, environment, metrics, checkpoints and weights; it is created, and must be empty. None
         writes no file.
     saving: when checkpoints are saved, and which are kept; None: Saving().
-    receivers: of the run's events (hasten.facts.events); None shows progress on the terminal.
+    receivers: of the run's events (hasten.facts.events). Functions of one event are called beside the terminal's
+        progress; objects with log(event) and close() replace it; [] shows nothing. Job.receivers are called as well.
     name: of the job, in logs and files.
 
     Raises HastenError, whose classes and exit codes hasten.errors lists. What the job's own code raises is not wrapped,
@@ -78,7 +80,7 @@ def resume(
     run_dir: str | Path,
     allow_change: Sequence[str] = (),
     saving: Saving | None = None,
-    receivers: Sequence[Receiver] | None = None,
+    receivers: Sequence[AnyReceiver] | None = None,
     name: str = "",
 ) -> Result:
     """Resume a run from its newest verified checkpoint, or from its beginning if it has none. A complete run ends at
@@ -107,7 +109,7 @@ def begin(
     *,
     weights: str | Path | None,
     run_dir: str | Path | None,
-    receivers: Sequence[Receiver] | None,
+    receivers: Sequence[AnyReceiver] | None,
     way_on: str | None = None,
 ) -> Result:
     """Train as train does, and record the options. way_on: the command that resumes the run."""
@@ -135,7 +137,7 @@ def resume_run(
     weights: str | Path | None,
     run_dir: str | Path,
     allow_change: Sequence[str],
-    receivers: Sequence[Receiver] | None,
+    receivers: Sequence[AnyReceiver] | None,
     notes: Sequence[str],
     way_on: str | None = None,
 ) -> Result:
@@ -168,21 +170,22 @@ def _train(
     job: Job,
     plan: Plan | str | Path | None,
     name: str,
-    receivers: Sequence[Receiver] | None,
+    receivers: Sequence[AnyReceiver] | None,
     given: InitialWeights | None,
     kept: SavedRun | FollowerRun | None,
 ) -> Result:
     """given: weights that the run begins with. kept: None writes no file."""
     remove_what_the_dead_left()
-    shown = _receivers(receivers)
+    shown = _receivers(receivers, job)
     # Closed also if no run begins: one of them may show a bar.
-    with closing(Several(shown)) as outward:
+    with closing(Several(shown, _say)) as outward:
         watcher = Watcher(
             lambda text: outward.log(Noticed(text=text)),
             lambda done, samples: outward.log(Preparing(done=done, samples=samples)),
         )
         own = job if given is None else given.within(job)
         with prepare(own, plan, name=name, watcher=watcher if shown else None) as run:
+            run.notices += outward.dropped
             run.notices += given.notices if given is not None else []
             if kept is not None:
                 result = kept.train(run, outward)
@@ -203,14 +206,18 @@ def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", 
     return Run(job, plan, name=name, watcher=watcher)
 
 
-def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:
+def _receivers(given: Sequence[AnyReceiver] | None, job: Job) -> list[Receiver]:
+    """What train() shows, and the job's own. Only the leader has any."""
+    if given is not None and (wrong := no_receiver(given)):
+        raise Misconfigured(wrong, where="receivers", fix=RECEIVERS_ARE)
     if not present_ranks().leads:
         return []
-    if given is None:
+    found = [as_receiver(each) for each in given or ()]
+    if given is None or (given and all(isinstance(each, Called) for each in found)):
         from hasten.report.terminal.training_progress import Progress
 
-        given = [Progress()]
-    return [*given]
+        found.insert(0, Progress())
+    return [*found, *map(as_receiver, job.receivers)]
 
 
 def _way_on(folder: RunFolder) -> str:
@@ -220,4 +227,5 @@ def _way_on(folder: RunFolder) -> str:
 def _say(text: str) -> None:
     from hasten.report.terminal.output import write_line
 
-    write_line(sys.stderr, text)
+    with suppress(OSError, ValueError):  # standard error may be closed
+        write_line(sys.stderr, text)

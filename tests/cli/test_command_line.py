@@ -85,7 +85,7 @@ def test_commands_and_options_change_only_on_purpose():
         "train": [
             *("job", "--plan", "--set", "--weights", "--nproc", "--run-dir", "--resume", "--allow-change"),
             *("--save-every", "--keep-last", "--keep-every", "--grace"),
-            *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
+            *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard", "--receiver"),
         ],
         "doctor": [
             *("targets", "--plan", "--set", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff")

@@ -207,6 +207,8 @@ ASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no checkpoint to keep": lambda fields: fields | {"saving": fields["saving"] | {"keep_last": 0}},
     "a time without end": lambda fields: fields | {"saving": fields["saving"] | {"grace_seconds": math.inf}},
     "an unknown field": lambda fields: fields | {HOSTILE: HOSTILE},
+    "receivers": lambda fields: fields | {"receivers": ["/tmp/x.py:f", "os:abort", "$(touch ran)", "x.py:job"]},
+    "a receiver with control codes": lambda fields: fields | {"receivers": [HOSTILE]},
 }
 
 

@@ -176,8 +176,9 @@ def test_a_receiver_that_cannot_take_them_does_not_hide_why_the_run_failed():
         return functional.cross_entropy(model(batch[0]), batch[1]) * (math.nan if next(steps) == 8 else 1.0)
 
     steps = count(1)
-    with pytest.raises(NonFinite, match="step 8") as failure:
-        train(small_job(loss=loss, log_every=2), make_plan(device_metrics=50), receivers=[Full()])
+    plan = make_plan(device_metrics=50)
+    with pytest.raises(NonFinite, match="step 8") as failure, prepare(small_job(loss=loss, log_every=2), plan) as run:
+        train_run(run, Full())
     assert failure.value.__notes__ == ["log lines and notices that waited are lost: OSError: the disk is full"]
 
 

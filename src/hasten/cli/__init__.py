@@ -7,7 +7,9 @@ A command is a function in a module of this package, which is imported here to e
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -31,7 +33,20 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line
     own_process()
     own, behind = split_words(sys.argv[1:])
-    app(args=own, obj=behind)
+    try:
+        app(args=own, obj=behind)
+    finally:
+        _drop_what_cannot_be_written()
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Else Python would fail to write it when the process ends, and replace the exit code of the command by its own."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.callback(invoke_without_command=True)

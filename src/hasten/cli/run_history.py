@@ -6,7 +6,9 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hasten.cli.application import RunEnded
 from hasten.errors import RankFailed, StorageFailed, Terminated
@@ -14,6 +16,9 @@ from hasten.facts.formatting import printable
 from hasten.facts.ranks import LAUNCHER, launched
 from hasten.training.run_folder.folder_names import CHECKPOINTS, has_begun
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+
+if TYPE_CHECKING:
+    from hasten.training.run_folder.run_request import RunRequest
 
 RUNS = Path("runs")
 
@@ -41,6 +46,15 @@ def _resolved(name: str) -> tuple[str, str]:
     place, _, function = name.rpartition(":")
     file = place if place.endswith(".py") or "/" in place or os.sep in place else f"{place.replace('.', os.sep)}.py"
     return os.path.realpath(file), function
+
+
+def with_receivers_beside(asked: RunRequest, job: str) -> tuple[RunRequest, list[str]]:
+    """With those receivers alone whose file is beside the job's, and a note for each other. The folder of a run may
+    come from elsewhere, and names no other code that is loaded."""
+    beside = os.path.dirname(_resolved(job)[0])
+    own = tuple(each for each in asked.receivers if os.path.dirname(_resolved(each)[0]) == beside)
+    why = "is not taken from the run, because its file is not in the job's folder: give the option again"
+    return replace(asked, receivers=own), [f"--receiver {each} {why}" for each in asked.receivers if each not in own]
 
 
 def newest_run_of(job: str) -> Path | None:

@@ -24,7 +24,15 @@ from hasten.cli.application import (
     read,
 )
 from hasten.cli.nproc import Processes, as_one_of_the_ranks, launches, run_as_ranks
-from hasten.cli.run_history import RUNS, job_of, newest_run_of, resume_command, same_job, says_how_to_resume
+from hasten.cli.run_history import (
+    RUNS,
+    job_of,
+    newest_run_of,
+    resume_command,
+    same_job,
+    says_how_to_resume,
+    with_receivers_beside,
+)
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import launched
 from hasten.facts.saving import EVERY_SECONDS
@@ -32,7 +40,7 @@ from hasten.report.terminal.training_progress import Progress
 from hasten.stop_signals import cleaned_up
 
 if TYPE_CHECKING:
-    from hasten.facts.events import Receiver
+    from hasten.facts.events import AnyReceiver
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
     from hasten.training.run_folder.run_request import RunRequest
@@ -71,6 +79,13 @@ Grace = Annotated[
     float | None,
     typer.Option(metavar="S", min=0, help="Seconds between SIGTERM and the end of the process; default: 30."),
 ]
+ToTensorBoard = Annotated[
+    bool | None, typer.Option("--tensorboard/--no-tensorboard", help="Also write TensorBoard events.")
+]
+Receivers = Annotated[
+    list[str] | None,
+    typer.Option("--receiver", metavar="FUNCTION", help="Also give events to path/file.py:function. May be repeated."),
+]
 
 
 @app.command()
@@ -94,9 +109,8 @@ def train(
     batch_size: Annotated[int | None, typer.Option(metavar="N", help="Replaces Job.batch_size.")] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Replaces Job.seed.")] = None,
     device: Annotated[str | None, typer.Option(metavar="D", help="Replaces Job.device: cpu, cuda, cuda:1.")] = None,
-    tensorboard: Annotated[
-        bool | None, typer.Option("--tensorboard/--no-tensorboard", help="Also write TensorBoard events.")
-    ] = None,
+    tensorboard: ToTensorBoard = None,
+    receiver: Receivers = None,
 ) -> None:
     """Train a job, with a plan if you give one. If it is killed, --resume continues from its newest checkpoint.
 
@@ -114,6 +128,7 @@ def train(
       hasten train digits.py:job --epochs 2 --run-dir runs/short
       hasten train digits.py:job --run-dir runs/short --resume --epochs 4 --allow-change epochs
       hasten train digits.py:job --save-every 500 --keep-every 5000
+      hasten train digits.py:job --receiver send.py:to_wandb
       hasten train digits.py:job --nproc 2
       torchrun --nnodes 2 --nproc-per-node 8 -m hasten train digits.py:job
     """
@@ -128,6 +143,7 @@ def train(
         changes={field: value for field, value in changes.items() if value is not None},
         saving=_saving(save_every, keep_last, keep_every, grace),
         tensorboard=tensorboard,
+        receivers=tuple(receiver or ()),
     )
     with as_one_of_the_ranks():
         if _resumes(job, resume, run_dir):
@@ -147,6 +163,7 @@ class _Given:
     changes: Mapping[str, int | str]
     saving: Mapping[str, Any]
     tensorboard: bool | None
+    receivers: tuple[str, ...]
 
     def over(self, asked: RunRequest, job: str) -> RunRequest:
         """The options of a run, with these in place of its recorded ones. Raises Misconfigured."""
@@ -157,6 +174,7 @@ class _Given:
             job_options=self.options.over(asked.job_options),
             saving=replace(asked.saving, **self.saving),
             tensorboard=asked.tensorboard if self.tensorboard is None else self.tensorboard,
+            receivers=self.receivers or asked.receivers,
         )
 
 
@@ -201,11 +219,14 @@ def _loaded(
     job: str, given: _Given, asked: RunRequest, folder: Path, allowed: Sequence[str] = ()
 ) -> Iterator[tuple[Job, Plan | None, dict[str, Any]]]:
     """The job, its plan, and what to begin and to resume a run have in common. What ends the run says how to resume."""
+    from hasten.training.setup.load_job import split_receiver
+
     here = Path.cwd()
+    functions = [(here / place, name) for place, name in map(split_receiver, asked.receivers)]
     planned, loaded = read(given.plan), load(job, asked.job_options, **asked.changes)
     folder = _from(here, folder)
     weights = None if given.weights is None else _from(here, given.weights)
-    last, receivers = _receivers(asked, given.plan, folder)
+    last, receivers = _receivers(asked, given.plan, folder, functions)
     way_on = resume_command(job, folder, allowed)
     with says_how_to_resume(last, folder, way_on):
         yield loaded, planned, {"weights": weights, "run_dir": folder, "receivers": receivers, "way_on": way_on}
@@ -264,8 +285,9 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
     if given.weights is not None and not checkpoints_in(folder / CHECKPOINTS):
         check_file(given.weights)  # with a checkpoint, they are not read
     before, notes = RunFolder(folder).asked()
+    before, others = with_receivers_beside(before, job)
     now, begun_by = given.over(before, job), job_of(folder)
-    notes = [*notes]
+    notes = [*notes, *(() if given.receivers else others)]
     if begun_by is not None and not same_job(begun_by, job):
         notes.append(f"the run was started by {begun_by} and is resumed by {job}")
     repeated = given.over(RunRequest(), job).options
@@ -275,18 +297,24 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
     return now, notes
 
 
-def _receivers(asked: RunRequest, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
+def _receivers(
+    asked: RunRequest, plan: Path | None, folder: Path, functions: Sequence[tuple[Path, str]]
+) -> tuple[LastSaved, list[AnyReceiver]]:
     from hasten.training.saving.last_checkpoint import LastSaved
 
     following = command("profile", asked.name, plan, asked.job_options)
     if asked.tensorboard:
         following = shlex.join(["tensorboard", "--logdir", str(folder)])
     last = LastSaved()
-    receivers: list[Receiver] = [Progress(next_command=following), last]
+    receivers: list[AnyReceiver] = [Progress(next_command=following), last]
     if asked.tensorboard and launched().all.leads:
         from hasten.training.reporting.logs import TensorBoard
 
         receivers.append(TensorBoard(folder / "tensorboard"))
+    if launched().all.leads:
+        from hasten.training.setup.load_job import load_receiver
+
+        receivers += [load_receiver(*each) for each in functions]
     return last, receivers
 
 

@@ -1,11 +1,11 @@
 """Events of a run. Training emits them; a terminal, a file or a plotting tool receives them.
 
-A receiver is any object with two methods: log(event) and close().
+A receiver is a function of one event, or any object with two methods: log(event) and close().
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,3 +108,6 @@ class Receiver(Protocol):
     def log(self, event: Event) -> None: ...
 
     def close(self) -> None: ...
+
+
+AnyReceiver = Receiver | Callable[[Event], object]

@@ -10,7 +10,7 @@ field, its value and what to write.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torchmetrics import Metric
 
+    from hasten.facts.events import AnyReceiver
     from hasten.facts.job import Loss
 
 Unit = Literal["step", "epoch", "evaluation"]
@@ -193,6 +194,9 @@ class Job:
         draws has its own seed: the command line seeds torch's, NumPy's and Python's generators with 0, or with --seed,
         before it loads the job's file and before it calls the function. From Python, seed what draws the data.
     device: a torch device; None takes the accelerator where there is one.
+    receivers: of the run's events (hasten.facts.events), called beside what train() shows: functions of one event, or
+        objects with log(event) and close(). The first process alone calls them. One that raises is dropped, and the log
+        says so.
     """
 
     model: Callable[[], nn.Module]
@@ -221,6 +225,7 @@ class Job:
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     eval_loss: Callable[[nn.Module, Any], Loss | Tensor] | None = None
     keep: Best | Literal["best"] | None = None
+    receivers: Sequence[AnyReceiver] = ()
 
     def __post_init__(self) -> None:
         if self.keep == "best":
@@ -292,6 +297,8 @@ class Job:
                     "give an object with state_dict and load_state_dict, such as a module with a buffer; or a generator"
                 )
                 raise JobError("state", f"{name!r} is {describe(part)}", fix)
+        if wrong := no_receiver(self.receivers):
+            raise JobError("receivers", wrong, RECEIVERS_ARE)
         if not isinstance(self.metrics, Mapping):
             raise JobError("metrics", f"is {describe(self.metrics)}", 'write a dictionary: {"accuracy": metric}')
         for name, metric in self.metrics.items():
@@ -331,6 +338,20 @@ def _is_torchs_loss(value: object) -> bool:
     return type(value).__module__ == "torch.nn.modules.loss"
 
 
+RECEIVERS_ARE = "give a list of receivers, each a function of one event or an object with log(event) and close()"
+
+
+def no_receiver(given: object) -> str | None:
+    """What is wrong with receivers; None where nothing is."""
+    if not isinstance(given, Sequence):
+        return f"is {describe(given)}"
+    return next((f"has {describe(each)}" for each in given if not is_receiver(each)), None)
+
+
+def is_receiver(value: object) -> bool:
+    return not isinstance(value, type) and (_has_methods(value, "log", "close") or _takes(value, 1))
+
+
 def _has_methods(value: object, *names: str) -> bool:
     return all(callable(getattr(value, name, None)) for name in names)
 
@@ -346,12 +367,22 @@ def is_whole(value: object, least: int = 1) -> TypeGuard[int]:
 
 
 def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: str) -> None:
+    if not _takes(function, wanted):
+        signature = inspect.signature(function)
+        many = "no argument" if wanted == 0 else f"{wanted} argument{'s' if wanted > 1 else ''}"
+        raise JobError(name, f"cannot be called with {many}: it takes {signature}", f"{name}={example}") from None
+
+
+def _takes(function: object, arguments: int) -> bool:
+    """Whether it is called with so many arguments. True for a built-in function: only a call shows it."""
+    if not callable(function):
+        return False
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # built in: only a call shows it
+        return True
     try:
-        signature.bind(*range(wanted))
+        signature.bind(*range(arguments))
     except TypeError:
-        many = "no argument" if wanted == 0 else f"{wanted} argument{'s' if wanted > 1 else ''}"
-        raise JobError(name, f"cannot be called with {many}: it takes {signature}", f"{name}={example}") from None
+        return False
+    return True

@@ -268,3 +268,10 @@ def trained_schedule_free(choices: dict[str, Any]) -> dict[str, torch.Tensor]:
     job = small_job(model=model, optimizer=ScheduleFreeSGD, valid=small_job().train, shuffle=False)
     result = hasten.train(job, make_plan(**choices), receivers=[])
     return {**result.weights, "loss": torch.tensor(result.results["loss"])}
+
+
+def calls_of_receivers() -> bool:
+    """Whether this rank called a receiver of the job."""
+    events = list[Any]()
+    hasten.train(small_job(receivers=[events.append]), receivers=[])
+    return bool(events)

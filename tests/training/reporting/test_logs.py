@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
-from hasten.training.reporting.logs import JsonLines, Several, TensorBoard
+from hasten.training.reporting.logs import JsonLines, TensorBoard
 
 STARTED = Started(
     job="digits.py:job",
@@ -132,23 +132,3 @@ def test_tensorboard_gets_every_number_of_training_and_evaluation(tmp_path: Path
     assert loss.step == 1
     assert math.isnan(loss.value)
     assert [item.value for item in scalars.Scalars("evaluation/accuracy")] == [0.75]
-
-
-def test_all_receivers_are_closed_even_when_one_fails():
-    closed: list[str] = []
-
-    class Closing:
-        def __init__(self, name: str, *, fails: bool) -> None:
-            self.name, self.fails = name, fails
-
-        def log(self, event: Event) -> None:
-            raise NotImplementedError
-
-        def close(self) -> None:
-            closed.append(self.name)
-            if self.fails:
-                raise RuntimeError(self.name)
-
-    with pytest.raises(RuntimeError, match="first"):
-        Several([Closing("first", fails=True), Closing("second", fails=False)]).close()
-    assert closed == ["first", "second"]

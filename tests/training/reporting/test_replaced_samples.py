@@ -105,8 +105,8 @@ class FullAtNotices(Collected):
 
 @pytest.mark.parametrize(("job", "error"), [(failing_job, "five"), (replacing_job, "disk full")])
 def test_what_no_receiver_takes_any_more_is_told_with_the_error(job, error):
-    with pytest.raises((ValueError, OSError), match=error) as stop:
-        train(job(log_every=1000), receivers=[FullAtNotices()])
+    with pytest.raises((ValueError, OSError), match=error) as stop, prepare(job(log_every=1000)) as run:
+        train_run(run, FullAtNotices())
     notes = "\n".join(stop.value.__notes__)
     assert "OSError: disk full" in notes
     assert notes.count("cannot be read and is replaced by sample") == 2

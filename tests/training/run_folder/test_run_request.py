@@ -24,6 +24,7 @@ ODD = RunRequest(
     saving=hasten.Saving(every_steps=5, every_seconds=0.5, keep_last=7, keep_best=False, keep_every=9, grace_seconds=3),
     tensorboard=True,
     job_options=options_of(["lr=0.1", "name=a b"], ["--quick", "-n", "3"]),
+    receivers=("jobs/send.py:to_wandb", "b.py:f"),
 )
 
 
@@ -58,6 +59,8 @@ def forged(field: str, value: Any, within: str | None = None) -> Callable[[dict[
 
 
 FORGED = {
+    "a receiver that is no text": forged("receivers", [1]),
+    "a receiver with a null byte": forged("receivers", ["\0.py:f"]),
     "a schema of another hasten": forged("schema", 2),
     "one field more": forged("more", 1),
     "a name that is none": forged("name", 5),

@@ -131,7 +131,7 @@ def test_weights_of_another_model_are_refused_by_their_names(tmp_path: Path, cha
 # ── going on ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Stopped(Exception):
+class Stopped(KeyboardInterrupt):
     pass
 
 

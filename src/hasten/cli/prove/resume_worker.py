@@ -36,6 +36,12 @@ class ProgressSender:
         self._messages.send({"event": event} | fields)
 
     def log(self, event: Event) -> None:
+        try:
+            self._log(event)
+        except OSError as error:  # nobody proves any more
+            raise KeyboardInterrupt from error
+
+    def _log(self, event: Event) -> None:
         if isinstance(event, Started | Resumed):
             planned = event.total_steps if isinstance(event, Started) else event.started.total_steps
             self._asks = planned is None or planned > self._steps
@@ -73,7 +79,7 @@ def _trained(options: JobOptions, errand: Errand, sender: ProgressSender) -> boo
     """Whether the run reached its planned end, and not the step after which it was asked to end."""
     from hasten import entry
 
-    job = load(errand.job, options, log_every=1)
+    job = load(errand.job, options, log_every=1, receivers=())
     plan = read(None if errand.plan is None else Path(errand.plan))
     saving = Saving(every_steps=errand.save_every, keep_last=2, grace_seconds=GRACE_SECONDS)
     begin = entry.resume if errand.resumes else entry.train

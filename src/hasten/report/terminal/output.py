@@ -24,7 +24,7 @@ _LABEL = 10  # columns that a label takes at least, its space included
 class Output:
     """Lines that stay and, on a terminal, one block below them that changes in place."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self.is_plain = is_plain(stream)
         self._stream = stream
         self._live: Live | None = None
@@ -83,16 +83,22 @@ class Output:
             self._live = None
 
 
-def is_plain(stream: TextIO) -> bool:
+def is_plain(stream: TextIO | None) -> bool:
     """True where control codes do not belong. NO_COLOR is honoured as asked for at no-color.org, and more strictly."""
-    return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
+    if not hasattr(stream, "isatty") or getattr(stream, "closed", False) or not stream.isatty():
+        return True
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
-def write_line(stream: TextIO, line: str) -> None:
-    """A plain line, flushed; what the stream's encoding lacks becomes a question mark."""
-    encoding = stream.encoding or "utf-8"
+def write_line(stream: TextIO | None, line: str) -> None:
+    """A plain line, flushed; what the stream's encoding lacks becomes a question mark. Raises OSError for None, as
+    Python has it where the stream was closed before the start."""
+    if stream is None:
+        raise OSError("standard output is closed")
+    encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
-    stream.flush()
+    if hasattr(stream, "flush"):
+        stream.flush()
 
 
 def show(title: str, lines: Lines, stream: TextIO | None = None) -> None:

@@ -28,7 +28,7 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO | None = None, *, next_command: str = "") -> None:
-        self._stream = stream or sys.stdout
+        self._stream: TextIO | None = stream or sys.stdout
         self._output = Output(self._stream)
         self._next_command = next_command
         self._preparing: ProgressBar | None = None

@@ -1,4 +1,4 @@
-"""Receivers that keep a run's events: in a file of JSON lines, or in TensorBoard.
+"""Receivers that keep a run's events: in a file of JSON lines, or in TensorBoard. And what hands events to receivers.
 
 A loss that became NaN is the most important line of a log, so no number is filtered, clipped or replaced.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from dataclasses import fields as fields_of
 from functools import partial
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from hasten.checkpoint.files import GrowingFile
-from hasten.errors import StorageFailed, Unavailable
-from hasten.facts.events import Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
+from hasten.errors import RAISED, StorageFailed, Unavailable
+from hasten.facts.events import AnyReceiver, Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
+from hasten.training.failures.user_code import user_code_failed
 
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
 
@@ -113,20 +114,67 @@ class TensorBoard:
                 self._writer.add_scalar(f"{group}/{name}", number, step)
 
 
-class Several:
-    """Hands every event to each receiver, in their order. All are closed, even when closing one fails."""
+class Called:
+    """A receiver that calls a function with each event."""
 
-    def __init__(self, receivers: Sequence[Receiver]) -> None:
-        self._receivers = tuple(receivers)
-
-    def log(self, event: Event) -> None:
-        for receiver in self._receivers:
-            receiver.log(event)
+    def __init__(self, function: Callable[[Event], object]) -> None:
+        self.log, self.name = function, getattr(function, "__name__", type(function).__name__)
 
     def close(self) -> None:
-        with ExitStack() as stack:
-            for receiver in reversed(self._receivers):
-                stack.callback(receiver.close)
+        """Nothing to close."""
+
+
+def as_receiver(given: AnyReceiver) -> Receiver:
+    return given if hasattr(given, "log") and hasattr(given, "close") else Called(given)
+
+
+class Several:
+    """Hands every event to each receiver, in their order.
+
+    shown: what they raise never ends a run. One that raises is dropped, and the others receive a notice of it.
+    kept: called first; what they raise passes through, and they are not closed.
+    say: shows a text about a receiver that could not be closed.
+    """
+
+    def __init__(self, shown: list[Receiver], say: Callable[[str], None], kept: Sequence[Receiver] = ()) -> None:
+        self._shown, self._say, self._kept = shown, say, kept
+        self._closed_at_the_end, self.dropped = [*shown], list[str]()
+
+    def after(self, *kept: Receiver) -> Several:
+        """The same receivers, called after these."""
+        return Several(self._shown, self._say, kept)
+
+    def log(self, event: Event) -> None:
+        for receiver in self._kept:
+            receiver.log(event)
+        failed = list[str]()
+        for receiver in [*self._shown]:
+            try:
+                receiver.log(event)
+            except RAISED as error:
+                self._shown[:] = [each for each in self._shown if each is not receiver]
+                failed.append(f"{_named(receiver)} failed and is not called any more: {_reason(error)}")
+        self.dropped += failed
+        for text in failed:
+            self.log(Noticed(text=text))
+
+    def close(self) -> None:
+        for receiver in self._closed_at_the_end:
+            try:
+                receiver.close()
+            except RAISED as error:
+                if any(each is receiver for each in self._shown):  # else it has failed before
+                    self._say(f"{_named(receiver)} failed when it was closed: {_reason(error)}")
+
+
+def _named(receiver: Receiver) -> str:
+    return f"the receiver {receiver.name if isinstance(receiver, Called) else type(receiver).__name__}"
+
+
+def _reason(error: BaseException) -> str:
+    """What was raised, and the line of the user's code."""
+    failure = user_code_failed(error)
+    return f"{type(error).__name__}: {error}" if failure is None else f"{failure.what} ({failure.where})"
 
 
 def _as_json(value: Any) -> Any:

@@ -36,6 +36,7 @@ class RunRequest:
     job_options: --set and sys.argv of the job.
     saving: when checkpoints are saved, and which are retained.
     tensorboard: whether TensorBoard events are written too.
+    receivers: functions that the run's events are given to, each as path/file.py:function.
     """
 
     name: str = ""
@@ -43,6 +44,7 @@ class RunRequest:
     job_options: JobOptions = NONE_GIVEN
     saving: Saving = field(default_factory=Saving)
     tensorboard: bool = False
+    receivers: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, str]:
@@ -60,6 +62,7 @@ class RunRequest:
         }
         found |= {option: f"{value:.15g}" for option, (value, default) in given.items() if value not in (None, default)}
         found |= {"--tensorboard": ""} if self.tensorboard else {}
+        found |= {f"--receiver {each}": "" for each in self.receivers}
         found |= {f"--set {name}={text}": "" for name, text in self.job_options.settings.items()}
         return found | ({"--": shlex.join(self.job_options.arguments)} if self.job_options.arguments else {})
 
@@ -84,7 +87,10 @@ def asked_in(folder: Path) -> RunRequest | None:
         if found.pop("schema", None) != SCHEMA:
             raise ValueError
         request: RunRequest = read_record(RunRequest, found)
-        if not all(_is_change(*each) for each in request.changes.items()):
+        if (
+            not all(_is_change(*each) for each in request.changes.items())
+            or not "".join(request.receivers).isprintable()
+        ):
             raise ValueError
     except Damaged as error:
         raise Damaged(error.what, where=str(folder), fix=error.fix) from error

@@ -50,8 +50,8 @@ class SavedRun:
     way_on: str
     say: Callable[[str], None]
 
-    def train(self, run: Run, shown: Receiver) -> Result:
-        """Begin the run, or resume it. shown: receives its events, and stays open.
+    def train(self, run: Run, shown: Several) -> Result:
+        """Begin the run, or resume it. shown: receive its events, and stay open.
 
         Raises as train_run does, and StorageFailed, also when the folder is no longer the run's own.
         """
@@ -68,7 +68,7 @@ class SavedRun:
         with closing(log):
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.asked.saving)
             self.folder.describe(run.built.plan, run.setup.machine)
-            outward = Several([log, last, shown])  # in this order no line is lost when a receiver raises
+            outward = shown.after(log, last)
             saver = self._saver(run, exchange, log, outward)
             with signals_as_requests(self.asked.saving.grace_seconds, self.say, left) as stop, closing(saver):
                 keeping = Checkpointing(

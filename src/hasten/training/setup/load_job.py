@@ -19,7 +19,7 @@ from typing import Any
 
 from hasten.errors import HastenError, Misconfigured, UserCodeFailed
 from hasten.facts.formatting import did_you_mean
-from hasten.facts.job import Job, describe
+from hasten.facts.job import Job, describe, is_receiver
 from hasten.regular_files import check_regular
 from hasten.training.failures.user_code import user_code_failed
 from hasten.training.setup.job_options import NONE_GIVEN, JobOptions, keywords_for, parser_refused
@@ -56,6 +56,27 @@ def load_returned(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) ->
     seed_everything(seed)  # a module that was imported before has drawn nothing now
     function = _function(module, function_name, name)
     return _guarded(partial(function, **keywords_for(function, options.settings, name)), name)
+
+
+def load_receiver(path: Path, name: str) -> Callable[..., Any]:
+    """The function of this name in a file, which is loaded if it was not yet, as the job's own. Raises as load_job."""
+    path, where = path.resolve(), f"{path}:{name}"
+    module = sys.modules.get(path.stem)
+    if module is None or getattr(module, "__file__", None) != str(path):
+        module = _guarded(partial(_load_file, path), where)
+    function = _named(module, name, where, f"def {name}(event)")
+    if not is_receiver(function):
+        raise Misconfigured(f"is {describe(function)}", where=where, fix="name a function of one event")
+    return function
+
+
+def split_receiver(name: str) -> tuple[str, str]:
+    """As split_name, of a file alone."""
+    if not name.rpartition(":")[0].endswith(".py"):
+        raise Misconfigured(
+            "does not name a function", where=name, fix="write file.py:function, such as send.py:to_wandb"
+        )
+    return split_name(name)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -118,12 +139,17 @@ def _put_first_on_path(folder: str) -> None:
         sys.path.insert(0, folder)
 
 
-def _function(module: ModuleType, name: str, where: str) -> Any:
+def _named(module: ModuleType, name: str, where: str, definition: str) -> Any:
     function = getattr(module, name, None)
     if function is None:
         own = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        fix = did_you_mean(name, own) if own else f"define it: def {name}() -> hasten.Job"
+        fix = did_you_mean(name, own) if own else f"define it: {definition}"
         raise Misconfigured(f'there is no function "{name}"', where=where, fix=fix)
+    return function
+
+
+def _function(module: ModuleType, name: str, where: str) -> Any:
+    function = _named(module, name, where, f"def {name}() -> hasten.Job")
     if not callable(function):
         fix = f"make it a function without arguments that returns the job: def {name}() -> hasten.Job"
         raise Misconfigured(f"is {describe(function)}, not a function", where=where, fix=fix)
