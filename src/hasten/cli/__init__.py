@@ -41,12 +41,14 @@ def main() -> None:
 
 def _drop_what_cannot_be_written() -> None:
     """Else Python would fail to write it when the process ends, and replace the exit code of the command by its own."""
+    stream = sys.stdout
+    if stream is None:
+        return
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        stream.flush()
     except (OSError, ValueError):
         with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @app.callback(invoke_without_command=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 from hasten.errors import JobError
 
@@ -345,7 +345,8 @@ def no_receiver(given: object) -> str | None:
     """What is wrong with receivers; None where nothing is."""
     if not isinstance(given, Sequence):
         return f"is {describe(given)}"
-    return next((f"has {describe(each)}" for each in given if not is_receiver(each)), None)
+    wrong = (each for each in cast("Sequence[object]", given) if not is_receiver(each))
+    return next((f"has {describe(each)}" for each in wrong), None)
 
 
 def is_receiver(value: object) -> bool:

@@ -85,7 +85,7 @@ class Output:
 
 def is_plain(stream: TextIO | None) -> bool:
     """True where control codes do not belong. NO_COLOR is honoured as asked for at no-color.org, and more strictly."""
-    if not hasattr(stream, "isatty") or getattr(stream, "closed", False) or not stream.isatty():
+    if stream is None or not hasattr(stream, "isatty") or getattr(stream, "closed", False) or not stream.isatty():
         return True
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 

@@ -118,14 +118,19 @@ class Called:
     """A receiver that calls a function with each event."""
 
     def __init__(self, function: Callable[[Event], object]) -> None:
-        self.log, self.name = function, getattr(function, "__name__", type(function).__name__)
+        self._function, self.name = function, getattr(function, "__name__", type(function).__name__)
+
+    def log(self, event: Event) -> None:
+        self._function(event)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 def as_receiver(given: AnyReceiver) -> Receiver:
-    return given if hasattr(given, "log") and hasattr(given, "close") else Called(given)
+    if hasattr(given, "log") and hasattr(given, "close"):
+        return cast("Receiver", given)
+    return Called(cast("Callable[[Event], object]", given))
 
 
 class Several:
