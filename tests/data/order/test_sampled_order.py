@@ -171,7 +171,7 @@ class Endless:
 
 
 WRONG = {
-    "no lists": (SequentialSampler(range(3)), UserCodeFailed, "it yields 0, which is not a list of indices"),
+    "no lists": (SequentialSampler(range(3)), DataFailed, "yields 0 (int), which is not a list of indices"),
     "empty": ([[0], []], DataFailed, "draws an empty batch in epoch 0, as number 1"),
     "none": ([], DataFailed, "draws no batch"),
     "beyond": ([[0], [7]], DataFailed, "the batch_sampler, in epoch 0, gives the index 7 at position 1"),

@@ -171,6 +171,10 @@ MISTAKES = {
         DataLoader(Squares(), batch_size=2, sampler=DistributedSampler(Squares(), num_replicas=2, rank=0)),
         "DistributedSampler",
     ),
+    "unsized sampler": (
+        DataLoader(Squares(), batch_size=2, sampler=iter([0, 1])),
+        "a sampler without a length, ",
+    ),
     "distributed batches": (
         DataLoader(Squares(), batch_sampler=Twos(DistributedSampler(Squares(), num_replicas=2, rank=0), 2, False)),
         "DistributedSampler",

@@ -30,6 +30,7 @@ from hasten.data.order.randomness import (
 from hasten.data.order.sample_order import ORDER
 from hasten.data.sources.sample_indices import rows_of, whole_numbers
 from hasten.errors import RAISED, DataFailed, UserCodeFailed
+from hasten.facts.job import describe
 from hasten.users_code import reason_of, users_frame
 
 EPOCHS_STORED = 2  # of a batch sampler: the first, by which a run is planned, and the present one
@@ -117,7 +118,10 @@ class SampledBatches:
         found, left = list[list[Any]](), self._most
         for batch in self._sampler:
             if not isinstance(batch, Iterable):
-                raise TypeError(f"it yields {batch!r}, which is not a list of indices")
+                what = f"the batch_sampler yields {describe(batch)}, which is not a list of indices"
+                raise DataFailed(
+                    what, fix="let it yield a list for each batch; or give it as `sampler`, with a batch_size"
+                )
             found.append([*batch])
             left -= len(found[-1])
             if left < 0 or not found[-1]:
@@ -148,6 +152,8 @@ def _drawn(sampler: Any, name: str, seed: int, epoch: int, draw: Callable[[], li
                 if hasattr(each, "set_epoch"):
                     each.set_epoch(max(epoch, 0))  # an evaluation has a number below zero, which no seed may have
             return draw()
+        except DataFailed:
+            raise
         except RAISED as error:
             what = f"the {name} raised {moment(epoch)}: {reason_of(error)}"
             raise UserCodeFailed(what, where=users_frame(error), fix=f"run it alone: list({name})") from error

@@ -249,7 +249,10 @@ def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
         return replace(source, shuffle=False)
     if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
         return replace(source, shuffle=True)
-    return replace(source, sampler=sampler, count=len(sampler))
+    if (count := _length_or_none(sampler, source.field)) is None:
+        was = f"is a DataLoader with a sampler without a length, {type(sampler).__name__}"
+        raise JobError(source.field, was, "give the sampler `def __len__(self) -> int`: the samples of an epoch")
+    return replace(source, sampler=sampler, count=count)
 
 
 def _ignored(loader: DataLoader[Any]) -> Iterable[str]:
