@@ -38,6 +38,41 @@ def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
     assert result.stdout.rstrip().endswith("hasten explain H303")
 
 
+LISTED = """import torch
+model = torch.nn.Linear(2, 2).cuda()
+model.load_state_dict(torch.load("weights.pt"))
+a = torch.zeros(3).to("cuda")
+b = torch.ones(3).to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=True)
+for x in data:
+    loss = model(x).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_what_costs_each_step_comes_first_and_what_costs_once_in_one_line_at_the_end(here):
+    (here / "listed.py").write_text(LISTED)
+    told = CliRunner().invoke(app, ["doctor", "listed.py"]).stdout
+    blocks = [block.splitlines()[0] for block in told.split("\n\n") if "  H" in block]
+    assert [block.split("  ")[:2] for block in blocks] == [
+        ["listed.py:12:11", "H201"],
+        ["listed.py:3:23", "H416"],
+        ["listed.py:4, 5", "H203"],
+    ]
+    assert blocks[-1].endswith("torch.zeros makes it on the host, once before training")
+
+
+def test_a_trainer_of_hugging_face_is_not_passed_over_in_silence(here):
+    (here / "hub.py").write_text("import transformers as hf\nclass Mine(hf.Trainer): ...\nMine().train()\n")
+    result = CliRunner().invoke(app, ["doctor", "hub.py"])
+    assert "hub.py:2: a transformers.Trainer trains here, and its settings" in result.stderr
+    (here / "hub.py").write_text("from transformers import AutoModel\nclass Trainer: ...\nTrainer().train()\n")
+    assert CliRunner().invoke(app, ["doctor", "hub.py"]).stderr == ""
+
+
 def test_a_code_host_is_told_the_same_beside_the_lines_of_a_change(here):
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "github"])
     assert result.stdout.startswith(

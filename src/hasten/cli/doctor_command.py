@@ -111,6 +111,7 @@ def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Un
         for each in (each for project in projects for each in lint(project.files, project.of_sources)):
             linted.append(each)
             waiting(len(linted), count)
+    _warn(note for each in linted for note in each.notes)
     failed = [each.unreadable for each in linted if each.unreadable is not None]
     return [finding for each in linted for finding in each.findings], len(linted) - len(failed), failed
 

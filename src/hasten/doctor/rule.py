@@ -29,12 +29,13 @@ What = TypeVar("What")
 
 class Found(NamedTuple):
     """In a source file, at a node. fix: what to do there, if not the rule's own fix. edits: do it, all of them or none;
-    () where only a person can."""
+    () where only a person can. severity: if not the rule's own."""
 
     node: ast.AST
     message: str
     fix: str = ""
     edits: tuple[Edit, ...] = ()
+    severity: Severity | None = None
 
     @property
     def line(self) -> int:
@@ -75,10 +76,11 @@ class Rule(Generic[Subject, What]):
 
     def finding(self, found: Found | FoundInModel | FoundInRun, **place: Any) -> Finding:
         """place: further fields of the finding."""
+        own = found.severity if isinstance(found, Found) else None
         return Finding(
             code=self.code,
             rule=self.name,
-            severity=self.severity,
+            severity=own or self.severity,
             message=found.message,
             fix=found.fix or self.fix,
             technique=self.technique,

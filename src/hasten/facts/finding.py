@@ -17,6 +17,7 @@ class Severity(Enum):
     WRONG = "wrong"  # it changes what is learned
     SLOW = "slow"
     STYLE = "outdated"
+    ONCE = "once"  # it costs something once, before training
 
 
 class Safety(Enum):

@@ -22,9 +22,10 @@ _LONGEST_LINE = 160  # characters of the user's source that are shown
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """With the line that is meant below each."""
+    """With the line that is meant below each. What costs something once comes last, in one line for a file and rule."""
     blocks: list[str] = []
-    for each in findings:
+    once = [each for each in findings if each.severity is Severity.ONCE]
+    for each in (each for each in findings if each.severity is not Severity.ONCE):
         source = printable(each.source)[:_LONGEST_LINE]
         head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
         mended = "  [--fix]" if each.safety is Safety.SAFE else ""
@@ -32,7 +33,18 @@ def as_text(findings: Sequence[Finding]) -> str:
         priced = [_price(each.price)] if each.price is not None else []
         lines = [head, *(f"    {line}" for line in (source, *shown, *priced) if line), f"    → {each.fix}{mended}"]
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *_once(once)])
+
+
+def _once(findings: Sequence[Finding]) -> list[str]:
+    lines: list[str] = []
+    for path, code in dict.fromkeys((each.path, each.code) for each in findings):
+        those = [each for each in findings if (each.path, each.code) == (path, code)]
+        places = ", ".join(each.place.removeprefix(f"{path}:").rpartition(":")[0] for each in those)
+        head = f"{printable(path)}:{places}  {code}  {printable(those[0].message)}, once before training"
+        mended = "  [--fix]" if any(each.safety is Safety.SAFE for each in those) else ""
+        lines.append(f"{head}\n    → {those[0].fix}{mended}")
+    return lines
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -92,7 +104,11 @@ def _property(text: str) -> str:
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = {Severity.FAILS: "error", Severity.WRONG: "error", Severity.SLOW: "warning", Severity.STYLE: "note"}
+_LEVELS = dict.fromkeys(Severity, "note") | {
+    Severity.FAILS: "error",
+    Severity.WRONG: "error",
+    Severity.SLOW: "warning",
+}
 
 
 def as_sarif(findings: Sequence[Finding], rules: Iterable[tuple[str, str, str]], version: str) -> str:

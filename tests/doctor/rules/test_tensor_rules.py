@@ -6,7 +6,8 @@ import pytest
 
 from hasten.doctor.lint.fixes import mend
 from hasten.doctor.rules import ALL
-from support.doctor.snippets import assert_finds_what_is_marked
+from hasten.facts.finding import Severity
+from support.doctor.snippets import assert_finds_what_is_marked, lint_text
 
 STEP = """
 import torch, numpy as np
@@ -55,6 +56,26 @@ def mended(tmp_path, text: str, code: str) -> str:
 )
 def test_a_number_that_is_read_in_every_step_is_found(read):
     assert_finds_what_is_marked(in_step(f"{read}  # finds H201"), "H201")
+
+
+def test_a_number_that_is_read_in_every_step_without_gradients_is_found_and_an_evaluation_is_not():
+    metric = in_step("with torch.no_grad():", "    right = (output.argmax(1) == y).sum().item()  # finds H201")
+    assert_finds_what_is_marked(metric, "H201")
+    whole = in_step("with torch.no_grad():", "    for x, y in valid:", "        right = (model(x) == y).sum().item()")
+    assert_finds_what_is_marked(whole, "H201")
+
+
+ACCELERATOR = """
+if torch.accelerator.is_available():
+    device = torch.accelerator.current_accelerator()
+else:
+    device = torch.device("cpu")
+"""
+
+
+def test_a_device_that_torch_accelerator_chooses_is_an_accelerator():
+    text = in_step("total += loss.item()  # finds H201").replace(".cuda()", ".to(device)")
+    assert_finds_what_is_marked(text.replace("from torch import nn\n", f"from torch import nn{ACCELERATOR}"), "H201")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +151,29 @@ def test_a_tensor_that_is_made_on_the_host_only_to_be_moved_is_found(made):
 )
 def test_what_device_would_not_do_is_not(made):
     assert_finds_what_is_marked(f"import torch\ny = {made}\n", "H203")
+
+
+MADE = """
+import torch
+at_first = torch.zeros(3).to("cuda")
+def buffers():
+    return torch.ones(3).to("cuda")
+def in_a_step():
+    return torch.eye(3).to("cuda")
+kept = buffers()
+for epoch in range(3):
+    in_a_step()
+    y = torch.full((3,), 1).to("cuda")
+class Model:
+    def forward(self, x):
+        return x + torch.empty(3).to("cuda")
+"""
+
+
+def test_what_is_made_once_before_training_is_marked_as_that():
+    found = [each for each in lint_text(MADE, "train.py") if each.code == "H203"]
+    once = {each.source.split("torch.")[1].split("(")[0]: each.severity is Severity.ONCE for each in found}
+    assert once == {"zeros": True, "ones": True, "eye": False, "full": False, "empty": False}
 
 
 def test_the_fix_makes_it_on_the_device_where_the_values_stay(tmp_path):

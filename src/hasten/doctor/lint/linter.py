@@ -18,14 +18,16 @@ from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 
 _OF_TRAINING = re.compile(r"torch|lightning|accelerate|transformers|zero_grad")
+_TRAINERS = frozenset({"transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """One file. unreadable: why no rule could check it."""
+    """One file. notes: what no rule looks at in it. unreadable: why no rule could check it."""
 
     path: str
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
     unreadable: Unreadable | None = None
 
 
@@ -39,9 +41,24 @@ def lint(paths: Iterable[Path], rules: Collection[SourceRule] = ALL) -> Iterator
 def check_file(path: Path, rules: Collection[SourceRule]) -> Checked:
     try:
         source = read(path)
-        return Checked(path=str(path), findings=tuple(lint_source(source, rules)))
+        return Checked(path=str(path), findings=tuple(lint_source(source, rules)), notes=tuple(_notes(source)))
     except Unreadable as error:
         return Checked(path=str(path), unreadable=error)
+
+
+def _notes(source: Source) -> Iterator[str]:
+    """Of the first trainer of Hugging Face that a file makes or derives from."""
+    if not re.search(r"\b(transformers|trl)\b.*Trainer", source.text, re.DOTALL):
+        return
+    names = Code(source.text).names
+    used = [*(each.func for each in names.scopes.all(ast.Call))]
+    used += [base for each in names.scopes.all(ast.ClassDef) for base in each.bases]
+    found = [(node.lineno, name) for node in used if (name := names.qualified(node)) in _TRAINERS]
+    if found:
+        line, name = min(found)
+        settings = "its settings (precision, loader workers, padding, compilation) are not checked"
+        what = f"a {name} trains here, and {settings}; a hasten.Job of the same model, loss and data can be tuned"
+        yield f"{source.where(line)}: {what}"
 
 
 def lint_source(source: Source, rules: Collection[SourceRule] = ALL) -> list[Finding]:

@@ -5,7 +5,8 @@ What it finds: `torch.zeros(…).to(device)` and the like: a tensor that is fill
 Why it costs: The host fills memory and copies it to the device while Python waits. With `device=` the device fills its
 own. (`torch.tensor` of numbers copies them either way: there it saves one of two steps.)
 
-When to ignore it: Where random numbers must be those that the host would draw.
+When to ignore it: Where random numbers must be those that the host would draw. What runs in no loop is listed last, in
+one line for each file: it costs microseconds.
 
 Fix: Give `device=` to the function that makes it.
 
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument, CutAfter
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm"})
 _ROUNDED = frozenset({"torch.linspace", "torch.arange"})  # of floats, perhaps otherwise on another device
@@ -43,7 +44,8 @@ def check(code: Code) -> Iterator[Found]:
         is_number = getattr(call.func, "attr", "") == "cuda" and bool(call.args)  # None means the present device there
         exact = plain and not is_number and name not in _RANDOM and name not in _ROUNDED
         edits = (AddArgument(made, f"device={device}"), CutAfter(call, made)) if exact else ()
-        yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits)
+        severity = Severity.ONCE if code.training.runs_once(call) else None
+        yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits, severity)
 
 
 def _moves(code: Code, call: ast.Call) -> bool:

@@ -27,7 +27,7 @@ def check(code: Code) -> Iterator[Found]:
     if not code.devices.accelerated:
         return
     for step in code.training.steps:
-        for node in step.every_turn:
+        for node in step.once_a_turn:
             if _reads(code, node):
                 whole = _whole(code, node)
                 shown = ast.unparse(whole.value if isinstance(whole, ast.FormattedValue) else whole)

@@ -34,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H416",
-    severity=Severity.WRONG,
+    severity=Severity.STYLE,  # since torch 2.6 it is the default
     fix="give weights_only=True",
     safety=Safety.UNSAFE,
     check=check,

@@ -83,7 +83,10 @@ class Devices:
     def _is_written_for_one(self) -> bool:
         """Whether the file names an accelerator anywhere."""
         texts = [each.value for each in self._names.scopes.all(ast.Constant) if isinstance(each.value, str)]
-        attributes = {each.attr for each in self._names.scopes.all(ast.Attribute)}
+        named = self._names.scopes.all(ast.Attribute)
+        attributes = {each.attr for each in named}
+        if any((self._names.qualified(each) or "").startswith("torch.accelerator.") for each in named):
+            return True
         return any(text.startswith(_ACCELERATORS) for text in texts) or bool(attributes & {"cuda", "mps"})
 
     def _is_called_so(self, node: ast.Name | ast.Attribute) -> bool:

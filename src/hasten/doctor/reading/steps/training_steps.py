@@ -34,6 +34,10 @@ class Ran:
         kinds = (ast.If, ast.IfExp, ast.ExceptHandler, ast.While, ast.BoolOp)
         return any(isinstance(each, kinds) for each, _ in self.around)
 
+    @property
+    def is_repeated(self) -> bool:
+        return any(isinstance(each, (Loop, *COMPREHENSIONS)) for each, _ in self.around)
+
 
 class Step:
     """What computes gradients once: a turn of a loop, or a function that a framework calls for each batch."""
@@ -52,6 +56,16 @@ class Step:
         """What runs in each turn, under no condition, with gradients."""
         without = self._training.is_without_gradients
         return [each.node for each in self.ran if not each.is_conditional and not without(each.around)]
+
+    @cached_property
+    def once_a_turn(self) -> list[ast.AST]:
+        """That, and what runs in each turn without gradients outside a loop of its own: metrics, but no evaluation."""
+        with_gradients = set(self.every_turn)
+        return [
+            each.node
+            for each in self.ran
+            if each.node in with_gradients or not (each.is_conditional or each.is_repeated)
+        ]
 
     def methods(self, *names: str) -> list[Ran]:
         """Calls of methods of these names, on any object."""
@@ -148,6 +162,14 @@ class Training:
         if isinstance(function, Function) and depth <= _CALLS_DEEP:
             for call in self._outer_calls(function):
                 yield from self.loops_around(call, depth + 1)
+
+    def runs_once(self, node: ast.AST, depth: int = 0) -> bool:
+        """Whether it is seen to lie in no loop: at module level, or in functions that are called from there."""
+        function = self._names.enclosing(node, *_FUNCTIONS)
+        if depth > _CALLS_DEEP or next(self.loops_around(node), None) is not None:
+            return False
+        calls = self._outer_calls(function) if isinstance(function, Function) else []
+        return function is None or (bool(calls) and all(self.runs_once(each, depth + 1) for each in calls))
 
     def is_without_gradients(self, around: Around) -> bool:
         return any(self._switches_gradients_off(each) for each, _ in around)
