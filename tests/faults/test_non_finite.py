@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import hasten
 from hasten.entry import prepare, train
 from hasten.errors import NonFinite
 from hasten.facts.plan import Plan, make_plan
@@ -277,3 +278,43 @@ def test_skips_without_end_are_refused_with_the_last_parameter_and_samples(where
     assert refusal.value.what.startswith("a gradient of body.weight is not finite; the update was not applied")
     assert "4 times in a row" in refusal.value.what
     assert run.built.step.skips.skipped == 3
+
+
+class NoNumber:
+    """A metric that becomes NaN in its second evaluation."""
+
+    evaluations = 0
+
+    def reset(self) -> None:
+        pass
+
+    def update(self, prediction: Any, target: Any) -> None:
+        pass
+
+    def compute(self) -> float:
+        self.evaluations += 1
+        return math.nan if self.evaluations == 2 else 1.0
+
+
+def test_a_watched_metric_that_is_nan_ends_the_run_with_its_last_step_saved(tmp_path):
+    rows = small_job().train
+    job = small_job(
+        loss=hasten.supervised(functional.cross_entropy),
+        valid=rows,
+        evaluate_every=4,
+        metrics={"score": NoNumber()},
+        stop=hasten.EarlyStopping("score", mode="max"),
+    )
+    with pytest.raises(NonFinite, match="'score' is NaN"):
+        train(job, receivers=[], run_dir=tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "step-8").exists()
+
+
+def test_the_finite_check_works_under_any_default_dtype():
+    torch.set_default_dtype(torch.float64)
+    try:
+        rows, labels = small_job().train
+        weights = train(small_job(train=(rows.double(), labels), epochs=1), receivers=[]).weights
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {each.dtype for each in weights.values()} == {torch.float64}

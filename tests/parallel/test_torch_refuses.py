@@ -25,6 +25,7 @@ STATIC = {"communication": ("plain", {"static_graph": True})}
         proof("plain state", {"shard": "zero3"}, "WithPlainState uses an operation that torch does not have"),
         ("sparse", {"shard": "zero3"}, "has sparse gradients in words, but `shard` needs dense ones"),
         ("reentrant", {}, "call checkpoint with use_reentrant=False"),
+        ("synchronized", {}, "has SyncBatchNorm, which torch computes over several processes on accelerators alone"),
     ],
     ids=str,
 )

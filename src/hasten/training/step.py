@@ -171,7 +171,7 @@ class Step:
             multiply(present(self._without_optimizer), 1 / self._factor(scaler))
 
     def _factor(self, scaler: torch.amp.GradScaler) -> Tensor:
-        return scaler.scale(torch.ones((), device=self._device))
+        return scaler.scale(torch.ones((), dtype=torch.float32, device=self._device))
 
     def _non_finite(self, gradients: list[Tensor]) -> Tensor:
         found = self._is_finite(gradients)

@@ -67,6 +67,7 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "reentrant": lambda: {"model": Reentrant},
     "adafactor": lambda: {"optimizer": torch.optim.Adafactor},
     "rprop": lambda: {"optimizer": torch.optim.Rprop},
+    "synchronized": lambda: {"model": lambda: nn.SyncBatchNorm.convert_sync_batchnorm(Normed())},
     "plain state": lambda: {"optimizer": WithPlainState},
 }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hasten.errors import HastenError, NonFinite, StorageFailed
+from hasten.errors import HastenError, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
 from hasten.training.saving.follower_saver import FollowerSaver
@@ -146,7 +146,7 @@ class Checkpointing:
             return
         try:
             self._saver.settle()
-            if isinstance(error, NonFinite | StorageFailed) or self._agreement is not None:
+            if isinstance(error, StorageFailed) or self._agreement is not None:
                 return
             if not run.built.windows.restore():
                 error.add_note(f"step {run.steps} is not saved: the failed step cannot be undone completely")

@@ -204,6 +204,15 @@ def _made_model(job: Job, planned: Sequence[Planned], device: torch.device) -> n
     model = check_made(built_by_first(job.model, present_ranks(), device) if once else job.model())
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
+    if (
+        device.type == "cpu"
+        and present_ranks().many
+        and any(isinstance(each, nn.SyncBatchNorm) for each in model.modules())
+    ):
+        fix = "use BatchNorm1d, 2d or 3d, or train in one process"
+        raise JobError(
+            "model", "has SyncBatchNorm, which torch computes over several processes on accelerators alone", fix
+        )
     if model in _HANDED_OUT:
         # An earlier run has trained it, and its plan may have changed it.
         raise JobError("model", "returned the same module as before", "build a new one in it: model=lambda: MyModel()")

@@ -115,7 +115,7 @@ class FiniteCheck:
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         self._alike = len({parameter.dtype for parameter in parameters}) == 1  # and, so far, none was sparse
-        self._one, self._found = torch.ones((), device=device), torch.zeros((), device=device)
+        self._one, self._found = torch.tensor([1.0, 0.0], dtype=torch.float32, device=device)
 
     def __call__(self, gradients: list[Tensor]) -> Tensor:
         """The answer to these gradients of the parameters; it is valid until the next call or clear()."""
