@@ -172,7 +172,9 @@ def test_a_refused_step_moves_nothing_and_names_itself_its_parameter_and_its_sam
     told = ", ".join(map(str, samples))
     assert error.where == f"optimizer step {BAD_STEP} (epoch 0, samples {told} of Job.train)"
     name = "head.bias" if kind == "gradient" else "body.weight"
-    assert error.what == f"a gradient of {name} is not finite; the update was not applied and the weights are unharmed"
+    assert error.what.endswith(
+        f"a gradient of {name} is not finite; the update was not applied and the weights are unharmed"
+    )
 
 
 @both
@@ -275,7 +277,7 @@ def test_skips_without_end_are_refused_with_the_last_parameter_and_samples(where
             fine = run.steps == 0  # until one has applied, the host decides
             run.step(batch)
     assert refusal.value.where.startswith("optimizer step 5, after 3 skipped (epoch 0, samples ")
-    assert refusal.value.what.startswith("a gradient of body.weight is not finite; the update was not applied")
+    assert "a gradient of body.weight is not finite; the update was not applied" in refusal.value.what
     assert "4 times in a row" in refusal.value.what
     assert run.built.step.skips.skipped == 3
 

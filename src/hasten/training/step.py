@@ -228,14 +228,17 @@ class Step:
         # A norm that overflows is no matter of the loss scale: gradients are unscaled before it is measured.
         sizes = gradient_sizes(self._named())
         scaling = self.window.scaler is not None and bool(non_finite_sizes(sizes))
-        self.skips.skip(partial(self._why, sizes), scaling=scaling)
+        self.skips.skip(partial(self._why, sizes, self.window.mean), scaling=scaling)
 
-    def _why(self, sizes: list[tuple[str, Tensor]]) -> str:
-        """The reason why an update did not apply, from the sizes of its gradients."""
+    def _why(self, sizes: list[tuple[str, Tensor]], loss: Tensor | None = None) -> str:
+        """The reason why an update did not apply, from the sizes of its gradients. loss: of its window, where it is
+        still known."""
         found = non_finite_sizes(sizes)
         what = "the norm of the gradients is not finite, although every gradient is"
         if found:
             what = f"a gradient of {found[0]} is not finite"
+            if loss is not None and not loss.isfinite():
+                what = f"the loss is {loss.item()}, and {what}"
         harmed = self.non_finite_weight()
         if harmed is None:
             return f"{what}; the update was not applied and the weights are unharmed"

@@ -95,6 +95,11 @@ class Window:
         """Whether a microbatch was differentiated."""
         return self._only is not None or self._sums is not None
 
+    @property
+    def mean(self) -> Tensor | None:
+        """The mean loss on this rank so far."""
+        return self._only[0] if self._only is not None else None if self._sums is None else self._sums.mean
+
     def differentiate(self, batch: Any, samples: int, last: bool) -> Tensor:
         """Forward and backward of one microbatch of `samples` samples; its mean loss, detached, on the device.
 
