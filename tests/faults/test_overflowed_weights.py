@@ -56,7 +56,8 @@ def test_a_weight_that_an_update_has_overflowed_is_not_called_unharmed():
             run.step(batch)
     assert refusal.value.where.startswith(f"optimizer step {BAD_STEP + 1} ")
     assert refusal.value.what == (
-        "the loss is nan, and a gradient of used.weight is not finite, and the weight used.bias is not: an earlier update overflowed it; "
+        "the loss is nan, and a gradient of used.weight is not finite, and the weight used.bias is not: "
+        "an earlier update overflowed it; "
         "this update was not applied"
     )
 
