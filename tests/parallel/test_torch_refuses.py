@@ -42,6 +42,12 @@ def test_other_plans_train_these_jobs(name, choices, tmp_path):
         assert found["told"] == ""
 
 
+def test_a_list_of_a_batch_sampler_of_which_a_process_has_one_sample_is_named(tmp_path):
+    for found in on_ranks(2, tmp_path, told, "normed, by lists", {}):
+        words = "a batch of the batch_sampler leaves some process one sample, where batch norm over samples fails"
+        assert f"{words}: larger batches avoid that" in found["notices"]
+
+
 def test_a_last_batch_of_which_a_process_has_one_sample_is_refused_by_batch_norm(tmp_path):
     for found in on_ranks(2, tmp_path, told, "normed", {}):
         assert any("an epoch's last batch leaves some process one sample" in each for each in found["notices"])

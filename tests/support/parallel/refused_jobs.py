@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
 from hasten.entry import prepare
 from hasten.errors import HastenError
@@ -63,6 +64,13 @@ class WithPlainState(torch.optim.SGD):
 JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "normed": lambda: {"model": Normed, "batch_size": 35},  # 2 are left
     "normed, without the last batch": lambda: {"model": Normed, "batch_size": 35, "drop_last": True},
+    "normed, by lists": lambda: {
+        "model": Normed,
+        "batch_size": None,
+        "train": DataLoader(
+            TensorDataset(*job_on_words(Normed, WORDS, LENGTH).train), batch_sampler=[[*range(35)], [35, 36]]
+        ),
+    },
     "sparse": lambda: {"model": lambda: Plain(sparse=True), "optimizer": lambda some: torch.optim.SGD(some, lr=0.1)},
     "reentrant": lambda: {"model": Reentrant},
     "adafactor": lambda: {"optimizer": torch.optim.Adafactor},

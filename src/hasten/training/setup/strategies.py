@@ -133,8 +133,8 @@ def _workload(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any])
 
 
 def batch_norm_notices(prepared: PreparedJob, grid: Grid, microbatch: int | None, leaves_single: bool) -> list[str]:
-    """Notices about a batch that several ranks or stages compute in parts. leaves_single: an epoch's last batch gives
-    some rank one sample."""
+    """Notices about a batch that several ranks or stages compute in parts. leaves_single: an epoch's last batch, or one
+    of a batch sampler, gives some rank one sample."""
     ranks, stages = grid.data, grid.stages.many
     model, batch, setup = prepared.setup.model, prepared.batch_size, prepared.setup
     if not (ranks.many or stages) or not normalizes_by_batch(model, on_each_rank=ranks.many and not stages):
@@ -145,8 +145,8 @@ def batch_norm_notices(prepared: PreparedJob, grid: Grid, microbatch: int | None
     what = f"batch norm uses {samples} samples at a time instead of the batch of {batch}: its statistics are noisier"
     found = [f"{what}, and those of the first process are evaluated and saved" if ranks.many else what]
     if leaves_single:
-        found.append(
-            "an epoch's last batch leaves some process one sample, where batch norm over samples fails: drop_last=True "
-            "or another batch_size avoids that"
-        )
+        listed = prepared.train.batches is not None
+        which = "a batch of the batch_sampler" if listed else "an epoch's last batch"
+        cure = "larger batches avoid that" if listed else "drop_last=True or another batch_size avoids that"
+        found.append(f"{which} leaves some process one sample, where batch norm over samples fails: {cure}")
     return found
