@@ -14,7 +14,7 @@ from hasten.cli.application import RunEnded
 from hasten.errors import RankFailed, StorageFailed, Terminated
 from hasten.facts.formatting import printable
 from hasten.facts.ranks import LAUNCHER, launched
-from hasten.training.run_folder.folder_names import CHECKPOINTS, has_begun
+from hasten.training.run_folder.folder_names import has_begun
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
 
 if TYPE_CHECKING:
@@ -77,18 +77,15 @@ def resume_command(job: str, folder: Path, allowed: Sequence[str] = ()) -> str:
 
 
 @contextmanager
-def says_how_to_resume(last: LastSaved, folder: Path, command: str) -> Iterator[None]:
+def says_how_to_resume(last: LastSaved, command: str) -> Iterator[None]:
     """Whatever ends a run that had begun is raised as RunEnded, with its newest checkpoint and the command that resumes
     it."""
-    from hasten.checkpoint.saved_checkpoint import checkpoints_in
-
     try:
         yield
     except BaseException as error:
         if not last.began:
             raise
-        saved = last.in_words(lambda: checkpoints_in(folder / CHECKPOINTS))
-        raise RunEnded(error, printable(f"{_cause(error)}; {what_is_left(saved, command)}")) from error
+        raise RunEnded(error, printable(f"{_cause(error)}; {what_is_left(last, command)}")) from error
 
 
 def _cause(error: BaseException) -> str:

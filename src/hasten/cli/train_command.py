@@ -228,7 +228,7 @@ def _loaded(
     weights = None if given.weights is None else _from(here, given.weights)
     last, receivers = _receivers(asked, given.plan, folder, functions)
     way_on = resume_command(job, folder, allowed)
-    with says_how_to_resume(last, folder, way_on):
+    with says_how_to_resume(last, way_on):
         yield loaded, planned, {"weights": weights, "run_dir": folder, "receivers": receivers, "way_on": way_on}
 
 
@@ -305,7 +305,7 @@ def _receivers(
     following = command("profile", asked.name, plan, asked.job_options)
     if asked.tensorboard:
         following = shlex.join(["tensorboard", "--logdir", str(folder)])
-    last = LastSaved()
+    last = LastSaved(folder)
     receivers: list[AnyReceiver] = [Progress(next_command=following), last]
     if asked.tensorboard and launched().all.leads:
         from hasten.training.reporting.logs import TensorBoard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import hasten
 from hasten.checkpoint.locks.run_lock import run_lock
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Event, Saved
+from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+from support.report.samples import sample_run
 from support.training.saved_runs import STEPS, check_same, every, job, resumed, saved_in, trained
 
 
@@ -68,3 +71,32 @@ def test_a_run_whose_folder_was_moved_ends_leaves_the_next_one_alone_and_resumes
     assert saved_in(tmp_path / "moved") == [2]
     resumed(tmp_path / "moved", saving=every(2))
     check_same(tmp_path / "moved", tmp_path / "whole")
+
+
+def last_words_of(folder: Path, change: Callable[[], object]) -> str:
+    """Of a run in this folder that has not reported its newest checkpoint, after the change."""
+    last = LastSaved(folder)
+    last.log(sample_run(0)[0])
+    last.log(Saved(step=1, path="run/checkpoints/step-1", bytes=9, reason="", stall_seconds=0.0, seconds=0.1))
+    change()
+    return what_is_left(last, "hasten train")
+
+
+def test_last_words_name_the_newest_checkpoint_of_a_run_whose_job_changes_the_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trained(Path("run"))
+    (tmp_path / "elsewhere").mkdir()
+    said = last_words_of(Path("run"), lambda: os.chdir("elsewhere"))
+    assert said == f"step {STEPS} is saved in run/checkpoints/step-{STEPS}; resume with  hasten train"
+
+
+def test_last_words_of_a_moved_run_name_no_step_of_the_run_that_took_its_name(tmp_path):
+    trained(tmp_path / "run")
+    trained(tmp_path / "next")
+
+    def move() -> None:
+        (tmp_path / "run").rename(tmp_path / "moved")
+        (tmp_path / "next").rename(tmp_path / "run")
+
+    said = last_words_of(tmp_path / "run", move)
+    assert said == f"step 1 was saved; {tmp_path / 'run'} was moved: resume it in its new place, with --run-dir"

@@ -60,10 +60,10 @@ class SavedRun:
         self.lock.check()  # building a run can take minutes
         self.asked.write(self.folder.home)
         log = self.folder.metrics(origin.log_bytes if origin is not None else 0)
-        last = LastSaved()
+        last = LastSaved(self.folder.path)
 
         def left() -> str:
-            return what_is_left(last.in_words(self.folder.store.found), self.way_on)
+            return what_is_left(last, self.way_on)
 
         with closing(log):
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.asked.saving)
