@@ -17,6 +17,7 @@ from torch import nn
 import hasten
 from hasten.checkpoint.store import Store
 from support import small_job
+from support.checkpoint.forger import as_of_version
 from support.cli.commands import ran
 from support.training.complete_runs import checkpoints_of, complete_run, flip, sealed_again
 
@@ -47,8 +48,8 @@ def test_checkpoints_are_listed_newest_first_and_the_one_that_is_resumed_from_is
     code, shown, error = ran("checkpoints runs/job-1")
     assert (code, error) == (0, "")
     found = rows(shown)
-    assert [row.split()[:2] for row in found] == [["→", "10"], ["8", "1"], ["6", "1"]]
-    assert re.search(r" 10 +1 +\d+ s +1\d\.\d KiB  as planned +verified$", found[0])
+    assert [row.split()[:2] for row in found] == [["→", "10"], ["8", "2"], ["6", "2"]]
+    assert re.search(r" 10 +2 +\d+ s +1\d\.\d KiB  as planned +verified$", found[0])
     assert "resumes   at step 10, from runs/job-1/checkpoints/step-10\n" in shown
 
 
@@ -80,6 +81,15 @@ def test_a_damaged_checkpoint_says_what_is_wrong_and_an_older_one_is_marked(here
     loaded = Store(here / "checkpoints").newest(lambda checkpoint, error: None)
     assert loaded is not None
     assert loaded.manifest.step == 8  # as a resumed run would choose
+
+
+def test_checkpoints_of_another_version_are_not_called_damaged(here: Path):
+    for each in checkpoints_of(here):
+        as_of_version(each.path, 1, None)
+    code, shown, _ = ran("checkpoints runs/job-1")
+    assert code == 0
+    assert all("saved by hasten 0.1.0" in row and "damaged" not in row for row in rows(shown))
+    assert "resumes   never: all of them are of another version; start a new run\n" in shown
 
 
 def test_the_list_as_json_is_one_object_with_the_truth(here: Path):

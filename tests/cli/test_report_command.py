@@ -58,7 +58,8 @@ def test_a_page_never_takes_the_place_of_a_plan(here: Path):
 @pytest.mark.parametrize(
     ("line", "code", "says"),
     [
-        ("report nothing.toml", 2, "there is no such file"),
+        ("report nothing.toml", 2, "there is no such file or folder"),
+        ("report runs/none", 2, "or the folder of a run, such as runs/job-1"),
         ("report runs", 2, "is not a run folder"),
         ("report plan.toml -o missing/report.html", 15, "create the folder first"),
         ("report plan.trials.jsonl", 2, "is not valid TOML"),

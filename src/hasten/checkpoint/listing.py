@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.manifest import Manifest, OfAnotherVersion
 from hasten.checkpoint.saved_checkpoint import Checkpoint, checkpoints_in
 from hasten.errors import Misconfigured, StorageFailed
 
@@ -16,13 +16,15 @@ _OF_A_RUN = (FOLDER, "metrics.jsonl", "plan.toml")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """manifest: None where it is damaged. damage: what is wrong; None for a verified checkpoint."""
+    """manifest: None where it is damaged. damage: what is wrong; None for a verified checkpoint. of_another_version:
+    another version of hasten saved it, so that this one cannot say whether it is damaged."""
 
     path: Path
     step: int
     attempt: int  # 1 for the first one of its step
     manifest: Manifest | None
     damage: str | None
+    of_another_version: bool
 
 
 def check_run(folder: Path) -> None:
@@ -48,10 +50,17 @@ def listed(run: Path, progress: Callable[[int, int], None]) -> list[Listed]:
 
 def _verified(checkpoint: Checkpoint) -> Listed:
     manifest = damage = None
+    another = False
     try:
         manifest = checkpoint.manifest()
         checkpoint.verify()
     except StorageFailed as error:
-        damage = error.what
-    path, step, attempt = checkpoint.path, checkpoint.step, checkpoint.attempt
-    return Listed(path=path, step=step, attempt=attempt, manifest=manifest, damage=damage)
+        damage, another = error.what, isinstance(error, OfAnotherVersion)
+    return Listed(
+        path=checkpoint.path,
+        step=checkpoint.step,
+        attempt=checkpoint.attempt,
+        manifest=manifest,
+        damage=damage,
+        of_another_version=another,
+    )

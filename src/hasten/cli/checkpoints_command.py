@@ -95,7 +95,8 @@ def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float,
     if newest is not None:
         resumes = f"at step {newest.step:,}, from {newest.path}"
     else:
-        resumes = "never: all of them are damaged; start a new run" if found else "from the beginning"
+        why = "of another version" if any(each.of_another_version for each in found) else "damaged"
+        resumes = f"never: all of them are {why}; start a new run" if found else "from the beginning"
     show("" if found else f"{run} has no checkpoint yet", [("resumes", resumes)])
     offer(following)
 
@@ -114,10 +115,11 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     for each in found:
         about = each.manifest
         mark = "→ " if each is newest else "  "
-        state = "verified" if each.damage is None else f"damaged: {each.damage}"
+        damage = each.damage if each.of_another_version else f"damaged: {each.damage}"
+        state = "verified" if each.damage is None else damage
         of_manifest = [UNKNOWN] * 4
         if about is not None:
-            of_manifest = [f"{about.epoch:,}", _age(about.saved_at, now), byte_size(about.bytes), about.reason]
+            of_manifest = [f"{about.epoch + 1:,}", _age(about.saved_at, now), byte_size(about.bytes), about.reason]
             state = f"best, {state}" if about.best else state
         words = [shortened(printable(text), _LONGEST_WORDS) for text in (of_manifest.pop(), state)]
         rows.append([mark + _step(each).rjust(longest), *of_manifest, *words])

@@ -30,7 +30,11 @@ def report(
       hasten report runs/job-1 -o job-1.html
     """
     from hasten.checkpoint.files import write_atomically
+    from hasten.facts.trials import trials_beside
 
+    if not source.exists() and not trials_beside(source).exists():
+        fix = "name a plan's file, such as plan.toml, or the folder of a run, such as runs/job-1"
+        raise Misconfigured("there is no such file or folder", where=str(source), fix=fix)
     page = output or (source if source.is_dir() else source.parent) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
         fix = shlex.join(["hasten", "report", str(source), "-o", str(page.with_suffix(".html"))])

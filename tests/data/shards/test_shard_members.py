@@ -41,7 +41,6 @@ def test_plain_values_come_back_equal(value):
         ({"mp3": b"sound"}, ["mp3"]),
         ({"pth": b"sound"}, ["pth.bin"]),
         ({"left.npy": np.zeros(2), "right": torch.zeros(2)}, ["left.npy", "right.npy"]),
-        ({"__key__": "7", "cls": 3}, ["cls"]),
         ((torch.zeros(2), 3, "text", b"x"), ["0.npy", "1.cls", "2.txt", "3.bin"]),
         ([np.float32(1.5), np.int64(3), np.bool_(True)], ["0.npy", "1.cls", "2.npy"]),
         (7, ["0.cls"]),
@@ -72,6 +71,7 @@ class Own:
         ({"a": "x" * (LARGEST_TEXT + 1)}, "are the most of a text"),
         ({"A": 1}, "'A' cannot be an extension"),
         ({"a": 1, "a.cls": 2}, r"two parts 'a\.cls'"),
+        ({"__key__": "7", "cls": 3}, "it has a __key__, which packing would replace by a number"),
         ({}, "it is empty"),
     ],
 )

@@ -147,6 +147,9 @@ def test_a_sample_has_each_extension_once_and_not_too_many():
     twice = packed("a.jpg", b"1") + packed("a.JPG", b"2") + END
     with pytest.raises(DataFailed, match=r"member 'a.JPG' is the second 'jpg' of its sample"):
         list(samples(iter(found(twice)), "a.tar"))
+    own_key = packed("a.jpg", b"1") + packed("a.__key__", b"2") + END
+    with pytest.raises(DataFailed, match=r"member 'a.__key__' has the extension __key__"):
+        list(samples(iter(found(own_key)), "a.tar"))
     many = b"".join(packed(f"a.{number}", b"") for number in range(tar.MOST_MEMBERS + 1)) + END
     with pytest.raises(DataFailed, match=r"member 'a.64' is one too many"):
         list(samples(iter(found(many)), "a.tar"))

@@ -19,7 +19,7 @@ from hasten.data.cache.cache_key import key_of
 from hasten.data.shards.shard_index import MANIFEST, ROWS, SCHEMA, open_index, scanned
 from hasten.data.shards.shard_members import Decode, decoded
 from hasten.data.shards.shard_order import ShardOrder
-from hasten.data.shards.tar_reader import Member, members, samples
+from hasten.data.shards.tar_reader import KEY, Member, members, samples
 from hasten.errors import DataFailed
 from hasten.regular_files import open_regular
 
@@ -80,7 +80,7 @@ class Shards:
             raise DataFailed(what, where=name, fix="the index does not match the shards: run hasten pack again")
         (sample,) = found
         if self._form is None:
-            return {"__key__": sample[0].key} | {member.extension: value(member) for member in sample}
+            return {KEY: sample[0].key} | {member.extension: value(member) for member in sample}
         return tuple(value(_wanted(names, sample, name)) for names in self._form)
 
     def sample_order(self, seed: int, shuffle: bool) -> ShardOrder:

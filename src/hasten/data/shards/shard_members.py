@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from hasten.data.shards.tar_reader import KEY
+
 LARGEST_TEXT = 1 << 24  # bytes of a JSON or text member: as objects they take many times their size
 PICKLES = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
 
@@ -53,8 +55,8 @@ def encoded(sample: Any) -> dict[str, bytes]:
     parts = sample if isinstance(sample, Mapping) else dict(enumerate(row))
     found: dict[str, bytes] = {}
     for name, value in parts.items():
-        if name == "__key__":  # of a sample that was read from shards: every sample gets a new number
-            continue
+        if name == KEY:
+            raise ValueError(f"it has a {KEY}, which packing would replace by a number: leave it out, or rename it")
         extension, content = _member(str(name), value)
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*", extension) or len(extension) > 60:
             raise ValueError(f"{name!r} cannot be an extension: use small letters, digits and _, 60 at most")

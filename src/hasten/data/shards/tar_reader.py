@@ -22,6 +22,7 @@ from typing import NoReturn
 from hasten.errors import DataFailed
 
 BLOCK = 512
+KEY = "__key__"  # under which a sample has its key
 END = bytes(2 * BLOCK)  # two empty blocks close an archive
 
 LARGEST_MEMBER = 1 << 30  # bytes
@@ -101,7 +102,7 @@ def members(read: ReadAt, shard: str, start: int, stop: int) -> Generator[Member
 
 def samples(found: Iterator[Member], shard: str) -> Iterator[list[Member]]:
     """Members grouped into samples. Files without an extension, which belong to none, are skipped. Raises DataFailed
-    for a sample with two members of one extension, or of more than MOST_MEMBERS."""
+    for a sample with a member named KEY, with two of one extension, or of more than MOST_MEMBERS."""
     sample: list[Member] = []
     for member in found:
         if not member.key:
@@ -109,6 +110,8 @@ def samples(found: Iterator[Member], shard: str) -> Iterator[list[Member]]:
         if sample and member.key != sample[0].key:
             yield sample
             sample = []
+        if member.extension == KEY:
+            _refuse(f"has the extension {KEY}, which stands for the sample's key", shard, member.start, member)
         if any(member.extension == other.extension for other in sample):
             _refuse(f"is the second {member.extension!r} of its sample", shard, member.start, member)
         if len(sample) == MOST_MEMBERS:
