@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -85,11 +86,12 @@ def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.chdir(tmp_path)
     hasten.write_plan(hasten.make_plan(), "plan.toml")
-    names: dict[str, object] = {"hasten": hasten}
+    names: dict[str, Any] = {"hasten": hasten}
     for language, text in BLOCK.findall((build_docs.DOCS / "train.md").read_text(encoding="utf-8")):
         if language == "python":
             exec(compile(text, "train.md", "exec"), names)
     assert {*sent} == {"train/loss", "learning rate", "valid/loss"}
+    assert {*names["result"].results} == {"loss", "accuracy"}
 
 
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():

@@ -171,7 +171,8 @@ class Job:
     epochs, max_steps: the planned length; with both, whichever comes first. Steps are applied optimizer steps.
     schedule: Schedule, or a function (optimizer, total_steps) or (optimizer, total_epochs) -> torch scheduler.
     metrics: name -> torchmetrics.Metric, or anything with its update, compute and reset, updated with (prediction,
-        target) of the Loss in evaluations. Over several processes each has those of all samples, and exchanges nothing.
+        target) of the Loss in evaluations; or a function (prediction, target) -> number, called once with those of the
+        whole evaluation. Over several processes each has those of all samples, and exchanges nothing.
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
     clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
         zero; momentum and weight decay still change parameters.
@@ -208,7 +209,7 @@ class Job:
     epochs: int | None = None
     max_steps: int | None = None
     schedule: Schedule | Callable[..., Any] | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=dict[str, "Metric"])
+    metrics: Mapping[str, Metric | Callable[[Any, Any], Any]] = field(default_factory=dict[str, Any])
     parameters: Callable[[nn.Module], Iterable[Any]] | None = None
     average: ExponentialAverage | EqualAverage | None = None
     stop: EarlyStopping | None = None
@@ -304,8 +305,8 @@ class Job:
         for name, metric in self.metrics.items():
             if not isinstance(name, str):
                 raise JobError("metrics", f"has the name {describe(name)}", 'write a text: {"accuracy": metric}')
-            if not _has_methods(metric, "update", "compute", "reset"):
-                raise JobError("metrics", f"{name!r} is {describe(metric)}", "give a torchmetrics.Metric")
+            if isinstance(metric, type) or not (is_function(metric) or _has_methods(metric, *_OF_A_METRIC)):
+                raise JobError("metrics", f"{name!r} is {describe(metric)}", f"give {METRICS_ARE}")
         if "loss" in self.metrics:
             raise JobError("metrics", 'has the name "loss", which is the evaluation loss', "choose another name")
 
@@ -338,6 +339,8 @@ def _is_torchs_loss(value: object) -> bool:
     return type(value).__module__ == "torch.nn.modules.loss"
 
 
+_OF_A_METRIC = "update", "compute", "reset"
+METRICS_ARE = "a torchmetrics.Metric, an object with update, compute and reset, or a function of prediction and target"
 RECEIVERS_ARE = "give a list of receivers, each a function of one event or an object with log(event) and close()"
 
 
@@ -347,6 +350,11 @@ def no_receiver(given: object) -> str | None:
         return f"is {describe(given)}"
     wrong = (each for each in cast("Sequence[object]", given) if not is_receiver(each))
     return next((f"has {describe(each)}" for each in wrong), None)
+
+
+def is_function(metric: object) -> bool:
+    """Whether a metric is a function of prediction and target, and not an object that is updated."""
+    return not _has_methods(metric, *_OF_A_METRIC) and _takes(metric, 2)
 
 
 def is_receiver(value: object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,6 @@ from hasten.training.step_parts.losses import (
     count_of,
     total_of,
 )
-
-if TYPE_CHECKING:  # it takes seconds to load, and few jobs need it
-    from torchmetrics import Metric
 
 Batches = Callable[[int], Generator[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""
@@ -81,7 +78,7 @@ class Evaluator:
         self,
         model: nn.Module,
         loss: LossFunction,
-        metrics: Mapping[str, Metric],
+        metrics: Mapping[str, Any],
         batches: Batches,
         batch_size: int,
         *,

@@ -97,8 +97,14 @@ class MeanOfMeans(Metric):
         return self.mean
 
 
+def weighted_by_order(prediction: Tensor, target: Tensor) -> float:
+    hits = hits_of(prediction, target)
+    return (hits * torch.arange(1, len(hits) + 1)).mean().item()
+
+
 def metrics() -> dict[str, Any]:
     return {
+        "function": weighted_by_order,
         "own": OwnAccuracy(),
         "in order": InOrder(),
         "merged": MulticlassAccuracy(WORDS, average="micro"),

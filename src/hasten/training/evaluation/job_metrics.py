@@ -1,15 +1,17 @@
 """A job's metrics in an evaluation: over several ranks, the numbers that one process would have.
 
 torchmetrics merges its own classes for which that is exact. Any other metric is given all predictions and targets on
-each rank, one batch at a time, in the order in which one process would have seen them: slower, and exact.
+each rank, one batch at a time, in the order in which one process would have seen them: slower, and exact. A function is
+given all of them at once, joined on the host.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,15 +19,12 @@ from torch import Tensor, nn
 
 from hasten.data.loading.device_transfer import map_tensors, place
 from hasten.errors import RAISED, JobError
-from hasten.facts.job import Loss, describe
+from hasten.facts.job import METRICS_ARE, Loss, describe, is_function
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_in_turn
 from hasten.training.evaluation.torchmetrics_states import merges, without_merging
 from hasten.training.failures.user_code import IN_THE_JOB
 from hasten.training.step_parts.losses import at_least_float32
-
-if TYPE_CHECKING:  # it takes seconds to load, and few jobs need it
-    from torchmetrics import Metric
 
 _HOST = torch.device("cpu")
 
@@ -33,9 +32,11 @@ _HOST = torch.device("cpu")
 class JobMetrics:
     """reset(), update() for each batch, compute(). ranks: that see different samples; all of them compute together."""
 
-    def __init__(self, metrics: Mapping[str, Metric], device: torch.device, ranks: Ranks) -> None:
+    def __init__(self, metrics: Mapping[str, Any], device: torch.device, ranks: Ranks) -> None:
+        self._names, self._functions = [*metrics], {name: each for name, each in metrics.items() if is_function(each)}
         # The job's own metrics are copied, not moved or filled.
-        self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in metrics.items()}
+        objects = {name: each for name, each in metrics.items() if name not in self._functions}
+        self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in objects.items()}
         self._device, self._ranks = device, ranks
         self._merged = {name for name, metric in self._metrics.items() if ranks.many and merges(metric)}
         self._given_all = [name for name in self._metrics if ranks.many and name not in self._merged]
@@ -52,7 +53,7 @@ class JobMetrics:
 
         Raises JobError for a loss that returned no prediction.
         """
-        if not self._metrics:
+        if not self._names:
             return
         if isinstance(returned, Tensor) or returned.prediction is None:
             raise JobError(
@@ -61,16 +62,22 @@ class JobMetrics:
                 "return hasten.Loss(total, count, prediction=…, target=…)",
             )
         self._update(self._given_own, returned.prediction, returned.target)
-        if self._given_all:
+        if self._given_all or self._functions:
             self._seen.append((_on_host(returned.prediction), _on_host(returned.target)))
 
     def compute(self) -> dict[str, float]:
-        """Raises JobError for a metric of more than one number."""
-        for seen in gather_in_turn(self._seen, self._ranks, self._device) if self._given_all else ():
-            prediction, target = (place(each, self._device) for each in seen)
-            self._update(self._given_all, prediction, target)
+        """Raises JobError for a metric of more than one number, and for predictions that no function can be given."""
+        whole, read = list[tuple[Any, Any]](), self._given_all or self._functions
+        for seen in gather_in_turn(self._seen, self._ranks, self._device) if read else ():
+            if self._given_all:
+                prediction, target = (place(each, self._device) for each in seen)
+                self._update(self._given_all, prediction, target)
+            if self._functions:
+                whole.append(map_tensors(seen, at_least_float32))
         self._seen.clear()
-        return {name: self._computed(name) for name in self._metrics}
+        joined = [_joined([*each]) for each in zip(*whole, strict=True)]
+        del whole
+        return {name: self._computed(name, joined) for name in self._names}
 
     def _update(self, names: list[str], prediction: Any, target: Any) -> None:
         if names:
@@ -80,9 +87,14 @@ class JobMetrics:
             with self._calling(name):
                 self._metrics[name].update(prediction, target)
 
-    def _computed(self, name: str) -> float:
+    def _computed(self, name: str, joined: list[Any]) -> float:
+        """joined: for a function, the predictions and the targets of the whole evaluation."""
         with self._calling(name):
-            value: Any = self._metrics[name].compute()
+            if name in self._metrics:
+                value: Any = self._metrics[name].compute()
+            else:
+                function = self._functions[name]
+                value = function(*(reversed(joined) if _takes_target_first(function) else joined))
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if isinstance(value, int | float | np.integer | np.floating | np.bool):
@@ -102,7 +114,32 @@ class JobMetrics:
             raise
 
 
-def _own_copy(metric: Metric, device: torch.device, ranks: Ranks) -> Metric:
+def _takes_target_first(function: Callable[..., Any]) -> bool:
+    """Whether its first argument is named y_true, as scikit-learn names the target in all its functions."""
+    try:
+        return next(iter(inspect.signature(function).parameters)) == "y_true"
+    except (TypeError, ValueError):  # a built-in function
+        return False
+
+
+def _joined(parts: list[Any]) -> Any:
+    """What each batch has, along the first dimension: tensors, or tuples and mappings of them. Raises JobError."""
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, Mapping):
+        return {key: _joined([each[key] for each in parts]) for key in cast("Mapping[Any, Any]", first)}
+    if isinstance(first, tuple):
+        return tuple(_joined([*each]) for each in zip(*parts, strict=True))
+    try:
+        return torch.cat(parts)
+    except (TypeError, RuntimeError) as error:
+        was = f"predictions or targets of a function cannot be joined over batches: {error}"
+        fix = f"return tensors in the loss that differ in their first dimension alone; or give {METRICS_ARE}"
+        raise JobError("metrics", was, fix) from error
+
+
+def _own_copy(metric: Any, device: torch.device, ranks: Ranks) -> Any:
     """A copy that merges what these ranks have seen, where others see the same samples."""
     copied = copy.deepcopy(metric)
     if ranks.group is not None and isinstance(copied, nn.Module):

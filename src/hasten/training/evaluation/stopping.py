@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import Best, EarlyStopping
 from hasten.techniques.setup import Target
 
-if TYPE_CHECKING:
-    from torchmetrics import Metric
-
 
 class BestResult:
     """The best value of one result, and the step of its evaluation. `value` is NaN until the first evaluation."""
 
-    def __init__(self, rule: Best | EarlyStopping, metrics: Mapping[str, Metric]) -> None:
+    def __init__(self, rule: Best | EarlyStopping, metrics: Mapping[str, Any]) -> None:
         self._metric, self._field = rule.metric, _field(rule)
         self._least = rule.min_delta if isinstance(rule, EarlyStopping) else 0.0
         self._rises = higher_is_better(rule, metrics)
@@ -49,7 +46,7 @@ class BestResult:
 class Stopping:
     """Counts the evaluations in a row that were not the best so far."""
 
-    def __init__(self, rule: EarlyStopping, metrics: Mapping[str, Metric]) -> None:
+    def __init__(self, rule: EarlyStopping, metrics: Mapping[str, Any]) -> None:
         self._patience, self.best = rule.patience, BestResult(rule, metrics)
         self._without_improvement = 0
 
@@ -98,7 +95,7 @@ def at_least_as_good(value: float, target: float, *, higher_is_better: bool) -> 
     return value >= target if higher_is_better else value <= target
 
 
-def higher_is_better(rule: Best | EarlyStopping, metrics: Mapping[str, Metric]) -> bool:
+def higher_is_better(rule: Best | EarlyStopping, metrics: Mapping[str, Any]) -> bool:
     """Which way the watched result improves. Raises JobError when nothing says so."""
     if rule.mode is not None:
         return rule.mode == "max"
