@@ -9,11 +9,18 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import hasten
-from support import small_job
+from hasten.facts.choice import Preserves
+from hasten.techniques.accumulation import TECHNIQUE
+from support import setup_of, small_job
 from support.training.reported_runs import IN_ORDER, assert_weights, check_resumes, plain_weights, trained, zeros
 
 ROWS = small_job().train
 EMA = hasten.ExponentialAverage(0.8)
+
+
+def make_seeded():
+    torch.manual_seed(0)
+    return nn.Linear(6, 3)
 
 
 def averaged(updates, decay=0.8):
@@ -89,3 +96,35 @@ def test_an_average_of_16_bit_weights_moves_by_less_than_their_precision():
     result, *_ = trained(average=hasten.ExponentialAverage(0.999), **changes)
     wanted = {name: each.bfloat16() for name, each in averaged(plain_weights(), 0.999).items()}
     assert_weights(result.weights, wanted, rtol=0.05, atol=1e-4)
+
+
+def test_an_average_of_weights_that_stand_still_is_these_weights():
+    """ostris/ai-toolkit#1034"""
+    still = {"optimizer": lambda params: torch.optim.SGD(params, lr=0.0), "model": make_seeded}
+    assert_weights(trained(average=EMA, **still)[0].weights, make_seeded().state_dict(), rtol=0, atol=1e-7)
+
+
+def test_an_average_that_is_asked_for_is_kept():
+    """ostris/ai-toolkit#524"""
+    averaged_run, plain = (trained(average=each, **IN_ORDER)[0].weights for each in (EMA, None))
+    assert all(not torch.equal(plain[name], each) for name, each in averaged_run.items())
+
+
+def test_an_average_beside_frozen_layers_is_found_again(tmp_path):
+    """bghira/SimpleTuner#1497"""
+
+    def adapted():
+        model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+        model[0].requires_grad_(False)
+        return model
+
+    check_resumes(tmp_path, (5,), average=EMA, model=adapted, valid=ROWS)
+
+
+def test_a_teacher_that_moves_with_each_microbatch_is_reported():
+    """lightly-ai/lightly-train#968"""
+    state = {"teacher": nn.Linear(6, 3)}
+    offered = TECHNIQUE.candidates(setup_of(nn.Linear(6, 3), None, state=state))
+    assert {each.preserves for each in offered} == {Preserves.TRAINING}
+    with hasten.prepare(small_job(state=state), hasten.make_plan(accumulation=4)) as run:
+        assert any("Job.state['teacher'] changes once for each part of 2 samples" in each for each in run.notices)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
 from support import small_job
 from support.training.reported_runs import check_resumes, flat, samples_of_steps, trained
+from support.training.saved_runs import check_same, every
 
 ROWS = small_job().train
 
@@ -118,3 +119,53 @@ def test_an_improvement_gives_patience_back():
     changes = {"valid": ROWS, "metrics": {"scripted": Scripted()}, "stop": stop, "evaluate_every": 1}
     result = trained(loss=hasten.supervised(functional.cross_entropy), **changes)[0]
     assert (result.steps, result.kept_step) == (5, 3)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, rows):
+        return self.head(self.second(self.first(rows)))
+
+
+def test_weights_that_are_tied_are_tied_after_a_resume(tmp_path):
+    """NVIDIA-NeMo/Automodel#2511"""
+    check_resumes(tmp_path, (4,), model=Tied)
+
+
+def test_a_weight_decay_that_a_schedule_sets_is_that_of_the_step(tmp_path):
+    """NVIDIA/Megatron-LM#7468, NVIDIA-NeMo/Automodel#3883"""
+
+    class Decaying(LRScheduler):
+        def get_lr(self):
+            for group in self.optimizer.param_groups:
+                group["weight_decay"] = 0.01 * (self.last_epoch + 1)
+            return [group["lr"] for group in self.optimizer.param_groups]
+
+    schedule = hasten.Schedule(lambda optimizer: Decaying(optimizer), "step")
+    check_resumes(tmp_path, (4,), schedule=schedule)
+
+
+def test_a_file_that_was_cut_while_it_was_written_costs_the_steps_since_the_one_before(tmp_path):
+    """Lightning-AI/pytorch-lightning#19970, vllm-project/speculators#739"""
+    job = small_job(log_every=1)
+    for name in ("whole", "cut"):
+        hasten.train(job, run_dir=tmp_path / name, saving=every(4), receivers=[])
+    newest = tmp_path / "cut" / "checkpoints" / "step-10" / "tensors.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (tmp_path / "cut" / "model.safetensors").unlink()
+    hasten.resume(job, run_dir=tmp_path / "cut", receivers=[])
+    check_same(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_16_bit_weights_are_not_rounded_by_a_resume(tmp_path):
+    """vllm-project/speculators#1027"""
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0].bfloat16()).float(), batch[1])
+
+    optimizer = {"optimizer": lambda params: torch.optim.SGD(params, lr=1e-3)}
+    check_resumes(tmp_path, (4,), model=lambda: nn.Linear(6, 3).bfloat16(), loss=loss, **optimizer)

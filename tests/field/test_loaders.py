@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler, Subset
 
 import hasten
+from hasten.errors import DataFailed, JobError
 from support import small_job
 from support.training.reported_runs import IN_ORDER, Numbers, Stream, assert_weights, flat, samples_of_steps, trained
 
@@ -72,3 +75,96 @@ def test_the_last_window_of_fewer_microbatches_weighs_its_samples():
     whole, parts = (trained(plan, **changes)[0] for plan in (None, hasten.make_plan(microbatch=3)))
     assert whole.steps == parts.steps == 6
     assert_weights(parts.weights, whole.weights)
+
+
+class Shuffling(Stream):
+    """Shuffles by the epoch that it is set to, as streams of the library datasets do."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(self.epoch))
+        return (torch.tensor([float(number)]) for number in order)
+
+
+LOADERS = [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}]
+
+
+@pytest.mark.parametrize("options", LOADERS, ids=["here", "workers", "persistent workers"])
+def test_a_stream_is_told_its_epoch(options, tmp_path):
+    """huggingface/datasets#6673, modelscope/ms-swift#9902"""
+    job = {"train": DataLoader(Shuffling(12), batch_size=4, **options), "batch_size": None, "epochs": None}
+    steps = samples_of_steps(tmp_path / "run", cuts=(4,), max_steps=9, **job)
+    orders = [torch.randperm(12, generator=torch.Generator().manual_seed(epoch)).tolist() for epoch in range(3)]
+    assert by_epoch(steps, 3) == orders
+
+
+def test_a_data_set_with_an_index_is_told_its_epoch(tmp_path):
+    """huggingface/trl#6351"""
+
+    class Growing(Numbers):
+        epoch = 7
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __getitem__(self, index):
+            return torch.tensor([float(100 * self.epoch + index)])
+
+    steps = samples_of_steps(tmp_path / "run", train=Subset(Growing(12), range(12)), shuffle=False, cuts=(4,))
+    assert flat(steps) == [*range(12), *range(100, 112)]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="that a stream counts its passes itself is not seen; set_epoch(epoch) is the way"
+)
+def test_a_stream_that_counts_its_passes_goes_on_with_the_same_one(tmp_path):
+    """pytorch/torchtitan#2864, for a stream"""
+
+    class Counting(Shuffling):
+        set_epoch = None
+
+        def __iter__(self):
+            self.epoch += 1
+            return super().__iter__()
+
+    made = {"batch_size": None, "epochs": None, "max_steps": 9}
+    steps = samples_of_steps(tmp_path / "run", cuts=(4,), fresh=lambda: {"train": DataLoader(Counting(12), 4)}, **made)
+    assert all(sorted(each) == list(range(12)) for each in by_epoch(steps, 3))
+
+
+class Reshuffling(Sampler):
+    """Shuffles the order of the epoch before, by a generator of its own."""
+
+    def __init__(self):
+        self.order, self.numpys = list(range(12)), np.random.default_rng(0)
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        self.numpys.shuffle(self.order)
+        return iter(list(self.order))
+
+
+def test_a_sampler_that_shuffles_the_order_before_is_refused_as_no_run_could_resume(tmp_path):
+    """pytorch/torchtitan#2864"""
+    loader = DataLoader(Numbers(12), 4, sampler=Reshuffling())
+    with pytest.raises(DataFailed, match="draws something else when epoch 0 is drawn again"):
+        samples_of_steps(tmp_path / "run", train=loader, batch_size=None)
+
+
+def test_fewer_samples_than_a_batch_are_refused_where_the_last_batch_is_dropped(tmp_path):
+    """dreamquark-ai/tabnet#537"""
+    with pytest.raises(JobError, match="has 3 samples, and a batch holds 4: with drop_last that is 0 batches"):
+        samples_of_steps(tmp_path / "run", train=Numbers(3), drop_last=True)
+
+
+def test_a_batch_sampler_of_nobodys_class_decides_the_batches(tmp_path):
+    """Lightning-AI/pytorch-lightning#20272 and #19371"""
+    batches = [[0, 3], [1], [2, 4, 5]]
+    loader = DataLoader(Numbers(6), batch_sampler=batches)
+    assert samples_of_steps(tmp_path / "run", cuts=(1, 4), train=loader, batch_size=None) == batches * 2

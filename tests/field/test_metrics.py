@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torchmetrics.classification import BinaryAUROC, MulticlassF1Score
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
 from torchmetrics.functional.classification import binary_auroc, multiclass_f1_score
 
 import hasten
+from hasten.errors import JobError, NonFinite
 from support import small_job
-from support.training.reported_runs import IN_ORDER, plain_weights, trained, zeros
+from support.training.reported_runs import IN_ORDER, check_resumes, plain_weights, trained, zeros
 
 ROWS, LABELS = small_job().train
 SUPERVISED = hasten.supervised(functional.cross_entropy)
@@ -92,3 +93,35 @@ def test_an_evaluation_has_no_dropout_and_the_step_after_it_has():
 
     trained(model=lambda: Watched(6, 3), valid=(ROWS[:8], LABELS[:8]), evaluate_every=2, epochs=1)
     assert modes == [True, True, False] * 2 + [True, False]
+
+
+def test_a_metric_that_does_not_say_which_way_is_better_is_refused():
+    """huggingface/transformers#31142"""
+
+    class Undirected(MulticlassAccuracy):
+        higher_is_better = None
+
+    changes = {"loss": SUPERVISED, "valid": (ROWS, LABELS), "metrics": {"other_loss": Undirected(3)}}
+    with pytest.raises(JobError, match="higher is better"):
+        trained(stop=hasten.EarlyStopping("other_loss"), **changes)
+
+
+def test_an_evaluation_that_is_no_number_is_an_error():
+    """ultralytics/ultralytics#19357"""
+    changes = {"eval_loss": lambda model, batch: model(batch[0]).mean() * float("nan"), "valid": (ROWS, LABELS)}
+    with pytest.raises(NonFinite, match="NaN"):
+        trained(stop=hasten.EarlyStopping(patience=5), **changes)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_what_is_padded_does_not_count_whatever_the_batch_holds(size):
+    """axolotl-ai-cloud/axolotl#3988, ml-explore/mlx-lm#1855"""
+    labels = torch.where(ROWS[:, 0] > 0, LABELS, -100)
+    result, *_ = trained(hasten.make_plan(evaluation_batch=size), loss=SUPERVISED, valid=(ROWS, labels), **IN_ORDER)
+    wanted = functional.cross_entropy(predicted(plain_weights()[-1]), labels)
+    assert result.results["loss"] == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_an_evaluation_that_was_due_at_an_interruption_is_made(tmp_path):
+    """Open-Athena/marin-dna#282, meta-pytorch/torchrec#2717"""
+    check_resumes(tmp_path, (2, 4, 7), evaluate_every=2, valid=(ROWS, LABELS))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 import hasten
+from hasten.errors import NonFinite
 from support import small_job
-from support.training.reported_runs import IN_ORDER, assert_weights, plain_weights, trained
+from support.training.reported_runs import IN_ORDER, assert_weights, plain_weights, trained, zeros
+from support.training.saved_runs import every, saved_in
 
 BF16 = hasten.make_plan(precision="bf16")
 
@@ -118,3 +123,44 @@ def test_adams_second_moment_in_16_bits_is_no_nan():
 
     exact = weights(torch.float32)
     assert_weights({name: each.float() for name, each in weights(torch.bfloat16).items()}, exact, rtol=0.1, atol=0.02)
+
+
+def test_a_loss_of_16_bit_predictions_is_computed_in_float32():
+    """Modalities/modalities#464"""
+    rows = torch.randn(64, 6, generator=torch.Generator().manual_seed(0)).bfloat16() * 40
+    labels, model = torch.zeros(64, dtype=torch.long), nn.Linear(6, 3).bfloat16()
+    found = hasten.supervised(functional.cross_entropy)(model, (rows, labels))
+    wanted = functional.cross_entropy(model(rows).float(), labels, reduction="sum")
+    assert found.total.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_a_loss_that_is_no_number_leaves_weights_and_checkpoints_whole(tmp_path):
+    """Nerogar/OneTrainer#1154"""
+    calls = itertools.count(1)
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0]), batch[1]) * (float("nan") if next(calls) == 7 else 1)
+
+    with pytest.raises(NonFinite, match="optimizer step 7"):
+        hasten.train(small_job(loss=loss), run_dir=tmp_path / "run", saving=every(2), receivers=[])
+    assert saved_in(tmp_path / "run") == [6, 4]
+
+
+def test_the_norm_that_is_logged_has_no_scale_in_it():
+    """huggingface/transformers#40799"""
+    norms = []
+    for scale in (1.0, 1024.0):
+        with hasten.prepare(small_job(clip_norm=0.1, **IN_ORDER)) as run:
+            run.built.step.window.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+            norms.append([run.step(batch) is None or run.gradient_norm for batch in run.batches()])
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+
+
+def test_16_bit_weights_train_under_a_loss_scale():
+    """huggingface/diffusers#6482"""
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0].half()).float(), batch[1])
+
+    found, _ = scaled(10, loss=loss, model=lambda: zeros().half())
+    assert_weights(found, {name: each.half() for name, each in plain_weights()[-1].items()}, rtol=0.02, atol=2e-3)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import hasten
-from hasten.errors import JobError
+from hasten.errors import JobError, Misconfigured
 from support import small_job
 from support.training.reported_runs import Stream, check_resumes, trained
 
@@ -102,3 +102,23 @@ def test_a_schedule_that_needs_a_length_nobody_knows_is_refused():
     """paiml/entrenar#277"""
     with pytest.raises(JobError, match="the training data has no length"):
         rates_of(schedule=cosine, train=Stream(12), epochs=1, model=lambda: nn.Linear(1, 1))
+
+
+def test_groups_keep_the_ratio_of_their_rates():
+    """huggingface/pytorch-image-models#2532"""
+    job = small_job(
+        parameters=lambda model: [{"params": [model.weight]}, {"params": [model.bias], "lr": 0.01}], schedule=cosine
+    )
+    with hasten.prepare(job) as run:
+        for batch in run.batches():
+            weight, bias = (group["lr"] for group in run.optimizers[0].param_groups)
+            assert bias == pytest.approx(weight / 10)
+            run.step(batch)
+
+
+def test_a_schedule_of_one_length_is_refused_for_a_prolonged_run(tmp_path):
+    """thinking-machines-lab/tinker-cookbook#448"""
+    hasten.train(small_job(schedule=cosine), run_dir=tmp_path / "run", receivers=[])
+    longer = small_job(schedule=cosine, epochs=3)
+    with pytest.raises(Misconfigured, match=r"schedule\.length: 10 steps → 15 steps"):
+        hasten.resume(longer, run_dir=tmp_path / "run", receivers=[], allow_change=["epochs"])

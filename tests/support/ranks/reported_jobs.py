@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import hasten
+from support import small_job
 from support.training.reported_runs import IN_ORDER, Numbers, trained
 
 
@@ -67,6 +69,34 @@ def masks_and_choices() -> dict[str, Any]:
     return {"masks": torch.cat(masks), "chosen": chosen}
 
 
+def normed() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def weighted() -> WeightedRandomSampler:
+    return WeightedRandomSampler([float(number % 4 == 0) for number in range(16)], 16)
+
+
+def samples_seen(count: int, **options: Any) -> list[float]:
+    """By this rank, in an epoch."""
+    seen = list[float]()
+
+    def loss(model: nn.Module, batch: Tensor) -> hasten.Loss:
+        seen.extend(batch.flatten().tolist())
+        return hasten.Loss(model(batch).sum() * 1e-4, len(batch))
+
+    train = DataLoader(Numbers(count), 4, **options)
+    trained(model=lambda: nn.Linear(1, 1), train=train, batch_size=None, loss=loss, epochs=1)
+    return seen
+
+
+def evaluated(count: int) -> float:
+    """The loss of so many samples."""
+    valid = tuple(each[:count] for each in small_job().train)
+    return trained(valid=valid, **IN_ORDER)[0].results["loss"]
+
+
 def weights_and_norms(choices: dict[str, Any], **changes: Any) -> dict[str, Any]:
     result, steps, _ = trained(hasten.make_plan(**choices), **IN_ORDER | changes)
     return {"weights": dict(result.weights), "norms": [each.gradient_norm for each in steps]}
@@ -79,4 +109,9 @@ def reported(choices: dict[str, Any]) -> dict[str, Any]:
         "tokens": weights_and_norms({}, loss=token_loss),
         "method": weights_and_norms({}, loss=method_loss, model=own_method_zeros),
         "clipped": weights_and_norms(choices, clip_norm=0.2),
+        "accumulated": weights_and_norms({"accumulation": 2}, loss=token_loss),
+        "normed": weights_and_norms({}, model=normed),
+        "seen": samples_seen(17),
+        "weighted": samples_seen(16, sampler=weighted()),
+        "evaluated": evaluated(5),
     }

@@ -50,9 +50,10 @@ class Stream(IterableDataset[Any]):
 
 
 def samples_of_steps(
-    folder: Path, cuts: tuple[int, ...] = (), saves: int | None = None, **changes: Any
+    folder: Path, cuts: tuple[int, ...] = (), saves: int | None = None, fresh: Any = dict, **changes: Any
 ) -> list[list[int]]:
-    """What each step of a run had. cuts: it is interrupted when so many steps are done, and resumed."""
+    """What each step of a run had. cuts: it is interrupted when so many steps are done, and resumed. fresh: makes those
+    fields of the job that each process makes by itself."""
     done: list[list[int]] = []
     for cut in (*cuts, None):
 
@@ -62,7 +63,9 @@ def samples_of_steps(
             done.append([int(number) for number in batch.flatten()])
             return 1e-4 * model(batch).square().mean()
 
-        fields = {"model": lambda: nn.Linear(1, 1), "train": Numbers(12), "batch_size": 4, "loss": loss} | changes
+        fields = (
+            {"model": lambda: nn.Linear(1, 1), "train": Numbers(12), "batch_size": 4, "loss": loss} | changes | fresh()
+        )
         try:
             hasten.resume(small_job(**fields), run_dir=folder, saving=hasten.Saving(every_steps=saves), receivers=[])
             assert cut is None

@@ -30,7 +30,7 @@ from hasten.data.loading.bad_samples import Repaired, Replaced, may_be_replaced,
 from hasten.data.loading.data_errors import Failed, failed_batch, failed_sample
 from hasten.data.order.batch_pieces import pieces
 from hasten.data.order.randomness import derived, reseed, sample_seed, undisturbed
-from hasten.data.sources.augmented import steady_reason, takes_draws
+from hasten.data.sources.augmented import begin_epoch, steady_reason, takes_draws
 from hasten.data.sources.column_gather import Gather
 from hasten.data.sources.job_data import Source, reads_batches
 from hasten.errors import RAISED
@@ -93,6 +93,7 @@ class GatherReader:
 class SampleReader:
     def __init__(self, source: Source, seed: int, replace_bad: bool = False) -> None:
         self._source, self._seed, self._replace_bad = source, seed, replace_bad
+        self._epoch = -1  # that the data set was set to
         given = takes_draws(source.dataset) and source.collate is default_collate
         self._way = _GivenDraws(source) if given else _Seeded(source, seed)
 
@@ -104,6 +105,9 @@ class SampleReader:
         with nullcontext() if self._way.draws_nothing else _own_randomness():
             for place, index in enumerate(indices):
                 try:
+                    if request.epoch != self._epoch:
+                        begin_epoch(self._source.dataset, request.epoch)
+                        self._epoch = request.epoch
                     self._way.fill(batch, place, index, draws[place])
                 except RAISED as error:
                     bad = self._replace_bad and may_be_replaced(error)
@@ -163,13 +167,16 @@ class _GivenDraws:
 
 class BatchReader:
     def __init__(self, source: Source, seed: int) -> None:
-        self._source, self._seed = source, seed
+        self._source, self._seed, self._epoch = source, seed, -1
 
     def __getitems__(self, request: Request) -> Any:
         indices, field = request.indices.tolist(), self._source.field
         seed = int(sample_seed(self._seed, request.epoch, indices[0]))
         with _own_randomness():
             try:
+                if request.epoch != self._epoch:
+                    begin_epoch(self._source.dataset, request.epoch)
+                    self._epoch = request.epoch
                 reseed(seed)
                 samples = self._source.dataset.__getitems__(indices)
             except RAISED as error:
@@ -209,6 +216,7 @@ class StreamReader:
 
     def _samples(self, epoch: int) -> Iterator[Any]:
         reseed(sample_seed(self._seed, epoch, 0))
+        begin_epoch(self._source.dataset, epoch)
         stream = iter(self._source.dataset)
         for self._position in count():
             reseed(self._seed_at(epoch, self._position))

@@ -96,6 +96,14 @@ def parts_of_dataset(dataset: Any) -> list[Any]:
     return list(dataset.datasets) if type(dataset) in (ConcatDataset, StackDataset) else []
 
 
+def begin_epoch(dataset: Any, epoch: int) -> None:
+    """Call `set_epoch`, as torch's samplers have it, on a data set that has one, and on those that it reads from."""
+    if callable(getattr(dataset, "set_epoch", None)):
+        dataset.set_epoch(max(epoch, 0))  # an evaluation has a number below zero
+    for part in parts_of_dataset(dataset):
+        begin_epoch(part, epoch)
+
+
 def _applies_to_samples(dataset: Any, member: str) -> bool:
     """Whether its class has the member, and no class derived from that one reads samples in its own way."""
     owners = type(dataset).__mro__

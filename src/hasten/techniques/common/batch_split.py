@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from hasten.data.loading.device_transfer import map_tensors
+from hasten.data.order.randomness import is_generator
 from hasten.errors import JobError
 from hasten.facts.choice import Preserves
+from hasten.facts.job import Job
 from hasten.techniques.common.torch_internals import BatchNorm
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.setup import Setup
@@ -39,8 +41,17 @@ def normalizes_by_batch(model: nn.Module, *, on_each_rank: bool = False) -> bool
     return any(norm.training or norm.running_mean is None for norm in alone)
 
 
+def changed_by_loss(job: Job) -> list[str]:
+    """Where the job declares state that its loss or its model changes, generators excluded."""
+    names = [f"Job.state[{name!r}]" for name, part in job.state.items() if not is_generator(part)]
+    return [*names, "Job.loss"] if callable(getattr(job.loss, "state_dict", None)) else names
+
+
 def split_preserves(setup: Setup) -> Preserves:
-    """Rounding, as sums are added in another order; with batch norm only the statistics."""
+    """Rounding, as sums are added in another order; with batch norm only the statistics. State that the loss changes
+    is changed more often."""
+    if changed_by_loss(setup.job):
+        return Preserves.TRAINING
     return Preserves.STATISTICS if normalizes_by_batch(setup.model) else Preserves.ROUNDING
 
 
@@ -51,6 +62,10 @@ def split_batch(setup: Setup, microbatch_size: int) -> None:
         setup.notices.append(
             f"batch norm sees {microbatch_size} samples at a time instead of the whole batch: its statistics are "
             "noisier, and its running averages are updated once for each part"
+        )
+    if changed := changed_by_loss(setup.job):
+        setup.notices.append(
+            f"{', '.join(changed)} changes once for each part of {microbatch_size} samples, not once for each update"
         )
 
 
