@@ -32,8 +32,8 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
         shown = f"{type(error).__name__}: {error.msg}"
         return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="fix this line")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users_file(frame.filename)]
-    if not frames:
-        return None
+    if not frames:  # a library may have raised it from another one, as Python does of StopIteration in a generator
+        return None if error.__cause__ is None else user_code_failed(error.__cause__)
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
     return UserCodeFailed(
