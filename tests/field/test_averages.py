@@ -52,7 +52,7 @@ def test_an_average_that_begins_late_goes_on_where_it_was(cut, tmp_path):
 
 
 def test_a_resumed_average_is_not_pulled_to_the_present_weights(tmp_path):
-    """lightly-ai/lightly-train#892"""
+    """lightly-ai/lightly-train#892, ai2cm/ace#819 and #349"""
     check_resumes(tmp_path, (5,), average=hasten.ExponentialAverage(0.99), valid=ROWS, evaluate_every=1)
 
 

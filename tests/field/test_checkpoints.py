@@ -54,7 +54,7 @@ def test_moments_of_adam_are_those_of_the_checkpoint(tmp_path):
 
 
 def test_a_rate_that_falls_falls_on_after_a_resume(tmp_path):
-    """PolymathicAI/the_well#77"""
+    """PolymathicAI/the_well#77, NVIDIA-NeMo/Automodel#763, LibreYOLO/libreyolo#277"""
     check_resumes(tmp_path, (3, 7), schedule=lambda optimizer, total_steps: CosineAnnealingLR(optimizer, total_steps))
 
 

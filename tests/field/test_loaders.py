@@ -35,14 +35,14 @@ def test_an_augmentation_in_workers_draws_anew_in_each_epoch(tmp_path):
 
 
 def test_each_epoch_is_shuffled_by_itself(tmp_path):
-    """ant-research/EasyTemporalPointProcess#54, goodfire-ai/spd#104"""
+    """ant-research/EasyTemporalPointProcess#54, goodfire-ai/spd#104, EleutherAI/bergson#352"""
     epochs = by_epoch(samples_of_steps(tmp_path / "run", epochs=3), 3)
     assert len({tuple(each) for each in [*epochs, range(12)]}) == 4
     assert all(sorted(each) == list(range(12)) for each in epochs)
 
 
 def test_workers_of_a_stream_that_nobody_divides_repeat_no_sample(tmp_path):
-    """huggingface/nanoVLM#203"""
+    """huggingface/nanoVLM#203, huggingface/finetrainers#415"""
     loader = DataLoader(Stream(12), batch_size=4, num_workers=2)
     steps = samples_of_steps(tmp_path / "run", train=loader, batch_size=None, max_steps=3)
     assert flat(steps) == list(range(12))

@@ -47,7 +47,7 @@ def test_max_steps_ends_a_schedule_where_it_ends_the_run():
 
 
 def test_microbatches_do_not_move_a_schedule():
-    """starVLA/starVLA#210, EvolvingLMMs-Lab/OneVision-Encoder#82"""
+    """starVLA/starVLA#210, EvolvingLMMs-Lab/OneVision-Encoder#82, sgl-project/SpecForge#364, h2oai/h2o-llmstudio#663"""
     assert rates_of(hasten.make_plan(accumulation=4), schedule=cosine) == rates_of(schedule=cosine)
 
 
