@@ -28,6 +28,7 @@ NAMES = [
     "Schedule",
     "Shards",
     "Step",
+    "evaluate",
     "make_plan",
     "prepare",
     "read_plan",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hasten.data.images.image_folder import ImageFolder
     from hasten.data.shards.shard_dataset import Shards
     from hasten.data.sources.augmented import Augmented
-    from hasten.entry import prepare, resume, train
+    from hasten.entry import evaluate, prepare, resume, train
     from hasten.facts.job import Best, EarlyStopping, EqualAverage, ExponentialAverage, Job, Loss, Schedule
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
@@ -31,7 +31,7 @@ _NAMES = {
     "hasten.data.images.image_folder": ("ImageFolder",),
     "hasten.data.shards.shard_dataset": ("Shards",),
     "hasten.data.sources.augmented": ("Augmented",),
-    "hasten.entry": ("prepare", "resume", "train"),
+    "hasten.entry": ("evaluate", "prepare", "resume", "train"),
     "hasten.facts.job": ("Best", "EarlyStopping", "EqualAverage", "ExponentialAverage", "Job", "Loss", "Schedule"),
     "hasten.facts.plan": ("Plan", "make_plan"),
     "hasten.facts.plan_file": ("read_plan",),
@@ -62,6 +62,7 @@ __all__ = [
     "Schedule",
     "Shards",
     "Step",
+    "evaluate",
     "make_plan",
     "prepare",
     "read_plan",

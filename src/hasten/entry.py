@@ -1,7 +1,7 @@
 """Training from Python: the engine with what a person expects around it.
 
-`train` runs a whole job; `prepare` returns a run whose loop the caller writes. Like the command line, this module
-may import every room; none may import it.
+`train` runs a whole job; `prepare` returns a run whose loop the caller writes; `evaluate` needs no run. Like the
+command line, this module may import every room; none may import it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
 from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import failing_as_one, from_the_leader, joined
+from hasten.training.evaluate import Evaluation
+from hasten.training.evaluation.evaluate_weights import Data, evaluate_weights
 from hasten.training.failures.as_failure import cause_of
 from hasten.training.loop import Result, train_run
 from hasten.training.reporting.logs import Called, Several, as_receiver
@@ -201,9 +203,33 @@ def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", 
     watcher: receives the progress of building a cache; None leaves it to the run's notices.
     """
     make_first_calls()
-    if isinstance(plan, str | Path):
-        plan = read_plan(Path(plan))
-    return Run(job, plan, name=name, watcher=watcher)
+    return Run(job, _read(plan), name=name, watcher=watcher)
+
+
+def evaluate(
+    job: Job,
+    weights: str | Path,
+    plan: Plan | str | Path | None = None,
+    *,
+    data: Data = "valid",
+    batch_size: int | None = None,
+) -> Evaluation:
+    """The job's loss and metrics with the weights of a file, on one device. The numbers are those that an evaluation of
+    a run of this job and plan gives. No optimizer is built.
+
+    weights: as of train.
+    plan: that the weights were trained by, of which dtypes and memory layouts count; None for the baseline.
+    data: the field of the job to evaluate, "valid" or "train".
+    batch_size: None takes that of the plan or the data, else the training's.
+
+    Otherwise as train. Returns results by name, seconds, and the batch size that fitted into memory.
+    """
+    make_first_calls()
+    return evaluate_weights(job, Path(weights), _read(plan), data, batch_size).evaluation
+
+
+def _read(plan: Plan | str | Path | None) -> Plan:
+    return read_plan(Path(plan)) if isinstance(plan, str | Path) else plan or Plan()
 
 
 def _receivers(given: Sequence[AnyReceiver] | None, job: Job) -> list[Receiver]:

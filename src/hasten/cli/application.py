@@ -71,7 +71,9 @@ SetOption = Annotated[
         "--set", metavar="NAME=VALUE", help="An argument of the job's function that has a default. May be repeated."
     ),
 ]
-LOAD_A_JOB = frozenset({"train", "doctor", "schedule", "profile", "plan-mesh", "pack", "tune", "prove"})  # commands
+LOAD_A_JOB = frozenset(
+    {"train", "evaluate", "doctor", "schedule", "profile", "plan-mesh", "pack", "tune", "prove"}
+)  # commands
 
 
 def job_options(context: typer.Context, settings: Sequence[str] | None) -> JobOptions:

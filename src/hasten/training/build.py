@@ -16,7 +16,7 @@ from hasten.parallel.strategy import LossFunction, Single, Strategy
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement, TrainingData
-from hasten.training.evaluate import Evaluator
+from hasten.training.evaluate import Evaluator, evaluator_of
 from hasten.training.evaluation.stopping import BestResult, Ending, Stopping
 from hasten.training.failures.torch_errors import TorchErrors
 from hasten.training.schedule.rate_schedule import build_schedule
@@ -214,18 +214,7 @@ class Built:
         )
         size = setup.evaluation.batch_size or valid.batch_size or self.batch_size
         self.notices += [each for each in data.check_before_start(size) if each not in self.notices]
-        self.evaluator = Evaluator(
-            self.model,
-            job.eval_loss or self.loss,
-            job.metrics,
-            data,
-            size,
-            device=self.device,
-            seed=job.seed,
-            autocast=setup.step.autocast,
-            strategy=self.strategy,
-            field="loss" if job.eval_loss is None else "eval_loss",
-        )
+        self.evaluator = evaluator_of(setup, self.model, self.loss, self.strategy, data, size)
 
     def _further_parts(self) -> dict[str, Any]:
         """Parts of a checkpoint, beside those that TrainState composes."""

@@ -23,6 +23,7 @@ from hasten.errors import RAISED, DataFailed, JobError, OutOfMemory
 from hasten.facts.job import Loss
 from hasten.parallel.collectives import gather_over_ranks, sum_over_ranks
 from hasten.parallel.strategy import Single, Strategy
+from hasten.techniques.setup import Setup
 from hasten.training.evaluation.job_metrics import JobMetrics
 from hasten.training.failures.user_code import IN_AN_EVALUATION
 from hasten.training.step_parts.losses import (
@@ -87,15 +88,16 @@ class Evaluator:
         autocast: torch.dtype | None = None,
         strategy: Strategy | None = None,
         field: str = "loss",
+        data: str = "valid",
     ) -> None:
         """seed: every evaluation draws the same random numbers, so that two of them differ by the weights alone.
-        field: of the job, that holds the loss."""
+        field, data: of the job, that hold the loss and the data."""
         self._model, self._batches, self._device = model, batches, device
         self._strategy = strategy or Single(device)
         self._ranks = self._strategy.grid.data
         self._metrics = JobMetrics(metrics, device, self._ranks)
         self._call_loss = partial(calling(device, autocast), loss, model, field=field)
-        self._field = field
+        self._field, self._data = field, data
         self.batch_size, self._are_ranks_waiting = batch_size, False
         self._seed = seed
 
@@ -188,7 +190,7 @@ class Evaluator:
                 returned = self._strategy.forward(self._call, batch)
             except RAISED as error:
                 share = "this rank's share of " if self._ranks.many else ""
-                error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
+                error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.{self._data}")
                 raise
             if not samples or returned is None:  # a batch that only keeps ranks together, or no loss on this rank
                 continue
@@ -227,3 +229,29 @@ class Evaluator:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.batch_size = state["batch_size"]
+
+
+def evaluator_of(
+    setup: Setup,
+    model: nn.Module,
+    loss: LossFunction,
+    strategy: Strategy,
+    batches: Batches,
+    batch_size: int,
+    data: str = "valid",
+) -> Evaluator:
+    """Of a job whose plan is applied. model, loss: as the strategy has prepared them. data: the field of the job."""
+    job = setup.job
+    return Evaluator(
+        model,
+        job.eval_loss or loss,
+        job.metrics,
+        batches,
+        batch_size,
+        device=setup.device,
+        seed=job.seed,
+        autocast=setup.step.autocast,
+        strategy=strategy,
+        field="loss" if job.eval_loss is None else "eval_loss",
+        data=data,
+    )

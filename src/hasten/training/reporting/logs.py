@@ -47,7 +47,7 @@ class JsonLines:
         }
         if not fields.get("parts", True):
             del fields["parts"]
-        self._waiting.append(json.dumps(_as_json(fields), allow_nan=False).encode("ascii"))
+        self._waiting.append(json.dumps(as_json(fields), allow_nan=False).encode("ascii"))
         with suppress(StorageFailed):  # it is written with a later line
             self._write()
 
@@ -182,12 +182,12 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if failure is None else f"{failure.what} ({failure.where})"
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """The value with every number that is not finite as text; see JsonLines."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        return {str(key): as_json(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_as_json(item) for item in cast("Sequence[Any]", value)]
+        return [as_json(item) for item in cast("Sequence[Any]", value)]
     return value

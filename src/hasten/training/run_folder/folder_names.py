@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ASKED, PLAN, METRICS, CHECKPOINTS = "asked.json", "plan.toml", "metrics.jsonl", "checkpoints"
-BEGAN_WITH = "initial_weights.json"
+BEGAN_WITH, WEIGHTS = "initial_weights.json", "model.safetensors"
 
 _BEGUN = frozenset({PLAN, METRICS, CHECKPOINTS})  # every run that has begun to train has one of these
 OF_A_RUN = _BEGUN | {ASKED, BEGAN_WITH}

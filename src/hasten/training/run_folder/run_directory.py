@@ -27,11 +27,9 @@ from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml, read_plan
 from hasten.facts.saving import Saving
 from hasten.training.reporting.logs import JsonLines
-from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, has_begun
+from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, WEIGHTS, has_begun
 from hasten.training.run_folder.run_request import RunRequest, asked_in
 from hasten.training.weights.tensor_file import as_file
-
-_WEIGHTS = "model.safetensors"
 
 
 class RunFolder:
@@ -97,8 +95,8 @@ class RunFolder:
         return JsonLines(self.home / METRICS)
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> Path:
-        write_atomically(self.home / _WEIGHTS, as_file(weights))
-        return self.path / _WEIGHTS
+        write_atomically(self.home / WEIGHTS, as_file(weights))
+        return self.path / WEIGHTS
 
 
 def environment(machine: Machine) -> dict[str, Any]:
