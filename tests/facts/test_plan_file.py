@@ -137,10 +137,32 @@ def test_what_is_wrong_is_refused_with_its_line_and_the_fix(old: str, new: str, 
     assert fix in caught.value.fix
 
 
-@pytest.mark.parametrize("text", ["value = " + "9" * 5_000, "value = " + "[" * 20_000])
+@pytest.mark.parametrize("text", ["value = " + "9" * 5_000, "value = " + "[" * 20_000, "a." * 200_000 + "a = 1"])
 def test_a_value_that_the_parser_cannot_hold_is_refused(text: str):
     with pytest.raises(PlanError, match="too long or too deep"):
         plan_from_toml(text)
+
+
+LARGE = "[[choice]]\ntechnique = 'clipping'\nvalue = "
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"{LARGE}0x{'9' * 5_000}", "a whole number has 20,000 bits"),
+        (f"schema = 0x{'9' * 5_000}", "a whole number has 20,000 bits"),
+        (f"{LARGE}'{'x' * 500_000}'", '"value" has 500,000 characters'),
+        (f"{LARGE}1\n{'y' * 500_000} = 1", f'"{"y" * 290}'),
+        ("".join(f"[[choice]]\ntechnique = 't{i}'\nvalue = 1\n" for i in range(20_000)), "the plan has 20,000 choices"),
+        (f"{LARGE}1\npreserves = '{'y' * 500_000}'", "which is not a valid value"),
+    ],
+    ids=["number", "schema", "text", "key", "choices", "class"],
+)
+def test_a_refusal_never_quotes_a_whole_file(text: str, says: str):
+    with pytest.raises(PlanError) as caught:
+        plan_from_toml(text)
+    assert says in caught.value.what
+    assert len(str(caught.value)) < 1_000
 
 
 @given(st.text())

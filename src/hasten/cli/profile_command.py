@@ -20,6 +20,7 @@ from hasten.cli.application import (
     offer,
     read,
 )
+from hasten.errors import Misconfigured
 from hasten.facts.formatting import byte_size
 from hasten.report.display import count, decimal, duration, per_second, percent, scaled, table
 from hasten.report.terminal.output import show
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hasten.tune.microbatch_search import MicrobatchTrial
 
 LARGEST_MODULES = 5  # that a profile lists
+MOST_STEPS = 2_000_000  # that a schedule is drawn for: some seconds of Python
 MANY_FRAGMENTS = 0.1  # share of the allocated memory, from which a profile names the remedy
 
 
@@ -98,6 +100,9 @@ def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> 
     with prepare(job, plan, name=name) as run:
         total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
     assert total is not None  # data without a length needs max_steps, or was refused
+    if total > MOST_STEPS:
+        what = f"has {total:,} steps, and a schedule is drawn for {MOST_STEPS:,} at most"
+        raise Misconfigured(what, where=name, fix="draw it for a job with a smaller max_steps, or fewer epochs")
     traces = trace_schedule(
         job, total_steps=total, steps_per_epoch=per_epoch, optimizer=setup.optimizer, schedule=setup.schedule
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import reprlib
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -27,12 +28,13 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
-from hasten.facts.record_reading import Location, WrongValue, read_record
+from hasten.facts.record_reading import Location, WrongValue, read_record, toml_document
 from hasten.regular_files import read_regular, unreadable
 
 Place = Callable[[Location], str]  # a location as people read it: file and line
 
 LARGEST_BYTES = 1 << 20
+MOST_CHOICES = 200
 _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]")
 _KEY = re.compile(r"\s*[\"']?([\w-]+)[\"']?\s*[=.]")
 
@@ -84,7 +86,7 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
 def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collection[str] | None = None) -> Plan:
     """The plan that a TOML text states; PlanError names `where` and the line when it states none."""
     try:
-        document = tomllib.loads(text)
+        document = toml_document(text)
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(text, str(error), where) from None
     except (ValueError, RecursionError):  # a number of thousands of digits; arrays nested thousands deep
@@ -170,7 +172,7 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
         )
     except WrongValue as error:
         written = document.get("schema", SCHEMA)
-        if isinstance(written, int) and written > SCHEMA:  # its other keys may be new ones
+        if isinstance(written, int) and SCHEMA < written < 1 << 64:  # its other keys may be new ones
             what = f"was written by a newer hasten: its schema is {written}, this version reads up to {SCHEMA}"
             raise PlanError(what, where=place(("schema",)), fix="pip install --upgrade hasten") from None
         raise PlanError(error.what, where=place(error.location), fix=error.fix) from None
@@ -178,6 +180,9 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
 
 def _check_names(choices: tuple[_ChoiceTable, ...], known_techniques: Collection[str] | None) -> None:
     """Only choices are checked against the known names: what was rejected has no effect."""
+    if len(choices) > MOST_CHOICES:  # there are fewer techniques
+        what = f"the plan has {len(choices):,} choices, and {MOST_CHOICES} are the most"
+        raise WrongValue(("choice", MOST_CHOICES), what, "delete what is no technique's")
     seen = set[str]()
     for index, table in enumerate(choices):
         location, name = ("choice", index, "technique"), table.technique
@@ -196,7 +201,7 @@ def _planned_choice(table: _ChoiceTable, index: int) -> PlannedChoice:
             preserves = Preserves.from_words(table.preserves)
         except ValueError:
             fix = did_you_mean(table.preserves, [member.words for member in Preserves])
-            what = f'"preserves" is {table.preserves!r}, which is not a valid value'
+            what = f'"preserves" is {reprlib.repr(table.preserves)}, which is not a valid value'
             raise WrongValue(("choice", index, "preserves"), what, fix) from None
     if proof is not None and (
         (proof.gradient_error is None) != (proof.bound is None) or (proof.bound is None) == (proof.losses is None)

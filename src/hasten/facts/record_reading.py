@@ -7,8 +7,10 @@ the place of the value and what to write instead.
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 import sys
+import tomllib
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -22,14 +24,30 @@ Location = tuple[str | int, ...]  # keys of tables and positions in arrays, such
 
 _EXPECTED = {str: 'text in quotes: "…"', int: "a whole number", bool: "true or false", dict: "a table"}
 _SCALARS = (str, bool, int, float)
+_LONGEST = 300  # characters of a message, which may quote the file
+_LONGEST_TEXT = 4096  # characters of a plain value, which may be a path
+_MOST_BITS = 64  # of a whole number; Python writes none of more than 4,300 digits
+
+
+_MANY_PARTS = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){200}""")
+
+
+def toml_document(text: str) -> dict[str, Any]:
+    """As tomllib.loads, whose time grows with the square of the parts of a dotted key: more than 200 are refused.
+
+    Raises ValueError and RecursionError.
+    """
+    if _MANY_PARTS.search(text):
+        raise ValueError("a key has more than 200 parts with dots between them")
+    return tomllib.loads(text)
 
 
 class WrongValue(ValueError):
     """what: is wrong at the location. fix: what to write there."""
 
     def __init__(self, location: Location, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.location, self.what, self.fix = location, what, fix
+        self.location, self.what, self.fix = location, shortened(what, _LONGEST), fix
+        super().__init__(self.what)
 
 
 def read_record(kind: Any, value: Any, location: Location = ()) -> Any:
@@ -86,6 +104,11 @@ def _plain(value: Any, location: Location) -> Any:
             raise WrongValue(location, what, "write text, true, false or a number")
         if isinstance(item, float) and not math.isfinite(item):
             raise _wrong(item, location, "a finite number")
+        if isinstance(item, int):
+            _check_width(item, location)
+        if isinstance(item, str) and len(item) > _LONGEST_TEXT:
+            what = f'"{location[-1]}" has {len(item):,} characters'
+            raise WrongValue(location, what, f"write at most {_LONGEST_TEXT:,}")
     return cast("Any", value)
 
 
@@ -93,7 +116,15 @@ def _of(kind: type[Any], value: Any, location: Location, expected: str = "") -> 
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         arrays = "an array of tables: one header in double brackets, [[…]], for each"
         raise _wrong(value, location, expected or (arrays if kind is list else _EXPECTED[kind]))
+    if isinstance(value, int):
+        _check_width(value, location)
     return value
+
+
+def _check_width(value: int, location: Location) -> None:
+    if value.bit_length() > _MOST_BITS:
+        what = f"a whole number has {value.bit_length():,} bits"
+        raise WrongValue(location, what, f"write one of at most {_MOST_BITS}")
 
 
 def _wrong(value: Any, location: Location, expected: str) -> WrongValue:

@@ -26,12 +26,13 @@ from torch.optim import lr_scheduler
 
 from hasten.errors import PlanError
 from hasten.facts.formatting import did_you_mean
-from hasten.facts.job import UNITS, Job
+from hasten.facts.job import UNITS, Job, describe
 from hasten.techniques.common.job_optimizers import present_optimizers
 from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
 from hasten.techniques.setup import ScheduleOptions
 
 DERIVED = ("total_steps", "T_max", "total_iters")
+_COUNTS = (*DERIVED, "step_size", "step_size_up", "step_size_down", "T_0", "T_mult")
 _NOT_IN_A_PLAN = {
     "LambdaLR": "takes a function, and a plan holds no functions",
     "MultiplicativeLR": "takes a function, and a plan holds no functions",
@@ -75,6 +76,9 @@ def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
         if key not in known:
             what = f'{name} has no argument "{key}" that a plan can give'
             raise PlanError(what, where="schedule", fix=did_you_mean(key, known))
+        if key in _COUNTS and (type(given[key]) is not int or given[key] < 1):
+            what = f"{key} is {describe(given[key])}"
+            raise PlanError(what, where="schedule", fix="write a whole number of at least 1")
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in given and key not in DERIVED:
             raise PlanError(f"{name} needs {key}", where="schedule", fix=f"write {key} among the choice's options")

@@ -64,6 +64,12 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
     assert [*place.iterdir()] == [mine]
 
 
+def test_what_processes_left_that_it_has_forked_goes_with_it(place):
+    fork = "import os, multiprocessing as m; p = m.get_context('fork').Process(target=process_folder)"
+    code, _ = ended(f"{fork}; p.start(); p.join(); assert len(os.listdir(folder.parent)) == 2")
+    assert (code, [*place.iterdir()]) == (0, [])
+
+
 @pytest.mark.proof
 def test_what_cannot_be_removed_now_is_tried_again(place, monkeypatch):
     _, folder = ended("import os; [(folder / name).touch() for name in 'abcdefgh']; os.kill(os.getpid(), 9)")

@@ -46,9 +46,11 @@ def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
         (b"x = '\xff'", "cannot be read"),
         (b"# coding: nonsense\n", "cannot be read"),
         (b"x = 1\0", "cannot be parsed|is not valid Python"),
-        (b"x" + b".a" * 20_000, "cannot be parsed|is not valid Python"),
+        (b"x = [" + b"1," * 5_000 + b"]", "10,006 characters in a line"),
+        (b"x = 1\n" * 200_000, "1,200,000 characters of code"),
+        (b"x" + b".a" * 2_000, "cannot be parsed|is not valid Python"),
     ],
-    ids=["broken", "encoding", "coding", "null", "attributes"],
+    ids=["broken", "encoding", "coding", "null", "a line", "a file", "attributes"],
 )
 def test_a_file_that_cannot_be_read_is_told_and_the_others_are_looked_at(tmp_path, content, what):
     (tmp_path / "bad.py").write_bytes(content)

@@ -37,8 +37,9 @@ def test_each_file_belongs_to_its_nearest_project_and_to_none_that_excludes_it(t
         ("[tool.hasten]\nselect = [1]", '"select" is not a list of strings'),
         ("[tool]\nhasten = 3", "is not a table"),
         ("[tool.hasten", "cannot be read"),
+        (f"{'a.' * 200_000}a = 1", "a key has more than 200 parts"),
     ],
-    ids=["unknown", "no list", "no text", "no table", "no TOML"],
+    ids=["unknown", "no list", "no text", "no table", "no TOML", "dots"],
 )
 def test_a_wrong_setting_is_refused_with_its_file(tmp_path, table, what):
     file = tmp_path / "pyproject.toml"

@@ -72,6 +72,9 @@ def test_a_scheduler_that_a_plan_cannot_hold_is_refused_with_the_reason(name, re
         ("OneCycleLR", {"max_lr": 0.1, "epochs": 3}, 'no argument "epochs"'),
         ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.2, "scale_fn": "x"}, 'no argument "scale_fn"'),
         ("StepLR", {"step_size": 3, "unit": "minute"}, "unit is 'minute'"),
+        ("StepLR", {"step_size": 0}, "step_size is 0"),
+        ("CosineAnnealingLR", {"T_max": 0}, "T_max is 0"),
+        ("CosineAnnealingWarmRestarts", {"T_0": 1.5}, "T_0 is "),
         ("StepLR", {"step_size": 3, "metric": "loss"}, 'no argument "metric"'),
     ],
 )

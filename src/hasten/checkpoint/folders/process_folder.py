@@ -79,13 +79,20 @@ def _remove_mine() -> None:
         lock.release()
 
 
+def _at_the_end() -> None:
+    """What forked processes left is removed too: they end without this, and trials of a search are killed."""
+    if _mine is not None:
+        _remove_mine()
+        remove_what_the_dead_left()
+
+
 def _reset_in_child() -> None:
     """A forked child has no folder yet: its parent's is removed with the parent."""
     global _mine
     _mine = None
 
 
-atexit.register(_remove_mine)
+atexit.register(_at_the_end)
 clean_before_end(_remove_mine)
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_reset_in_child)

@@ -65,7 +65,8 @@ def lint_source(source: Source, rules: Collection[SourceRule] = ALL) -> list[Fin
     """Sorted by place. Raises Unreadable."""
     trains = _OF_TRAINING.search(source.text)
     found = found_in(source, rules if trains else ())
-    findings = dict.fromkeys(_finding(rule, each, source) for rule, each in found)
+    lines = source.lines
+    findings = dict.fromkeys(_finding(rule, each, source, lines) for rule, each in found)
     return [_placed(each, source) for each in sorted(findings, key=lambda each: (each.line, each.column, each.code))]
 
 
@@ -92,10 +93,9 @@ def _checked(rule: SourceRule, code: Code, source: Source) -> list[Found]:
         raise Unreadable(what, where=source.path, fix=f"please report it; --ignore {rule.code} skips it") from error
 
 
-def _finding(rule: SourceRule, found: Found, source: Source) -> Finding:
+def _finding(rule: SourceRule, found: Found, source: Source, lines: Sequence[str]) -> Finding:
     node = found.node
     assert isinstance(node, ast.expr | ast.stmt)
-    lines = source.lines
     end_line = node.end_lineno or node.lineno
     return rule.finding(
         found,

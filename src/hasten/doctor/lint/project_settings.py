@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from fnmatch import fnmatch
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from hasten.errors import Misconfigured
 from hasten.facts.formatting import did_you_mean
+from hasten.facts.record_reading import toml_document
 from hasten.regular_files import read_regular
 
 FILE = "pyproject.toml"
@@ -63,8 +63,8 @@ def by_project(files: Iterable[Path]) -> dict[Settings, list[Path]]:
 
 def _table(file: Path) -> object:
     try:
-        document = tomllib.loads(read_regular(file).decode())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        document = toml_document(read_regular(file).decode())
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Misconfigured(f"cannot be read: {reason}", where=str(file)) from error
     tools = document.get("tool")

@@ -15,6 +15,8 @@ from hasten.errors import Unreadable
 from hasten.regular_files import read_regular
 
 SUFFIXES = (".py", ".ipynb")
+MOST_CHARACTERS = 1_000_000  # of a file
+LONGEST_LINE = 10_000  # characters
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 
 
@@ -48,7 +50,7 @@ class Source:
 
 
 def read(path: Path) -> Source:
-    """Decoded as Python does. Raises Unreadable."""
+    """Decoded as Python does. Raises Unreadable, also for more code than a person writes."""
     content = _content_of(path)
     try:
         encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
@@ -57,10 +59,23 @@ def read(path: Path) -> Source:
         raise Unreadable(f"cannot be read: {error}", where=str(path)) from error
     if path.suffix == ".ipynb":
         cells = cells_of(text, str(path))
+        _check_size(text_of_cells(cells), path)
         return Source(str(path), text_of_cells(cells), cells, encoding, "it is a notebook")
+    _check_size(text, path)
     survives = text.encode(encoding, errors="replace") == content  # not so in unicode_escape
     left_alone = _why_left_alone(path) if survives else "its encoding changes what it says"
     return Source(str(path), text, encoding=encoding, left_alone=left_alone)
+
+
+def _check_size(text: str, path: Path) -> None:
+    longest = max(map(len, LINE_END.split(text)))
+    for number, most, what in (
+        (len(text), MOST_CHARACTERS, "characters of code"),
+        (longest, LONGEST_LINE, "characters in a line"),
+    ):
+        if number > most:
+            fix = "if it is data, read it from a file of another kind, or exclude this one in [tool.hasten]"
+            raise Unreadable(f"is not checked: it has {number:,} {what}, over {most:,}", where=str(path), fix=fix)
 
 
 def _content_of(path: Path) -> bytes:
