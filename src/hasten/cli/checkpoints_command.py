@@ -115,8 +115,8 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     for each in found:
         about = each.manifest
         mark = "→ " if each is newest else "  "
-        damage = each.damage if each.of_another_version else f"damaged: {each.damage}"
-        state = "verified" if each.damage is None else damage
+        state = "verified" if each.damage is None else f"damaged: {each.damage}"
+        state = each.damage or state if each.of_another_version else state
         of_manifest = [UNKNOWN] * 4
         if about is not None:
             of_manifest = [f"{about.epoch + 1:,}", _age(about.saved_at, now), byte_size(about.bytes), about.reason]
