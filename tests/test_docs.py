@@ -80,18 +80,29 @@ def test_examples_of_python_and_toml_are_valid():
                 plan_from_toml(text, page.name, {technique.name for technique in ALL})
 
 
+def executed(page: str) -> dict[str, Any]:
+    """The names that the examples of a page define, one example after the other."""
+    names: dict[str, Any] = {}
+    for language, text in BLOCK.findall((build_docs.DOCS / page).read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(text, page, "exec"), names)
+    return names
+
+
 def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
     sent = dict[str, float]()
     wandb = SimpleNamespace(init=lambda project: None, log=lambda numbers, step: sent.update(numbers))
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.chdir(tmp_path)
     hasten.write_plan(hasten.make_plan(), "plan.toml")
-    names: dict[str, Any] = {"hasten": hasten}
-    for language, text in BLOCK.findall((build_docs.DOCS / "train.md").read_text(encoding="utf-8")):
-        if language == "python":
-            exec(compile(text, "train.md", "exec"), names)
+    names = executed("train.md")
     assert {*sent} == {"train/loss", "learning rate", "valid/loss"}
     assert {*names["result"].results} == {"loss", "accuracy"}
+
+
+def test_the_loops_of_what_is_no_job_run():
+    learned = executed("not-a-job.md")["run"].weights()
+    assert learned["weight"].item() == pytest.approx(2, abs=1e-3)
 
 
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():

@@ -44,6 +44,25 @@ def test_a_tensor_that_is_not_the_models_is_refused():
         made(model(), lambda params: SGD([*params, stray], lr=0.1))
 
 
+def each_layers(network):
+    """Parameters for two optimizers; generators, as parameters() returns them."""
+    return [layer.parameters() for layer in network]
+
+
+def test_a_list_of_parameters_for_each_of_two_optimizers_is_taken():
+    both = made(model(), lambda lists: [ADAMW(lists[0]), SGD(lists[1], lr=0.1)], parameters=each_layers)
+    assert [len(optimizer.param_groups[0]["params"]) for optimizer in both] == [2, 2]
+    with pytest.raises(JobError, match=r"does not hold 1\.weight, 1\.bias, so it would not be trained"):
+        made(model(), lambda lists: ADAMW(lists[0]), parameters=each_layers)
+
+
+def test_what_is_no_parameter_is_refused():
+    with pytest.raises(JobError, match=r"Job\.parameters: gives 'weight' \(str\)"):
+        made(model(), SGD, parameters=lambda network: ["weight"])
+    with pytest.raises(JobError, match="nothing to train"):
+        made(model(), SGD, parameters=lambda network: [[], []])
+
+
 @pytest.mark.trap(12)
 def test_an_optimizer_whose_step_needs_a_closure_is_refused_with_the_reason():
     with pytest.raises(JobError, match=r"is LBFGS, whose step\(\) computes the loss several times"):

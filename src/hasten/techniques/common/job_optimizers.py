@@ -18,7 +18,8 @@ _ONE = "return one optimizer, or a list of them: lambda params: torch.optim.Adam
 
 
 def parameters_given(job: Job, model: nn.Module) -> list[Any]:
-    """The argument of the job's optimizer function: parameters, (name, parameter) pairs, or groups as dictionaries.
+    """The argument of the job's optimizer function: parameters, (name, parameter) pairs, groups as dictionaries, or
+    lists of parameters, such as one for each of several optimizers.
 
     None is dropped from what Job.parameters returns: the bias of a layer that has none, or has lost it by a technique.
     Raises JobError when no parameters are left.
@@ -29,7 +30,7 @@ def parameters_given(job: Job, model: nn.Module) -> list[Any]:
     if isinstance(given, Tensor) or not isinstance(given, Iterable):
         raise JobError("parameters", f"returns {describe(given)}", "return parameters, or a list of parameter groups")
     items = [_with_a_list(item) for item in given if item is not None]
-    if not any(item["params"] if isinstance(item, dict) else True for item in items):
+    if all(_is_empty(item) for item in items):
         raise JobError("parameters", "returns nothing to train", "return parameters, or groups that are not empty")
     return items
 
@@ -59,12 +60,28 @@ def present_optimizers(setup: Setup) -> list[Optimizer]:
 
 
 def _with_a_list(item: Any) -> Any:
-    """The item; a group is copied with a list of its parameters, which can be read more than once."""
-    if not isinstance(item, dict):
-        return item
-    if "params" not in item:
-        raise JobError("parameters", f'gives a group without "params": {describe(item)}', 'write {"params": […], …}')
-    params = item["params"]
-    if not isinstance(params, Iterable):
-        raise JobError("parameters", f"gives a group whose params are {describe(params)}", 'write {"params": […], …}')
-    return {**item, "params": [params] if isinstance(params, Tensor) else [each for each in params if each is not None]}
+    """The item; of a group or several parameters, with a list of these, which can be read more than once."""
+    match item:
+        case Tensor() | (str(), Tensor()):
+            return item
+        case dict():
+            if "params" not in item:
+                what = f'gives a group without "params": {describe(item)}'
+                raise JobError("parameters", what, 'write {"params": […], …}')
+            params = item["params"]
+            if not isinstance(params, Iterable):
+                what = f"gives a group whose params are {describe(params)}"
+                raise JobError("parameters", what, 'write {"params": […], …}')
+            return {**item, "params": [params] if isinstance(params, Tensor) else _present(params)}
+        case _ if isinstance(item, Iterable) and not isinstance(item, str):
+            return _present(item)
+        case _:
+            raise JobError("parameters", f"gives {describe(item)}", "return parameters, lists of them, or groups")
+
+
+def _is_empty(item: Any) -> bool:
+    return isinstance(item, dict | list) and not (item["params"] if isinstance(item, dict) else item)
+
+
+def _present(parameters: Iterable[Any]) -> list[Any]:
+    return [each for each in parameters if each is not None]

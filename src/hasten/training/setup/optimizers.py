@@ -117,10 +117,10 @@ def _held(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
 
 
 def _flat(given: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors in parameters, (name, parameter) pairs and groups."""
+    """The tensors in parameters, (name, parameter) pairs, lists and groups."""
     for item in given:
-        if isinstance(item, dict):
-            yield from _flat(item["params"])
+        if isinstance(item, dict | list):
+            yield from _flat(item["params"] if isinstance(item, dict) else item)
         else:
             yield item[1] if isinstance(item, tuple) else item
 
