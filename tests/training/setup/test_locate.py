@@ -79,16 +79,25 @@ def test_a_file_named_like_a_loaded_module_replaces_nothing(folder: Path):
 @pytest.mark.parametrize(
     ("name", "says", "fix"),
     [
-        ("jobs/my_jobs.py", "does not name a function", "digits.py:job"),
+        ("jobs/my_jobs.py", "names a file, and no function in it", "name jobs/my_jobs.py:job"),
+        ("my_jobs", "does not name a function", "digits.py:job"),
         (":job", "does not name a function", "digits.py:job"),
         ("jobs/my_jobs.py:not a name", "does not name a function", "digits.py:job"),
         ("jobs/my_job.py:job", "no such file", 'did you mean "my_jobs.py"?'),
         ("nowhere/my_job.py:job", "no such file", "check the path"),
-        ("jobs:job", 'there is no function "job"', "define it: def job() -> hasten.Job"),
+        ("jobs:job", 'there is no function "job"', "add one, def job(), and name jobs:job"),
         ("no_such_module:job", 'there is no module "no_such_module"', "no_such_module.py"),
         ("jobs/my_jobs.py:jobb", 'there is no function "jobb"', 'did you mean "job"?'),
-        ("jobs/my_jobs.py:with_arguments", "needs arguments: with_arguments(seed)", "give them defaults"),
-        ("jobs/my_jobs.py:nothing", "returned None (NoneType)", "return hasten.Job"),
+        (
+            "jobs/my_jobs.py:with_arguments",
+            "needs arguments: with_arguments(seed)",
+            "give them defaults, or name another function",
+        ),
+        (
+            "jobs/my_jobs.py:nothing",
+            "returned None (NoneType)",
+            "a job is a function without arguments that returns hasten.Job(model",
+        ),
         ("jobs/my_jobs.py:ready", "not a function", "make it a function"),
     ],
 )
@@ -97,6 +106,49 @@ def test_a_name_that_leads_to_no_job_is_refused_with_the_fix(folder: Path, name:
         load_job(name)
     assert says in str(caught.value)
     assert fix in caught.value.fix
+
+
+SCRIPT = """
+def main():
+    train(1)
+
+def train(epochs):
+    print("trained")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("script.py", "names a file, and no function in it"),
+        ("script.py:main", "returned None (NoneType), and no job"),
+        ("script.py:job", 'there is no function "job"'),
+    ],
+)
+def test_a_script_without_a_job_is_refused_with_what_a_job_is(folder: Path, name: str, says: str):
+    (folder / "script.py").write_text(SCRIPT)
+    with pytest.raises(Misconfigured) as caught:
+        load_job(name)
+    assert str(caught.value).startswith(f"{name}: {says}; of its functions main, train, none makes a hasten.Job\n")
+    assert "a job is a function without arguments that returns hasten.Job(model=…" in caught.value.fix
+    assert caught.value.fix.endswith("add one, def job(), and name script.py:job")
+
+
+def test_a_function_of_the_file_that_makes_a_job_is_named(folder: Path):
+    (folder / "script.py").write_text(f"import hasten\n{SCRIPT}\ndef mine() -> hasten.Job: ...\n")
+    for name in ("script.py", "script.py:main", "script.py:training_of_mine_that_is_not_there"):
+        with pytest.raises(Misconfigured) as caught:
+            load_job(name)
+        assert caught.value.fix == "name a function that returns a job: script.py:mine"
+
+
+def test_of_a_notebook_the_job_is_to_be_written_to_a_file(folder: Path):
+    with pytest.raises(Misconfigured, match="is a notebook, and a job is loaded from a Python file") as caught:
+        split_name("work/nb.ipynb:job")
+    assert "%%writefile nb.py, run it, and name nb.py:job" in caught.value.fix
 
 
 def test_splitting_a_name_loads_nothing(folder: Path):

@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from hasten.facts.job import Job, describe, is_receiver
 from hasten.regular_files import check_regular
 from hasten.training.failures.user_code import user_code_failed
 from hasten.training.setup.job_options import NONE_GIVEN, JobOptions, keywords_for, parser_refused
+from hasten.training.setup.no_job import A_JOB, no_job, notebook
 from hasten.users_code import reason_of
 
 
@@ -38,7 +40,7 @@ def load_job(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) -> Job:
     """
     job = load_returned(name, seed, options)
     if not isinstance(job, Job):
-        raise Misconfigured(f"returned {describe(job)}", where=name, fix="return hasten.Job(…)")
+        raise no_job(f"returned {describe(job)}, and no job", name)
     return job
 
 
@@ -64,7 +66,8 @@ def load_receiver(path: Path, name: str) -> Callable[..., Any]:
     module = sys.modules.get(path.stem)
     if module is None or getattr(module, "__file__", None) != str(path):
         module = _guarded(partial(_load_file, path), where)
-    function = _named(module, name, where, f"def {name}(event)")
+    missing = partial(Misconfigured, where=where, fix=f"define it: def {name}(event)")
+    function = _named(module, name, where, missing)
     if not is_receiver(function):
         raise Misconfigured(f"is {describe(function)}", where=where, fix="name a function of one event")
     return function
@@ -83,6 +86,10 @@ def split_name(name: str) -> tuple[str, str]:
     """("digits.py", "job") of "digits.py:job". Raises Misconfigured, without loading anything, for a name without a
     function, or of a file that is not there."""
     place, colon, function = name.rpartition(":")
+    if name.endswith(".py") and os.path.lexists(name):
+        raise no_job("names a file, and no function in it", name)
+    if place.endswith(".ipynb"):
+        raise notebook(name)
     if not colon or not place or not function.isidentifier():
         fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
         raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
@@ -139,17 +146,20 @@ def _put_first_on_path(folder: str) -> None:
         sys.path.insert(0, folder)
 
 
-def _named(module: ModuleType, name: str, where: str, definition: str) -> Any:
+def _named(module: ModuleType, name: str, where: str, missing: Callable[[str], Misconfigured]) -> Any:
+    """missing: the error, by what is wrong, where no function has a name like this one."""
     function = getattr(module, name, None)
     if function is None:
         own = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        fix = did_you_mean(name, own) if own else f"define it: {definition}"
-        raise Misconfigured(f'there is no function "{name}"', where=where, fix=fix)
+        what = f'there is no function "{name}"'
+        if near := get_close_matches(name, own, n=1, cutoff=0.75):
+            raise Misconfigured(what, where=where, fix=f'did you mean "{near[0]}"?')
+        raise missing(what)
     return function
 
 
 def _function(module: ModuleType, name: str, where: str) -> Any:
-    function = _named(module, name, where, f"def {name}() -> hasten.Job")
+    function = _named(module, name, where, partial(no_job, name=where))
     if not callable(function):
         fix = f"make it a function without arguments that returns the job: def {name}() -> hasten.Job"
         raise Misconfigured(f"is {describe(function)}, not a function", where=where, fix=fix)
@@ -157,7 +167,8 @@ def _function(module: ModuleType, name: str, where: str) -> Any:
         inspect.signature(function).bind()
     except TypeError:
         what = f"needs arguments: {name}{inspect.signature(function)}"
-        raise Misconfigured(what, where=where, fix="give them defaults, so that it can be called without any") from None
+        fix = f"a job is called without arguments, and returns {A_JOB}: give them defaults, or name another function"
+        raise Misconfigured(what, where=where, fix=fix) from None
     return function
 
 
