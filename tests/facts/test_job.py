@@ -1,5 +1,7 @@
 """A wrong job is refused when it is made, in one line that names the field, what it was and what to write."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,25 @@ from support import small_job
 WRONG = [
     ("model", nn.Linear(2, 2), "Linear", "lambda: MyModel()"),
     ("model", lambda width: nn.Linear(width, 2), "no argument", "model="),
-    ("loss", nn.CrossEntropyLoss(), "CrossEntropyLoss", "hasten.supervised"),
+    (
+        "loss",
+        nn.CrossEntropyLoss(),
+        "torch.nn.CrossEntropyLoss(…), and a job",
+        "supervised(torch.nn.CrossEntropyLoss(…))",
+    ),
+    (
+        "loss",
+        nn.MSELoss,
+        "is torch.nn.MSELoss(), and a job's loss takes (model, batch)",
+        "supervised(torch.nn.MSELoss())",
+    ),
+    ("loss", nn.TripletMarginLoss(), "is torch.nn.TripletMarginLoss(…)", "def loss(model, batch)"),
+    ("loss", nn.functional.ctc_loss, "is torch.nn.functional.ctc_loss", "def loss(model, batch)"),
+    (
+        *("loss", partial(nn.functional.nll_loss, ignore_index=0)),
+        *("partial(torch.nn.functional.nll_loss, …)", "supervised(functools.partial(torch.nn.functional.nll_loss, …))"),
+    ),
+    ("eval_loss", nn.functional.mse_loss, "is torch.nn.functional.mse_loss", "eval_loss=hasten.supervised"),
     ("loss", lambda batch: None, "2 arguments", "loss="),
     ("optimizer", torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), "SGD", "lambda params"),
     ("optimizer", 0.1, "0.1 (float)", "lambda params"),
@@ -102,3 +122,12 @@ def test_optional_arguments_of_the_jobs_functions_are_allowed():
         model=lambda width=3: nn.Linear(6, width), optimizer=lambda params, lr=0.1: torch.optim.SGD(params, lr)
     )
     assert job.model().out_features == 3
+
+
+LOSSES = [name for name in dir(nn.functional) if name.endswith(("_loss", "cross_entropy")) and not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_function_of_torch_is_refused_as_the_loss_of_a_job(name):
+    with pytest.raises(JobError, match=rf"is torch\.nn\.functional\.{name}, and a job's loss takes \(model, batch\)"):
+        small_job(loss=getattr(nn.functional, name))

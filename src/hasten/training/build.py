@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hasten.data.cache.cached_source import Watcher
-from hasten.data.order.randomness import seed_everything
+from hasten.data.order.randomness import seed_everything, undisturbed
 from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Best, Job
 from hasten.facts.plan import Plan
 from hasten.parallel.grid import grid_of
 from hasten.parallel.strategy import LossFunction, Single, Strategy
+from hasten.techniques.common.batch_split import normalizes_by_batch
+from hasten.techniques.common.restored_state import same_state
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement, TrainingData
 from hasten.training.evaluate import Evaluator, evaluator_of
 from hasten.training.evaluation.stopping import BestResult, Ending, Stopping
-from hasten.training.failures.torch_errors import TorchErrors
+from hasten.training.failures.torch_errors import TorchErrors, refuse_one_sample
 from hasten.training.schedule.rate_schedule import build_schedule
 from hasten.training.setup.apply_plan import with_places
 from hasten.training.setup.optimizers import (
@@ -35,6 +38,7 @@ from hasten.training.state.result_weights import ResultWeights
 from hasten.training.state.train_state import PerRank, RandomStates, TrainState
 from hasten.training.state.window_snapshot import StepRollback
 from hasten.training.step import Step
+from hasten.training.step_parts.losses import calling
 from hasten.training.step_parts.window_runner import WindowRunner
 
 if TYPE_CHECKING:
@@ -201,7 +205,20 @@ class Built:
             seed=job.seed,
             rank=ranks.rank,
             device=self.device,
+            before_first=self._refuse_one_sample if self._leaves_one_sample else None,
         )
+
+    @property
+    def _leaves_one_sample(self) -> bool:
+        """Whether the run comes to a microbatch of one sample, with batch norm. Several ranks are warned instead."""
+        loader = self.batches.loader
+        comes_to_it = loader.leaves_single and (self.total_steps or 0) >= (loader.steps_per_epoch or 0)
+        return comes_to_it and not self.grid.all.many and normalizes_by_batch(self.model)
+
+    def _refuse_one_sample(self, batch: Any) -> None:
+        call = partial(calling(self.device, self.setup.step.autocast), self.loss, self.model)
+        with undisturbed(self.device), same_state(self.model), self.declared.preserved():
+            refuse_one_sample(call, batch)
 
     def _build_evaluation(self) -> None:
         job, setup, valid = self.job, self.setup, self.valid

@@ -83,12 +83,6 @@ def test_what_a_library_raises_for_a_loss_or_a_metric_is_the_users_mistake(where
     assert re.search(what, failure.what)
 
 
-def test_an_epochs_last_batch_of_one_sample_under_batch_norm_is_named():
-    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
-    with pytest.raises(JobError, match=r"one sample of a batch, but batch norm(.|\n)*drop_last=True"):
-        hasten.train(small_job(model=lambda: model, batch_size=13), receivers=[])
-
-
 def test_compiled_code_that_cannot_be_loaded_names_the_folder_that_it_is_kept_in(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
 
@@ -101,3 +95,63 @@ def test_compiled_code_that_cannot_be_loaded_names_the_folder_that_it_is_kept_in
     assert failure.what.endswith("cannot be loaded: ab/cd.so: file too short")
     assert failure.fix.startswith("remove the folder")
     assert isinstance(as_failure(raised_by(load, tmp_path / "elsewhere.so")), UserCodeFailed)
+
+
+def penalised(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    rows = batch[0].clone().requires_grad_()
+    scores = model(rows)
+    (slope,) = torch.autograd.grad(scores.sum(), rows, create_graph=True)
+    return nn.functional.cross_entropy(scores, batch[1]) + slope.square().sum(1).mean()
+
+
+def test_a_gradient_penalty_in_an_evaluation_is_named_at_the_users_line():
+    valid = small_job().train
+    failure = as_failure(raised_by(partial(hasten.train, small_job(loss=penalised, valid=valid), receivers=[])))
+    assert isinstance(failure, UserCodeFailed)
+    assert failure.what.startswith("evaluations compute no gradients: RuntimeError: element 0 of tensors does not")
+    assert failure.where.endswith("in penalised")
+    assert "torch.is_grad_enabled()" in failure.fix
+
+
+def test_one_sample_left_over_for_batch_norm_is_refused_before_the_first_step():
+    steps = []
+
+    def loss(model, batch):
+        steps.append(torch.is_grad_enabled())
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    job = small_job(model=lambda: nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3)), loss=loss, batch_size=39)
+    error = raised_by(partial(hasten.train, job, receivers=[]))
+    assert isinstance(error, JobError)
+    assert error.field == "batch_size"
+    assert "one sample for an epoch's last microbatch, but batch norm needs more than one" in error.what
+    assert "drop_last=True" in error.fix
+    assert steps == [False]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"drop_last": True},
+        {"epochs": None, "max_steps": 1},
+        {"model": lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(6, 3))},
+    ],
+    ids=["dropped", "never reached", "several values a channel"],
+)
+def test_one_sample_left_over_that_does_no_harm_is_trained_on(changes):
+    model = {"model": lambda: nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))}
+    job = small_job(**({"batch_size": 39, "epochs": 1} | model | changes))
+    assert hasten.train(job, receivers=[]).steps
+
+
+def test_looking_for_one_sample_left_over_changes_no_bit_of_training():
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Unflatten(1, (2, 3)), nn.BatchNorm1d(2), nn.Flatten(), nn.Dropout(), nn.Linear(6, 3))
+
+    def first_step(epochs: int) -> dict[str, torch.Tensor]:
+        with hasten.prepare(small_job(model=net, batch_size=39, epochs=epochs, max_steps=epochs)) as run:
+            run.step(next(run.epoch_batches()))
+            return run.weights()
+
+    looked, unlooked = first_step(2), first_step(1)  # which ends before the second step of its epoch
+    assert all(torch.equal(looked[name], unlooked[name]) for name in looked)

@@ -190,3 +190,19 @@ def test_a_loss_class_instead_of_a_loss_is_refused():
 def test_a_batch_that_is_no_pair_is_refused(batch):
     with pytest.raises(JobError, match="input, target"):
         supervised(functional.mse_loss)(Bias(), batch)
+
+
+@pytest.mark.parametrize(
+    ("returned", "says", "part"),
+    [
+        (lambda x: (x, x[0]), "the model returned (float32 [5, 3], float32 [3])", "model(batch[0])[0];"),
+        (lambda x: {"scores": x}, "the model returned {scores: float32 [5, 3]}", "model(batch[0])['scores'];"),
+        (lambda x: None, "the model returned NoneType", "model(batch[0])[0];"),
+    ],
+)
+@pytest.mark.parametrize("loss", [functional.cross_entropy, nn.MSELoss(), lambda prediction, target: prediction.mean()])
+def test_a_model_that_returns_no_tensor_is_refused_with_a_loss_of_ones_own(returned, says, part, loss):
+    with pytest.raises(JobError) as caught:
+        supervised(loss)(returned, (SCORES, LABELS))
+    assert says in caught.value.what
+    assert part in caught.value.fix

@@ -13,6 +13,12 @@ from hasten.parallel.launch.failure_store import Cause
 from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_JOB, note_of, user_code_failed
 from hasten.users_code import reason_of, text_of
 
+_NO_GRADIENT = "does not require grad and does not have a grad_fn"  # torch's words
+_NO_PENALTY = (
+    "leave out of evaluations what needs a gradient: if torch.is_grad_enabled(), or give Job(eval_loss=…); "
+    "or compute it under torch.enable_grad()"
+)
+
 
 def as_failure(error: BaseException) -> HastenError | None:
     """The error to show and to end with; None where the cause is neither the user's code nor the machine."""
@@ -30,7 +36,10 @@ def as_failure(error: BaseException) -> HastenError | None:
         failure = UserCodeFailed(f"the job asked Python to exit: {error!r}", fix="find what calls sys.exit()")
     moment = note_of(error, AT_A_STEP, IN_AN_EVALUATION)
     if failure is not None and moment is not None:
-        failure = UserCodeFailed(f"{failure.what} ({moment})", where=failure.where, fix=failure.fix)
+        what, fix = failure.what, failure.fix
+        if _NO_GRADIENT in str(error) and moment.startswith(IN_AN_EVALUATION):
+            what, fix = f"evaluations compute no gradients: {what}", _NO_PENALTY
+        failure = UserCodeFailed(f"{what} ({moment})", where=failure.where, fix=fix)
     return failure
 
 

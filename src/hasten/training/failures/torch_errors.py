@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from hasten.errors import HastenError, JobError, Misconfigured
+from hasten.techniques.common.batch_split import few_samples
 from hasten.users_code import reason_of
 
+_OF_A_LOSS = (HastenError, RuntimeError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
 # Torch's words.
 _ONE_VALUE = "Expected more than 1 value per channel"
 _TWICE = "marked as ready twice"
@@ -32,8 +37,7 @@ class TorchErrors:
         """None for any other error. samples: of this rank's microbatch. is_updating: raised inside the optimizers."""
         text = reason_of(error)
         if _ONE_VALUE in text and samples < 2:
-            what = "leaves this process one sample of a batch, but batch norm needs more than one"
-            return JobError("batch_size", what, "set drop_last=True if it is an epoch's last batch, or change the size")
+            return _one_sample("leaves this process one sample of a batch")
         if _TWICE in text and self.replicated:
             what = "runs several backward passes in one step, as reentrant torch.utils.checkpoint does"
             fix = "call checkpoint with use_reentrant=False, or add `communication` with static_graph = true"
@@ -42,6 +46,24 @@ class TorchErrors:
             what = f"{optimizer_in(error)} uses an operation that torch does not have for sharded parameters"
             return Misconfigured(what, where="shard", fix="use another optimizer, or remove `shard` from the plan")
         return None
+
+
+def refuse_one_sample(compute: Callable[[Any], object], batch: Any) -> None:
+    """For a job whose last batch of an epoch has a microbatch of one sample. compute: the loss of a batch, in training
+    mode, which changes nothing. Raises JobError where batch norm needs more than one value, as not all of them do."""
+    try:
+        with torch.no_grad():
+            compute(few_samples(batch, 1))
+    except ValueError as error:
+        if _ONE_VALUE in str(error):
+            raise _one_sample("leaves one sample for an epoch's last microbatch") from error
+    except _OF_A_LOSS:
+        return  # the step itself shows what is wrong with the loss
+
+
+def _one_sample(what: str) -> JobError:
+    fix = "set drop_last=True if it is an epoch's last batch, or change the size"
+    return JobError("batch_size", f"{what}, but batch norm needs more than one", fix)
 
 
 def optimizer_in(error: BaseException) -> str:

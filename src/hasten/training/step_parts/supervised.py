@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from hasten.errors import JobError
 from hasten.facts.job import Loss, describe
-from hasten.training.step_parts.losses import at_least_float32
+from hasten.training.step_parts.losses import at_least_float32, described
 
 _CLASS_MODULES = {nn.CrossEntropyLoss: functional.cross_entropy, nn.NLLLoss: functional.nll_loss}
 _ELEMENT_MODULES = {
@@ -54,6 +54,8 @@ def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, 
     def supervised_loss(model: nn.Module, batch: Any) -> Loss:
         features, target = _pair(batch)
         prediction = model(features)
+        if not hasattr(prediction, "device"):
+            raise _no_tensor(prediction)
         total, count = measure(prediction, target, features)
         return Loss(total, count, prediction=prediction, target=target)
 
@@ -160,6 +162,15 @@ def _samples_in(features: Any, target: Any) -> int:
     while isinstance(target, Mapping) and target:
         target = next(iter(target.values()))
     return len(target)
+
+
+def _no_tensor(prediction: Any) -> JobError:
+    part = repr(next(iter(prediction), "logits")) if isinstance(prediction, Mapping) else 0
+    fix = (
+        "write a loss of your own that chooses one: def loss(model, batch): "
+        f"prediction = model(batch[0])[{part}]; return torch.nn.functional.cross_entropy(prediction, batch[1])"
+    )
+    return JobError("loss", f"supervised needs one tensor, and the model returned {described(prediction)}", fix)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from hasten.training.step import Step
 class WindowRunner:
     """take() each microbatch that TrainingData has handed out.
 
+    before_first: what is checked on the first batch, before the first step; None for nothing.
     seed, rank: which, with a step's number, seed torch's default generators.
     """
 
@@ -33,6 +35,7 @@ class WindowRunner:
     seed: int
     rank: int
     device: torch.device
+    before_first: Callable[[Any], None] | None = None
     _is_between: bool = True
     _is_restored: bool = True
     _seen_before: int = 0
@@ -45,6 +48,9 @@ class WindowRunner:
     def take(self, batch: Any) -> Tensor:
         """Forward and backward, and the update after a window's last microbatch; the mean loss, detached."""
         batches, step = self.batches, self.step
+        if self.before_first is not None:
+            self.before_first(batch)
+            self.before_first = None
         if self._is_between:
             self._begin(step.skips.attempted + 1)
         self._is_between, self._is_restored = False, True
