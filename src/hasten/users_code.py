@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hasten.errors import HastenError
 
@@ -58,3 +59,17 @@ def text_of(error: BaseException) -> str:
 def short(filename: str) -> str:
     """From here, where that is shorter."""
     return min(os.path.relpath(filename), filename, key=len)
+
+
+def torchs_loss(value: Any) -> str | None:
+    """How a loss of torch's own is written: a function of torch.nn.functional, a module or its class, or a partial of
+    one. None for anything else."""
+    inner: Any = getattr(value, "func", value)
+    kind: Any = inner if isinstance(inner, type) else type(inner)
+    if kind.__module__ == "torch.nn.modules.loss":
+        written = f"torch.nn.{kind.__name__}(…)"
+    elif getattr(inner, "__module__", None) == "torch.nn.functional":
+        written = f"torch.nn.functional.{inner.__name__}"
+    else:
+        return None
+    return written if inner is value else f"functools.partial({written}, …)"

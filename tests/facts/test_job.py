@@ -23,8 +23,8 @@ WRONG = [
     (
         "loss",
         nn.MSELoss,
-        "is torch.nn.MSELoss(), and a job's loss takes (model, batch)",
-        "supervised(torch.nn.MSELoss())",
+        "is torch.nn.MSELoss(…), and a job's loss takes (model, batch)",
+        "supervised(torch.nn.MSELoss(…))",
     ),
     ("loss", nn.TripletMarginLoss(), "is torch.nn.TripletMarginLoss(…)", "def loss(model, batch)"),
     ("loss", nn.functional.ctc_loss, "is torch.nn.functional.ctc_loss", "def loss(model, batch)"),

@@ -12,10 +12,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 from hasten.errors import JobError
+from hasten.users_code import torchs_loss
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -243,8 +243,10 @@ class Job:
         return self.keep if isinstance(self.keep, Best) else self.stop
 
     def _check_functions(self) -> None:
-        _refuse_torchs_loss("loss", self.loss)
-        _refuse_torchs_loss("eval_loss", self.eval_loss)
+        for name in ("loss", "eval_loss"):
+            if written := torchs_loss(getattr(self, name)):
+                fix = f"write {name}=hasten.supervised({written}), or a function: def loss(model, batch): ..."
+                raise JobError(name, f"is {written}, and a job's loss takes (model, batch)", fix)
         examples = {
             "model": (0, "lambda: MyModel()"),
             "loss": (2, "hasten.supervised(torch.nn.functional.cross_entropy)"),
@@ -335,33 +337,6 @@ def describe(value: object) -> str:
 def _is_built(value: object) -> bool:
     """True for a module or optimizer given where the function that makes one belongs."""
     return hasattr(value, "state_dict") and not isinstance(value, type)
-
-
-def _refuse_torchs_loss(field: str, given: Any) -> None:
-    """Torch's own losses take (input, target)."""
-    if (written := _torchs_loss(given)) is None:
-        return
-    fix = f"write {field}=hasten.supervised({written})"
-    function = getattr(given, "forward", given)
-    try:
-        inspect.signature(function).bind(*range(3 if isinstance(given, type) else 2))
-    except TypeError:  # triplets, sequences: supervised has no such batches
-        fix = "write a function that calls it: def loss(model, batch): ..."
-    raise JobError(field, f"is {written}, and a job's loss takes (model, batch)", fix)
-
-
-def _torchs_loss(value: Any) -> str | None:
-    """How a loss of torch is written: a function of torch.nn.functional, a partial of one, or a module; None for
-    anything else."""
-    if isinstance(value, partial):
-        inner = _torchs_loss(cast("partial[Any]", value).func)
-        return inner and f"functools.partial({inner}, …)"
-    if type(value).__module__ == "torch.nn.modules.loss":
-        return f"torch.nn.{type(value).__name__}(…)"
-    home, name = str(getattr(value, "__module__", "")), getattr(value, "__name__", "")
-    return {"torch.nn.functional": f"torch.nn.functional.{name}", "torch.nn.modules.loss": f"torch.nn.{name}()"}.get(
-        home
-    )
 
 
 _OF_A_METRIC = "update", "compute", "reset"
