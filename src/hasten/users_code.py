@@ -18,13 +18,16 @@ _NOT_THE_USERS = tuple(
     {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {Path(os.path.abspath(__file__)).parent, Path(site.getusersitepackages())}
 )
+_INSTALLED_INTO = frozenset({"site-packages", "dist-packages"})  # also those of another Python, by PYTHONPATH or .pth
 
 
 @cache
 def is_users_file(filename: str) -> bool:
     """Whether a file of a traceback is the user's own: neither hasten's nor installed, nor code without a file."""
     path = Path(os.path.abspath(filename))
-    return not filename.startswith("<") and not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
+    if filename.startswith("<") or not _INSTALLED_INTO.isdisjoint(path.parts):
+        return False
+    return not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
 
 
 def users_frame(error: BaseException) -> str:

@@ -155,3 +155,16 @@ def test_looking_for_one_sample_left_over_changes_no_bit_of_training():
 
     looked, unlooked = first_step(2), first_step(1)  # which ends before the second step of its epoch
     assert all(torch.equal(looked[name], unlooked[name]) for name in looked)
+
+
+@pytest.mark.parametrize("folder", ["lib/site-packages/layers", "lib/dist-packages", "own"])
+def test_a_library_on_the_path_is_not_the_users_code_wherever_it_is_installed(folder, tmp_path):
+    library: dict[str, object] = {}
+    exec(compile("def fail():\n    raise ValueError('no')\n", str(tmp_path / folder / "deep.py"), "exec"), library)
+
+    def mine() -> None:
+        library["fail"]()
+
+    failure = as_failure(raised_by(mine))
+    assert isinstance(failure, UserCodeFailed)
+    assert failure.where.endswith("in fail" if folder == "own" else "in mine")
