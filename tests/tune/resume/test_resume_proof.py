@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from hasten.cli.prove import resume_worker
 from hasten.errors import Hang, UserCodeFailed
+from hasten.training.setup.job_options import NONE_GIVEN
 from hasten.tune.resume import resume_proof, run_process
 from hasten.tune.resume.resume_proof import Instant, Kill, Phase, ResumeProof, prove_resume
 from hasten.tune.resume.run_process import Errand
@@ -67,7 +69,12 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch):
 
 
 def proven(job: str, watch: Told | None = None, plan: str | None = None, **options: Any) -> ResumeProof:
-    given = {"kills": 2, "steps": 24, "train": resume_worker.train, "watch": watch or Told()} | options
+    given = {
+        "kills": 2,
+        "steps": 24,
+        "train": partial(resume_worker.train, NONE_GIVEN),
+        "watch": watch or Told(),
+    } | options
     return prove_resume(f"resumed_jobs.py:{job}", plan, **given)
 
 
@@ -135,7 +142,7 @@ def test_an_error_that_comes_when_the_run_is_to_go_on_says_so():
 
     def train(errand: Errand, messages: Messages) -> None:
         faulty = replace(errand, job="resumed_jobs.py:faulty")
-        resume_worker.train(faulty if errand.resumes else errand, messages)
+        resume_worker.train(NONE_GIVEN, faulty if errand.resumes else errand, messages)
 
     with pytest.raises(UserCodeFailed, match=r"killed, the run was to resume from step \d+: ValueError: no such class"):
         proven("job", train=train)
