@@ -29,6 +29,7 @@ NAMES = [
     "Shards",
     "Step",
     "evaluate",
+    "find_plan",
     "make_plan",
     "prepare",
     "read_plan",

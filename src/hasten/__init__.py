@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hasten.training.step import Step
     from hasten.training.step_parts.supervised import supervised
     from hasten.training.weights.weights_file import read_weights
+    from hasten.tune.search_process import find_plan
 
 _NAMES = {
     "hasten.checkpoint.plan_output": ("write_plan",),
@@ -41,6 +42,7 @@ _NAMES = {
     "hasten.training.step": ("Step",),
     "hasten.training.step_parts.supervised": ("supervised",),
     "hasten.training.weights.weights_file": ("read_weights",),
+    "hasten.tune.search_process": ("find_plan",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
@@ -63,6 +65,7 @@ __all__ = [
     "Shards",
     "Step",
     "evaluate",
+    "find_plan",
     "make_plan",
     "prepare",
     "read_plan",
