@@ -34,6 +34,7 @@ from hasten.facts.plan_file import read_plan
 Allow = Literal["bits", "rounding", "statistics", "training"]
 _KNOWN = (Misconfigured, UserCodeFailed, DataFailed, OutOfMemory, NonFinite, Hang, StorageFailed, NotMeasurable)
 _INTERRUPTED = (128 + signal.SIGINT, -signal.SIGINT)
+_ANSWER = '{"sentence": '  # how its JSON begins
 _TO_A_FILE = "write it to a file (%%writefile job.py in a notebook), and give its name: hasten.find_plan('job.py:job')"
 
 
@@ -59,10 +60,10 @@ def find_plan(
     with tempfile.TemporaryDirectory(prefix="hasten-") as folder:
         plan = Path(folder, "plan.toml") if output is None else Path(output)
         options = ["--seconds", str(seconds), "--allow", allow, "--output", str(plan), *(["--busy"] if busy else [])]
-        code, answer, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"])
+        code, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"])
         if code != 0 and code not in _INTERRUPTED:
             raise _failure(code, lines, name)
-        found = json.loads(answer or b"{}")
+        found = json.loads(lines[-1]) if lines and lines[-1].startswith(_ANSWER) else {}
         sys.stderr.write(f"{found.get('sentence', 'interrupted')}\n")
         return read_plan(plan) if found.get("plan") else Plan()
 
@@ -79,34 +80,29 @@ def _name_of(job: object) -> str:
     return f"{job.__module__ if '.' in job.__module__ else file}:{job.__name__}"
 
 
-def _run(command: list[str]) -> tuple[int, bytes, list[str]]:
-    """The command's exit code, its standard output, and its lines of standard error, which are shown as they come.
+def _run(command: list[str]) -> tuple[int, list[str]]:
+    """The command's exit code, and the lines that it has written, which are shown as they come but for its answer.
     Ctrl-C is passed on once; a second one ends it at once."""
     path = os.pathsep.join(each or os.getcwd() for each in sys.path)  # the job's file may import what this process can
     lines = list[str]()
-    with (
-        tempfile.TemporaryFile() as output,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C reaches it through this process alone
-        ) as process,
-    ):
-        assert process.stderr is not None
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": path},
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches it through this process alone
+    ) as process:
+        assert process.stdout is not None
         try:
             try:
-                _relay(process.stderr, lines)
+                _relay(process.stdout, lines)
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
-                _relay(process.stderr, lines)
-            code = process.wait()
-            output.seek(0)
-            return code, output.read(), lines
+                _relay(process.stdout, lines)
+            return process.wait(), lines
         finally:
             process.kill()  # its trials end with it
 
@@ -114,7 +110,8 @@ def _run(command: list[str]) -> tuple[int, bytes, list[str]]:
 def _relay(stream: IO[str], lines: list[str]) -> None:
     for line in stream:
         lines.append(line)
-        sys.stderr.write(line)
+        if not line.startswith(_ANSWER):
+            sys.stderr.write(line)
 
 
 def _failure(code: int, lines: list[str], name: str) -> HastenError:
