@@ -57,7 +57,7 @@ def find_plan(
     Raises HastenError as the command does.
     """
     name = job if isinstance(job, str) else _name_of(job)
-    with tempfile.TemporaryDirectory(prefix="hasten-") as folder:
+    with tempfile.TemporaryDirectory(prefix="found-plan-") as folder:
         plan = Path(folder, "plan.toml") if output is None else Path(output)
         options = ["--seconds", str(seconds), "--allow", allow, "--output", str(plan), *(["--busy"] if busy else [])]
         code, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"])
