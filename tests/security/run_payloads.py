@@ -222,7 +222,7 @@ def _pickle_named(marker: Path) -> str:
 
 
 def checkpoints() -> list[Payload]:
-    lasting = {"reason": HOSTILE * 20, "saved_at": 1e300, "epoch": 10**300}
+    lasting = {"reason": HOSTILE * 20, "saved_at": 1e300, "epoch": 2**63 - 1}
     return [
         *(_manifest(name, change) for name, change in MANIFESTS.items()),
         *(

@@ -205,17 +205,15 @@ class Built:
             seed=job.seed,
             rank=ranks.rank,
             device=self.device,
-            before_first=self._refuse_one_sample if self._leaves_one_sample else None,
+            before_first=self._refuse_one_sample,
         )
 
-    @property
-    def _leaves_one_sample(self) -> bool:
-        """Whether the run comes to a microbatch of one sample, with batch norm. Several ranks are warned instead."""
+    def _refuse_one_sample(self, batch: Any) -> None:
+        """Where the run comes to a microbatch of one sample, with batch norm. Several ranks are warned instead."""
         loader = self.batches.loader
         comes_to_it = loader.leaves_single and (self.total_steps or 0) >= (loader.steps_per_epoch or 0)
-        return comes_to_it and not self.grid.all.many and normalizes_by_batch(self.model)
-
-    def _refuse_one_sample(self, batch: Any) -> None:
+        if self.grid.all.many or not comes_to_it or not normalizes_by_batch(self.model):
+            return
         call = partial(calling(self.device, self.setup.step.autocast), self.loss, self.model)
         with undisturbed(self.device), same_state(self.model), self.declared.preserved():
             refuse_one_sample(call, batch)

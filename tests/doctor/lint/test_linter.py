@@ -48,7 +48,7 @@ def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
         (b"x = 1\0", "cannot be parsed|is not valid Python"),
         (b"x = [" + b"1," * 5_000 + b"]", "10,006 characters in a line"),
         (b"x = 1\n" * 200_000, "1,200,000 characters of code"),
-        (b"x" + b".a" * 2_000, "cannot be parsed|is not valid Python"),
+        (b"x" + b".a" * 4_900, "cannot be parsed|is not valid Python"),
     ],
     ids=["broken", "encoding", "coding", "null", "a line", "a file", "attributes"],
 )
