@@ -164,7 +164,7 @@ class WindowLoss(NamedTuple):
 
     mean: float
     items: float
-    parts: Mapping[str, float] = MappingProxyType({})
+    parts: Mapping[str, float] = MappingProxyType({})  # empty for a loss without parts
 
 
 class LossRecord:

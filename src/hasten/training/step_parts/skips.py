@@ -115,7 +115,8 @@ class FiniteCheck:
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         self._alike = len({parameter.dtype for parameter in parameters}) == 1  # and, so far, none was sparse
-        self._one, self._found = torch.tensor([1.0, 0.0], dtype=torch.float32, device=device)
+        scalar = {"dtype": torch.float32, "device": device}  # which the pass asks for, whatever the default dtype is
+        self._one, self._found = torch.ones((), **scalar), torch.zeros((), **scalar)
 
     def __call__(self, gradients: list[Tensor]) -> Tensor:
         """The answer to these gradients of the parameters; it is valid until the next call or clear()."""
