@@ -25,10 +25,10 @@ from hasten.errors import InvalidMeasurement
 from hasten.facts.machine import read_machine
 from hasten.facts.trials import Record, Tried
 from hasten.report.terminal.progress_bar import ProgressBar
-from hasten.tune.search.plan_search import Search
-from hasten.tune.search.search_log import Options
-from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.other_programs import OtherPrograms
+from hasten.tuning.search.plan_search import Search
+from hasten.tuning.search.search_log import Options
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.other_programs import OtherPrograms
 
 JOBS = Path(__file__).resolve().with_name("tuner_jobs.py")
 CHOICE = "flush_denormals"

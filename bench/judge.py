@@ -26,8 +26,8 @@ from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
 from hasten.measure.loss_equivalence import Criterion
 from hasten.report.terminal.progress_bar import ProgressBar
-from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, LossProof, Pair, RunLength, Trained, judged, trained_in
-from hasten.tune.trials.arms import Arms
+from hasten.tuning.proof.loss_proof import EARLY, SHORT_MARGIN, LossProof, Pair, RunLength, Trained, judged, trained_in
+from hasten.tuning.trials.arms import Arms
 
 JOBS = Path(__file__).resolve().with_name("judge_jobs.py")
 

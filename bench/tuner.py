@@ -59,12 +59,12 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Proven, Tried, read_trials, trials_beside
 from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.report.display import time_left
-from hasten.tune.search.candidates import plan_of
-from hasten.tune.search.comparison import ComparisonSettings, Entry, compare_arms
-from hasten.tune.search.objective import speedup
-from hasten.tune.search.plan_profile import PlanProfile, profile_plan
-from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.survey import as_table
+from hasten.tuning.search.candidates import plan_of
+from hasten.tuning.search.comparison import ComparisonSettings, Entry, compare_arms
+from hasten.tuning.search.objective import speedup
+from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.survey import as_table
 
 OWN = ("rows", "loader", "transfer", "python", "memory", "convolution", "recurrent")
 EXAMPLES = ("digits", "photos", "text")

@@ -24,12 +24,12 @@ from typing import Any
 from hasten.facts.choice import Choice, Preserves
 from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.techniques.combinations import conflicts
-from hasten.tune.search.candidates import MEMORY_ALONE, ONE_OF, plan_of, same
-from hasten.tune.search.comparison import Compared, ComparisonSettings, Entry, compare_arms
-from hasten.tune.search.objective import paired_totals
-from hasten.tune.search.plan_profile import PlanProfile
-from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.survey import as_table, choice_of
+from hasten.tuning.search.candidates import MEMORY_ALONE, ONE_OF, plan_of, same
+from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry, compare_arms
+from hasten.tuning.search.objective import paired_totals
+from hasten.tuning.search.plan_profile import PlanProfile
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.survey import as_table, choice_of
 
 Configuration = tuple[Choice, ...]
 Tell = Callable[[str], None]

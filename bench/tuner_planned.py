@@ -23,9 +23,12 @@ from typing import Any
 
 import hasten
 from hasten.training.setup.load_job import load_job
-from hasten.tune.trials.process_seconds import libraries_of
+from hasten.tuning.trials.process_seconds import libraries_of
 
-OURS = ("hasten.tune.trials.trial_requests", "torch._dynamo")  # what the arms of a search have loaded before they begin
+OURS = (
+    "hasten.tuning.trials.trial_requests",
+    "torch._dynamo",
+)  # loaded before a search begins
 
 
 def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any]:

@@ -29,7 +29,6 @@ NAMES = [
     "Shards",
     "Step",
     "evaluate",
-    "find_plan",
     "make_plan",
     "prepare",
     "read_plan",
@@ -37,6 +36,7 @@ NAMES = [
     "resume",
     "supervised",
     "train",
+    "tune",
     "write_plan",
 ]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hasten.training.step import Step
     from hasten.training.step_parts.supervised import supervised
     from hasten.training.weights.weights_file import read_weights
-    from hasten.tune.search_process import find_plan
+    from hasten.tuning.search_process import tune
 
 _NAMES = {
     "hasten.checkpoint.plan_output": ("write_plan",),
@@ -42,7 +42,7 @@ _NAMES = {
     "hasten.training.step": ("Step",),
     "hasten.training.step_parts.supervised": ("supervised",),
     "hasten.training.weights.weights_file": ("read_weights",),
-    "hasten.tune.search_process": ("find_plan",),
+    "hasten.tuning.search_process": ("tune",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
@@ -65,7 +65,6 @@ __all__ = [
     "Shards",
     "Step",
     "evaluate",
-    "find_plan",
     "make_plan",
     "prepare",
     "read_plan",
@@ -73,6 +72,7 @@ __all__ = [
     "resume",
     "supervised",
     "train",
+    "tune",
     "write_plan",
 ]
 

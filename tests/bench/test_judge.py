@@ -18,7 +18,7 @@ from bench.judge import (
 )
 
 from hasten.measure.loss_equivalence import Criterion
-from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, Pair, Trained, judged
+from hasten.tuning.proof.loss_proof import EARLY, SHORT_MARGIN, Pair, Trained, judged
 
 
 def named(name: str) -> Kind:

@@ -16,7 +16,7 @@ from hasten import errors
 from hasten.cli import app
 from hasten.cli.prove import resume_command
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
-from hasten.tune.resume.resume_proof import Kill, Phase, ResumeProof
+from hasten.tuning.resume.resume_proof import Kill, Phase, ResumeProof
 from support.cli.commands import invoked
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -26,7 +26,7 @@ CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with jobs and plans, and the present one while the test runs."""
     for jobs in ("loss_jobs.py", "resumed_jobs.py"):
-        shutil.copy(Path(__file__).parents[1] / "tune" / "jobs" / jobs, tmp_path)
+        shutil.copy(Path(__file__).parents[1] / "tuning" / "jobs" / jobs, tmp_path)
     (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "accumulation"\nvalue = 2\n')
     (tmp_path / "nothing.toml").write_text('[[choice]]\ntechnique = "precision"\nvalue = "fp32"\n')
     monkeypatch.chdir(tmp_path)
@@ -126,7 +126,7 @@ def test_the_help_lists_every_exit_code_that_is_no_error(proof: str):
 @pytest.fixture
 def forking(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Processes begin as copies of this one: in a tenth of the time."""
-    monkeypatch.setattr("hasten.tune.resume.run_process.START_METHOD", "fork")
+    monkeypatch.setattr("hasten.tuning.resume.run_process.START_METHOD", "fork")
     return here
 
 
@@ -179,7 +179,7 @@ def test_a_job_that_fails_ends_the_proof_as_it_ends_any_command(forking: Path):
 def test_what_cannot_be_resumed_is_refused_before_anything_runs(
     here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ):
-    monkeypatch.setattr("hasten.tune.resume.run_process.START_METHOD", None)
+    monkeypatch.setattr("hasten.tuning.resume.run_process.START_METHOD", None)
     code, shown, error = ran_proof("resume", *arguments)
     assert (code, shown) == (2, "")
     assert says in error

@@ -21,15 +21,15 @@ from hasten.facts.choice import Choice
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
-from hasten.tune.search.candidates import OUT_OF_TIME
-from hasten.tune.search.plan_profile import PlanProfile
-from hasten.tune.search.plan_search import Found
-from hasten.tune.search.search_log import Options, SearchLog
+from hasten.tuning.search.candidates import OUT_OF_TIME
+from hasten.tuning.search.plan_profile import PlanProfile
+from hasten.tuning.search.plan_search import Found
+from hasten.tuning.search.search_log import Options, SearchLog
 from support.cli.commands import invoked
 from support.report.samples import sample_records
 
-CLOCKED = Path(__file__).parents[1] / "tune" / "jobs" / "clocked_jobs.py"
-TRIALS = Path(__file__).parents[1] / "tune" / "jobs" / "trial_jobs.py"
+CLOCKED = Path(__file__).parents[1] / "tuning" / "jobs" / "clocked_jobs.py"
+TRIALS = Path(__file__).parents[1] / "tuning" / "jobs" / "trial_jobs.py"
 
 
 def ran(*arguments: str, busy: bool = True) -> tuple[int, str, str]:
@@ -134,7 +134,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         log.skip([(each, OUT_OF_TIME) for each in late], ())
         found = Found(profile=PROFILE, log=log, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
-        monkeypatch.setattr("hasten.tune.trials.trial_process.start_fork_server", lambda libraries: None)
+        monkeypatch.setattr("hasten.tuning.trials.trial_process.start_fork_server", lambda libraries: None)
         return ran("job.py:job", *arguments, busy=False)[:2]
 
     return ended

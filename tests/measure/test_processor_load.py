@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hasten.measure.processor_load import Load, LoadClock, busiest
-from hasten.tune.trials.process_tree import processor_seconds
+from hasten.tuning.trials.process_tree import processor_seconds
 
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
 

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "techniques": frozenset({"facts", "kernels", "data", "parallel"}),
     "training": frozenset({"facts", "data", "parallel", "checkpoint", "techniques"}),
     "doctor": frozenset({"facts", "checkpoint", "measure", "techniques", "training"}),
-    "tune": frozenset({"facts", "measure", "checkpoint", "techniques", "training", "doctor"}),
+    "tuning": frozenset({"facts", "measure", "checkpoint", "techniques", "training", "doctor"}),
     "report": frozenset({"facts"}),
 }
 OPEN_TO_ALL = frozenset({"errors", "regular_files", "stop_signals", "users_code"})

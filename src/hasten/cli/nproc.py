@@ -42,7 +42,7 @@ def as_one_of_the_ranks() -> Iterator[None]:
     from hasten.parallel.launch.process_group import failing_as_one, joined
     from hasten.training.failures.as_failure import cause_of
     from hasten.training.saving.stop_request import failures_end_the_process
-    from hasten.tune.trials.process_tree import die_with
+    from hasten.tuning.trials.process_tree import die_with
 
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:

@@ -80,8 +80,8 @@ def plan_mesh(
         flops_per_second=rate,
     )
     planned = read(plan)
-    from hasten.tune.mesh.legal_meshes import check_cluster, planned_meshes
-    from hasten.tune.mesh.mesh_needs import OF_A_MESH, needs_of
+    from hasten.tuning.mesh.legal_meshes import check_cluster, planned_meshes
+    from hasten.tuning.mesh.mesh_needs import OF_A_MESH, needs_of
 
     check_cluster(cluster)  # before the job is loaded
     with stdout_to_stderr():

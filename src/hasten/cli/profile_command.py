@@ -29,8 +29,8 @@ from hasten.report.terminal.text_chart import chart
 if TYPE_CHECKING:
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.tune.job_profile import JobProfile
-    from hasten.tune.microbatch_search import MicrobatchTrial
+    from hasten.tuning.job_profile import JobProfile
+    from hasten.tuning.microbatch_search import MicrobatchTrial
 
 LARGEST_MODULES = 5  # that a profile lists
 MOST_STEPS = 2_000_000  # that a schedule is drawn for: some seconds of Python
@@ -87,7 +87,7 @@ def profile(
     if microbatch:
         _show_microbatches(loaded, planned)
     else:
-        from hasten.tune.job_profile import profile_job
+        from hasten.tuning.job_profile import profile_job
 
         _show_profile(job, profile_job(loaded, planned, name=job))
     offer("hasten explain microbatch" if microbatch else "hasten techniques")
@@ -123,7 +123,7 @@ def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> 
 
 
 def _show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
-    from hasten.tune.range_test import range_test
+    from hasten.tuning.range_test import range_test
 
     found = range_test(job, plan)
     rate, reason = found.suggestion.rate, found.suggestion.reason
@@ -179,7 +179,7 @@ def fragments(share: float | None) -> str:
 
 def _show_microbatches(job: Job, plan: Plan | None) -> None:
     """Search, and show every trial and the seconds of each size."""
-    from hasten.tune.microbatch_search import fastest_microbatch
+    from hasten.tuning.microbatch_search import fastest_microbatch
 
     def report(trial: MicrobatchTrial) -> None:
         took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hasten.facts.plan import Plan
     from hasten.facts.trials import Record, Surveyed
     from hasten.training.setup.job_options import JobOptions
-    from hasten.tune.search.plan_search import Found
-    from hasten.tune.trials.other_programs import OtherPrograms
+    from hasten.tuning.search.plan_search import Found
+    from hasten.tuning.trials.other_programs import OtherPrograms
 
 ALLOW = (
     "The most that a choice may change: bits, rounding, statistics, training. "
@@ -72,15 +72,15 @@ def tune(
       hasten tune digits.py:job --allow rounding
     """
     began, options = time.monotonic(), job_options(context, settings)
-    from hasten.tune.trials.process_seconds import libraries_of
-    from hasten.tune.trials.trial_process import start_fork_server
+    from hasten.tuning.trials.process_seconds import libraries_of
+    from hasten.tuning.trials.trial_process import start_fork_server
 
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
     from hasten.training.setup.load_job import split_name
-    from hasten.tune.trials.other_programs import OtherPrograms
+    from hasten.tuning.trials.other_programs import OtherPrograms
 
     split_name(job)
     with held_place(output), closing(Trials(output)) as trials, closing(SearchProgress(seconds)) as screen:
@@ -167,10 +167,10 @@ def _searched(
     began: float,
 ) -> Found:
     from hasten.checkpoint.folders.process_folder import process_folder
-    from hasten.tune.search.plan_search import Search
-    from hasten.tune.search.search_log import Options
-    from hasten.tune.trials.arms import Arms
-    from hasten.tune.trials.trial_outcome import ArmFailed
+    from hasten.tuning.search.plan_search import Search
+    from hasten.tuning.search.search_log import Options
+    from hasten.tuning.trials.arms import Arms
+    from hasten.tuning.trials.trial_outcome import ArmFailed
 
     options = Options(seconds=seconds, ceiling=Preserves[allow.upper()])
 
@@ -194,7 +194,7 @@ def _searched(
 
 
 def _plan(found: Found) -> Plan:
-    from hasten.tune.search.found_plan import plan_found
+    from hasten.tuning.search.found_plan import plan_found
 
     return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
 

@@ -14,7 +14,7 @@ from hasten.errors import Misconfigured, UserCodeFailed
 from hasten.facts.plan import Plan
 from hasten.training.setup.job_options import JobOptions, keywords_for, options_of
 from hasten.training.setup.load_job import load_job
-from hasten.tune.trials.arms import Arms
+from hasten.tuning.trials.arms import Arms
 
 JOBS = """
 import argparse, sys

@@ -17,7 +17,7 @@ import hasten
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan, make_plan
 from hasten.training.setup.load_job import load_job
-from hasten.tune.trials.arms import Arms
+from hasten.tuning.trials.arms import Arms
 from support import small_job
 from support.cli.commands import ran
 

@@ -19,10 +19,10 @@ import hasten
 from hasten.facts.plan import Plan, make_plan
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.weights.export import export_weights
-from hasten.tune.mesh.mesh_needs import state_bytes
-from hasten.tune.proof.gradient_check import judge_gradients_of, keep_references
-from hasten.tune.range_test import range_test
-from hasten.tune.trials.trial import Trial
+from hasten.tuning.mesh.mesh_needs import state_bytes
+from hasten.tuning.proof.gradient_check import judge_gradients_of, keep_references
+from hasten.tuning.range_test import range_test
+from hasten.tuning.trials.trial import Trial
 from support import small_job
 from support.training.collected_events import Collected
 from support.training.complete_runs import checkpoints_of

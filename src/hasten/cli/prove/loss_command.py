@@ -34,7 +34,7 @@ from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
-    from hasten.tune.proof.loss_proof import LossProof, Trained
+    from hasten.tuning.proof.loss_proof import LossProof, Trained
 
 
 @prove.command()
@@ -99,9 +99,9 @@ def exit_code(proof: LossProof) -> int:
 
 def _proven(job: str, plan: Path, given: JobOptions, **options: Any) -> LossProof:
     from hasten.training.setup.load_job import split_name
-    from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
-    from hasten.tune.trials.arms import Arms, Limits
-    from hasten.tune.trials.trial_outcome import ArmFailed
+    from hasten.tuning.proof.loss_proof import LONGEST_SECONDS, prove_loss
+    from hasten.tuning.trials.arms import Arms, Limits
+    from hasten.tuning.trials.trial_outcome import ArmFailed
 
     split_name(job)
     planned = read(plan)
@@ -134,7 +134,7 @@ def _next(
 
 
 def _show(proof: LossProof, title: str, next_command: str) -> None:
-    from hasten.tune.proof.loss_proof import TRAINING
+    from hasten.tuning.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
     where = "of the last tenth of training" if criterion.metric == TRAINING else "of the last evaluation"
@@ -146,8 +146,8 @@ def _show(proof: LossProof, title: str, next_command: str) -> None:
 
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
-    from hasten.tune.proof.loss_proof import value_of
-    from hasten.tune.trials.trial_outcome import ArmFailed
+    from hasten.tuning.proof.loss_proof import value_of
+    from hasten.tuning.trials.trial_outcome import ArmFailed
 
     found: list[list[str]] = []
     for pair in proof.pairs:
@@ -163,8 +163,8 @@ def rows(proof: LossProof) -> list[list[str]]:
 
 
 def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
-    from hasten.tune.proof.loss_proof import value_of
-    from hasten.tune.trials.trial_outcome import ArmFailed
+    from hasten.tuning.proof.loss_proof import value_of
+    from hasten.tuning.trials.trial_outcome import ArmFailed
 
     def fields(side: Trained | ArmFailed) -> dict[str, Any]:
         if isinstance(side, ArmFailed):

@@ -25,7 +25,7 @@ from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
-    from hasten.tune.resume.resume_proof import Kill, ResumeProof
+    from hasten.tuning.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
 KILLS, STEPS, SEED = 10, 60, 0
@@ -82,7 +82,7 @@ def _proven(job: str, plan: Path | None, given: JobOptions, *, kills: int, steps
     from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.cli.prove.resume_worker import train
     from hasten.training.setup.load_job import split_name
-    from hasten.tune.resume.resume_proof import prove_resume
+    from hasten.tuning.resume.resume_proof import prove_resume
 
     split_name(job)
     read(plan)
@@ -100,7 +100,7 @@ class ProofProgress:
         self._what, self._waiting = "", None
 
     def trains(self, what: str, step: int, steps: int) -> None:
-        from hasten.tune.resume.resume_proof import UNDISTURBED
+        from hasten.tuning.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED:
             return

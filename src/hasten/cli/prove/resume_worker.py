@@ -1,6 +1,6 @@
 """The process that `hasten prove resume` kills: it trains a job as `hasten train` does, and sends its progress.
 
-tune/resume/run_process.py starts it, and reads what it sends.
+tuning/resume/run_process.py starts it, and reads what it sends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hasten.facts.saving import Saving
 
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
-    from hasten.tune.resume.run_process import Errand
-    from hasten.tune.trials.child_process import Messages
+    from hasten.tuning.resume.run_process import Errand
+    from hasten.tuning.trials.child_process import Messages
 
 GRACE_SECONDS = 3600.0  # the last checkpoint is compared, so it must be complete
 
@@ -64,7 +64,7 @@ class ProgressSender:
 
 
 def train(options: JobOptions, errand: Errand, messages: Messages) -> None:
-    from hasten.tune.trials.trial_outcome import sent_error
+    from hasten.tuning.trials.trial_outcome import sent_error
 
     sender = ProgressSender(messages, errand.steps)
     sender.send("loaded")

@@ -1,0 +1,354 @@
+"""Proves what the choices that won claim: bits, by losses; rounding, by gradients; equal statistics, by losses of short
+runs. No proof is taken from an earlier search: a file of trials is data that anybody may have written.
+
+Two choices that pass alone can fail together, so a plan is proven as a whole. Where it fails, it is built up from the
+first choice on, as the largest gain comes first, and those that fail beside the ones before are dropped. No plan is
+proven twice.
+
+By bits: all choices are compared with the baseline together, over the first steps of the first epoch and of the second
+one, so that what acts between epochs is seen as well. A loss depends on all weights: after a few steps a bit that
+changed anywhere is in all losses.
+
+By gradients: together with everything that claims bits, and without what claims less. The baseline's references are
+computed once in a search; every plan then costs one arm of eight steps (gradient_check.py). A plan that does not pass
+is judged once more, on the next eight batches: where the job has kinks, an honest plan can flip one activation, but not
+twice. A wrong gradient does not go away.
+
+By losses: a loss that falls faster is harm as well, as something else is trained than the claim promises. `hasten prove
+loss` trains to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hasten.errors import InvalidMeasurement
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Plan
+from hasten.facts.trials import Curves, Doing, Proven
+from hasten.tuning.proof.loss_proof import PLAIN, paired_curves
+from hasten.tuning.search.candidates import changes_training, is_proven_by_bits, plan_of, without
+from hasten.tuning.search.search_log import SearchLog
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.trial_outcome import ArmFailed
+
+Choices = tuple[Choice, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a proof says of a plan; the fields of facts.trials.Proven but its choice, and in addition:
+
+    curves: losses that were compared. unjudged: why no gradient of this job can be judged, whatever the plan. is_plans:
+    whether another plan could have passed, and not the baseline failed.
+    """
+
+    passes: bool
+    reason: str
+    gradient_error: float | None = None
+    bound: float | None = None
+    by_losses: bool = False
+    inconclusive: bool = False
+    unanswered: bool = False
+    curves: Curves | None = None
+    unjudged: str | None = None
+    is_plans: bool = True
+
+    def of(self, choice: Choice, reason: str = "") -> Proven:
+        """The record of one choice of the plan. reason: in place of the answer's own."""
+        return Proven(
+            choice=choice,
+            passes=self.passes,
+            reason=reason or self.reason,
+            gradient_error=self.gradient_error,
+            bound=self.bound,
+            by_losses=self.by_losses,
+            inconclusive=self.inconclusive,
+            unanswered=self.unanswered,
+        )
+
+
+class Asked:
+    """A proof of a whole plan's choices, which is run once for each set of them."""
+
+    def __init__(self, proof: Callable[[Choices], Answer]) -> None:
+        self._proof = proof
+        self._answers = dict[frozenset[str], Answer]()
+
+    def __call__(self, choices: Choices) -> Answer:
+        key = frozenset(map(str, choices))
+        if key not in self._answers:
+            self._answers[key] = self._proof(choices)
+        return self._answers[key]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dropped:
+    """answer: of what has failed; beside: the choices beside which it failed, empty where it was alone."""
+
+    choice: Choice
+    answer: Answer
+    beside: Choices = ()
+
+    @property
+    def reason(self) -> str:
+        if not self.beside or not self.answer.is_plans:
+            return self.answer.reason
+        return f"fails together with {listed(self.beside)}: {self.answer.reason}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sorted:
+    """passed: choices that have passed together; answer: of the plan with them, or of the one that failed where none
+    has."""
+
+    passed: Choices
+    answer: Answer
+    dropped: list[Dropped]
+
+    @property
+    def proofs(self) -> list[Proven]:
+        passed = [self.answer.of(choice) for choice in self.passed]
+        return passed + [each.answer.of(each.choice, each.reason) for each in self.dropped]
+
+
+def sort_out(asked: Asked, whole: Choices, among: Choices) -> Sorted:
+    """among: those of the whole that may be dropped."""
+    answer = asked(whole)
+    dropped = [] if answer.passes else _dropped(asked, whole, among)
+    kept = without(whole, *(each.choice for each in dropped))
+    passed = tuple(choice for choice in among if _is_in(kept, choice))
+    return Sorted(passed=passed, answer=asked(kept) if passed else answer, dropped=dropped)
+
+
+def _dropped(asked: Asked, whole: Choices, among: Choices) -> list[Dropped]:
+    """From a whole that has failed, those without which the rest passes."""
+    if not (failed := asked(whole)).is_plans:
+        return [Dropped(choice=choice, answer=failed) for choice in among]
+    kept, dropped = list[Choice](), list[Dropped]()
+    for choice in among:
+        answer = asked(without(whole, *(each for each in among if not _is_in([*kept, choice], each))))
+        if answer.passes:
+            kept.append(choice)
+        else:
+            dropped.append(Dropped(choice=choice, answer=answer, beside=tuple(kept)))
+    return dropped
+
+
+def claiming(choices: Choices, *claims: Preserves) -> Choices:
+    return tuple(choice for choice in choices if choice.preserves in claims)
+
+
+def listed(choices: Sequence[Choice]) -> str:
+    return ", ".join(map(str, choices))
+
+
+def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
+    return any(one is choice for choice in choices)
+
+
+STEPS_OF_AN_EPOCH = 4  # whose losses are compared bit by bit, of two epochs
+STEPS_OF_GRADIENTS = 8  # that the oracle is calibrated for
+LIMIT_SECONDS = 600.0  # of these
+SEEDS, FEWEST_STEPS = 3, 5  # of short runs
+Report = Callable[[Doing], None]
+
+
+# ── by bits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ByBits:
+    """Proves plans of one job. The baseline's losses are computed once."""
+
+    def __init__(self, arms: Arms, report: Report) -> None:
+        self._arms, self._report = arms, report
+        self._asked = Asked(self._compared)
+        self._plain: list[float] | None = None
+
+    def prove(self, choices: Choices) -> list[Proven]:
+        """One record for each choice that claims bits. Those that pass have passed together."""
+        exact = tuple(filter(is_proven_by_bits, choices))
+        return sort_out(self._asked, exact, exact).proofs if exact else []
+
+    def _compared(self, choices: Choices) -> Answer:
+        self._report(Doing(what=f"comparing the losses with {listed(choices)}, bit by bit"))
+        try:
+            if self._plain is None:
+                self._plain = self._losses("plain", ())
+            return same_losses(self._plain, self._losses("planned", choices))
+        except ArmFailed as failed:
+            return Answer(passes=False, reason=f"its losses could not be compared: {failed.reason}", unanswered=True)
+
+    def _losses(self, name: str, choices: Choices) -> list[float]:
+        with self._arms.start(name, plan_of(choices)) as arm:
+            return arm.ask("two epochs", steps=STEPS_OF_AN_EPOCH)["losses"]
+
+
+def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
+    """Whether losses of optimizer steps, from the first one on, are equal to the last bit, as far as both are given."""
+    compared = min(len(plain), len(planned))
+    if not compared:
+        return Answer(passes=False, reason="no step was taken by both, so nothing could be compared")
+    apart = next((step for step in range(compared) if plain[step].hex() != planned[step].hex()), None)
+    if apart is None:
+        return Answer(passes=True, reason=f"the losses of {compared} steps are equal to the last bit")
+    reason = f"claims to be bit-exact, but the loss of step {apart + 1} is {planned[apart]!r}, not {plain[apart]!r}"
+    return Answer(passes=False, reason=reason)
+
+
+# ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ByGradients:
+    """Proves plans of one job. unjudged: why no gradient of it can be judged, once that is known."""
+
+    def __init__(self, prover: GradientProver, report: Report) -> None:
+        self._prover, self._report = prover, report
+        self._asked = Asked(self._proof)
+        self.unjudged: str | None = None
+
+    def prove(self, choices: Choices) -> list[Proven]:
+        """One record for each choice that claims to be equal up to rounding; none where no gradient can be judged.
+        Those that pass have passed together."""
+        rounding = _claiming_rounding(choices)
+        if not rounding or self.unjudged is not None:
+            return []
+        strict = claiming(choices, Preserves.BITS, Preserves.ROUNDING)
+        self.unjudged = self._asked(strict).unjudged
+        return sort_out(self._asked, strict, rounding).proofs if self.unjudged is None else []
+
+    def _proof(self, choices: Choices) -> Answer:
+        self._report(Doing(what=f"proving the gradients of {listed(_claiming_rounding(choices))}"))
+        return self._prover.prove(plan_of(choices))
+
+
+def _claiming_rounding(choices: Choices) -> Choices:
+    return tuple(each for each in claiming(choices, Preserves.ROUNDING) if not is_proven_by_bits(each))
+
+
+class GradientProver:
+    """folder: an empty one, for what the baseline keeps: about 12 bytes for every number that is trained, times the
+    steps. The caller removes it."""
+
+    def __init__(self, arms: Arms, folder: Path, *, steps: int = STEPS_OF_GRADIENTS) -> None:
+        self._arms, self._folder, self._steps = arms, folder, steps
+        self._references = dict[int, Mapping[str, Any]]()  # by their first step
+
+    def prove(self, plan: Plan) -> Answer:
+        """Whether the plan's own steps have the gradients and updates of the baseline, up to rounding."""
+        if refused := self._kept(0)["refused"]:
+            return Answer(passes=False, reason=f"no gradient can be judged: {refused}", unjudged=refused)
+        found = self._judged(plan, 0)
+        if not found.passes and found.bound is not None and not self._kept(self._steps)["refused"]:
+            again = self._judged(plan, self._steps)
+            found = again if again.passes else found
+        return found
+
+    def _kept(self, first: int) -> Mapping[str, Any]:
+        """What the baseline has kept of the steps from `first` on."""
+        if first not in self._references:
+            try:
+                self._references[first] = self._ask(Plan(), "references", first=first, steps=self._steps)
+            except ArmFailed as failed:
+                self._references[first] = {"refused": f"the baseline {failed.reason}"}
+        return self._references[first]
+
+    def _judged(self, plan: Plan, first: int) -> Answer:
+        """Without a bound where the plan's arm failed."""
+        try:
+            return Answer(**self._ask(plan, "gradients", kept=self._kept(first)))
+        except ArmFailed as failed:
+            return Answer(passes=False, reason=failed.reason)
+
+    def _ask(self, plan: Plan, do: str, **fields: Any) -> dict[str, Any]:
+        with self._arms.start(do, plan) as arm:
+            return arm.ask(do, LIMIT_SECONDS, folder=str(self._folder), **fields)
+
+
+# ── by losses ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShortRuns:
+    """steps: of each, FEWEST_STEPS at least."""
+
+    first_seed: int
+    steps: int
+
+
+class ByLosses:
+    """Compares plans of one job with it. curves: of the last plan that has passed, or else that has not."""
+
+    def __init__(self, arms: Arms, runs: ShortRuns, report: Report) -> None:
+        self._arms, self._runs, self._report = arms, runs, report
+        self._asked = Asked(self._compared)
+        self.curves: Curves | None = None
+
+    def prove(self, choices: Choices, unjudged: str | None) -> list[Proven]:
+        """One record for each choice that claims equal statistics, and for those that claim rounding where no gradient
+        of the job can be judged. Those that pass have passed together.
+
+        unjudged: why no gradient can be judged, None where they can.
+        """
+        claims = (Preserves.STATISTICS,) if unjudged is None else (Preserves.ROUNDING, Preserves.STATISTICS)
+        among = claiming(choices, *claims)
+        if not among:
+            return []
+        found = sort_out(self._asked, without(choices, *filter(changes_training, choices)), among)
+        self.curves = found.answer.curves
+        return [_with_unjudged(proof, unjudged) for proof in found.proofs]
+
+    def _compared(self, choices: Choices) -> Answer:
+        runs = self._runs
+        seeds = range(runs.first_seed, runs.first_seed + SEEDS)
+
+        def watch(done: int, whole: int) -> None:
+            self._report(Doing(what=f"comparing losses over {SEEDS} seeds", done=done, whole=whole))
+
+        def failed(reason: str, *, is_plans: bool) -> Answer:
+            reason = f"its losses could not be compared: {reason}"
+            return Answer(passes=False, reason=reason, by_losses=True, is_plans=is_plans)
+
+        watch(0, 0)
+        try:
+            curves = paired_curves(self._arms, plan_of(choices), seeds, max(runs.steps, FEWEST_STEPS), watch)
+        except ArmFailed as failure:
+            is_plans = failure.arm != PLAIN
+            who = "with it the job" if is_plans else "the baseline"
+            return failed(f"{who} {failure.reason}", is_plans=is_plans)
+        except InvalidMeasurement as invalid:
+            return failed(invalid.what, is_plans=False)
+        passes, inconclusive = curves.verdict not in ("harmed", "better"), curves.verdict == "inconclusive"
+        return Answer(passes=passes, reason=curves.sentence, by_losses=True, inconclusive=inconclusive, curves=curves)
+
+
+def _with_unjudged(proof: Proven, unjudged: str | None) -> Proven:
+    if proof.choice.preserves is not Preserves.ROUNDING:
+        return proof
+    why = f"losses were compared because no gradient of this job can be judged: {unjudged}"
+    return replace(proof, reason=f"{proof.reason}; {why}")
+
+
+def prove(arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns) -> Choices:
+    """The choices of a plan that preserve what they claim. Every proof is added to the log."""
+    # Bytes of the job's own numbers: a folder that others cannot read, removed with the block.
+    with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
+        gradients = ByGradients(GradientProver(arms, Path(folder)), log.report)
+        for judge in (ByBits(arms, log.report), gradients):
+            base = _sound(base, judge.prove(base), log)
+        losses = ByLosses(arms, runs, log.report)
+        base = _sound(base, losses.prove(base, gradients.unjudged), log)
+        if losses.curves is not None:
+            log.keep(losses.curves)
+        return base
+
+
+def _sound(base: Choices, proofs: Sequence[Proven], log: SearchLog) -> Choices:
+    """What is left of the base."""
+    for proof in proofs:
+        log.add(proof)
+    return without(base, *(choice for choice in base if not log.is_sound(choice)))

@@ -1,0 +1,103 @@
+"""What a search found, as a plan with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hasten.facts.choice import Choice
+from hasten.facts.formatting import shortened
+from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Total
+from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
+from hasten.tuning.search.candidates import UNPROVEN, same
+from hasten.tuning.search.objective import break_even_step
+from hasten.tuning.search.target import TargetGain
+
+LONGEST_REASON = 500  # characters; the trials have all of it
+
+
+def plan_found(
+    surveyed: Surveyed,
+    proven: Confirmed | None,
+    tried: Sequence[Tried],
+    proofs: Sequence[Proven],
+    gained: TargetGain | None = None,
+) -> Plan:
+    """The plan with its evidence, and with the reason for whatever it does not do.
+
+    proven: the plan that was confirmed; None where none was. gained: what changes training and reaches the target
+    sooner. The total stays that of the whole planned run: where the target is reached differs from run to run.
+    """
+    choices = () if proven is None else proven.choices
+    choices = choices if gained is None else gained.choices
+    return Plan(
+        job=surveyed.fingerprint,
+        machine=surveyed.proven_on,
+        total=None if proven is None else _total(proven, surveyed.process_seconds),
+        choices=tuple(_planned(choice, proven, proofs, gained) for choice in choices),
+        rejected=tuple(_rejected(choices, surveyed.refused, tried, proofs)),
+    )
+
+
+def _total(proven: Confirmed, process_seconds: float) -> Total:
+    return Total(
+        baseline_seconds=round(proven.plain.total, 3),
+        planned_seconds=round(proven.planned_seconds, 3),
+        one_off_seconds=round(proven.planned.one_off, 3),
+        break_even_step=break_even_step(proven.plain, proven.planned),
+        baseline_between=_rounded(proven.plain.between),
+        planned_between=_rounded(proven.planned_between),
+        process_seconds=round(process_seconds, 3),
+    )
+
+
+def _rounded(between: Between | None) -> Between | None:
+    return None if between is None else Between(low=round(between.low, 3), high=round(between.high, 3))
+
+
+def _planned(
+    choice: Choice, proven: Confirmed | None, proofs: Sequence[Proven], gained: TargetGain | None
+) -> PlannedChoice:
+    records = [*(proven.earned if proven else ()), *([gained.reached] if gained else [])]
+    earned = [each.speedup for each in records if each.speedup and same(each.choice, choice)]
+    stated = [_proof(each) for each in proofs if same(each.choice, choice) and each.passes]
+    proof = next((each for each in reversed(stated) if each is not None), None)
+    return PlannedChoice(choice=choice, speedup=earned[0] if earned and earned[0].pairs else None, proof=proof)
+
+
+def _proof(proven: Proven) -> Proof | None:
+    """As the plan states it; None of one by bits, which has no figures."""
+    if proven.by_losses:
+        return Proof(losses=proven.reason)
+    if proven.gradient_error is None or proven.bound is None:
+        return None
+    return Proof(gradient_error=round(proven.gradient_error, 3), bound=proven.bound)
+
+
+def _rejected(
+    kept: Sequence[Choice], refused: Mapping[str, str], tried: Sequence[Tried], proofs: Sequence[Proven]
+) -> Iterable[Rejected]:
+    """What was tried and is not in the plan, by its last trial; then what no technique would try here."""
+    last: list[Tried] = []
+    for each in tried:
+        last = [other for other in last if not same(other.choice, each.choice)] + [each]
+    for each in last:
+        if any(same(each.choice, choice) for choice in kept):
+            continue
+        failed = [proof.reason for proof in proofs if same(proof.choice, each.choice) and not proof.passes]
+        reason = failed[-1] if failed else _why(each, kept)
+        options = ", ".join(f"{name} = {value}" for name, value in each.choice.options.items())
+        reason = shortened(f"with {options}: {reason}" if options else reason, LONGEST_REASON)
+        yield Rejected(technique=each.choice.technique, value=each.choice.value, reason=reason)
+    for technique, reason in refused.items():
+        if not any(choice.technique == technique for choice in kept):
+            yield Rejected(technique=technique, reason=reason)
+
+
+def _why(tried: Tried, kept: Sequence[Choice]) -> str:
+    if tried.reason.endswith(UNPROVEN):
+        return f"faster alone, {tried.reason}"
+    if tried.verdict == "faster":
+        rival = next((choice for choice in kept if choice.technique == tried.choice.technique), None)
+        better = f"{rival} was better" if rival else "no gain in the whole plan"
+        return f"faster alone, {tried.reason}; {better}"
+    return f"{tried.verdict}: {tried.reason}"

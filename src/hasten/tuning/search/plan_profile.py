@@ -1,0 +1,278 @@
+"""Profiles the job under a plan before anything is compared: what can be tried, and how long trials, proofs and the
+confirmation take. What a search begins has to be finished in time.
+
+The confirmation uses the time that is left: first for windows in which the first step after a stop is a small part;
+then for several processes of each arm, which differ for as long as they live; and then for longer windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from statistics import mean, median
+from typing import Any
+
+from hasten.errors import JobError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.formatting import printable
+from hasten.facts.machine import free_memory
+from hasten.facts.plan import Fingerprint, ProvenOn
+from hasten.facts.trials import Budget, Costs, Surveyed
+from hasten.measure.paired_timing import LEAST_PAIRS
+from hasten.measure.speedup_bound import PlannedRun
+from hasten.tuning.proof.claim_proofs import FEWEST_STEPS, SEEDS, STEPS_OF_AN_EPOCH, STEPS_OF_GRADIENTS
+from hasten.tuning.search.bounds import Around, Bound, bounds_of
+from hasten.tuning.search.candidates import EVALUATION_ALONE, is_proven_by_bits, plan_of
+from hasten.tuning.search.comparison import (
+    REPEATS_OF_A_CONTROL,
+    REPEATS_OF_AN_ARM,
+    WARM_UP_STEPS,
+    WARM_UP_WINDOWS,
+    WINDOW_SECONDS,
+    ComparisonSettings,
+)
+from hasten.tuning.search.objective import RunLength
+from hasten.tuning.search.search_log import SHARE_OF_CURVES
+from hasten.tuning.trials.arms import Arm, Arms, room_for
+from hasten.tuning.trials.search_key import environment_of, key_of
+from hasten.tuning.trials.survey import choice_of
+from hasten.tuning.trials.trial import EVALUATION_SECONDS
+
+FEW_STEPS, MOST_STEPS = 3, 50
+PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
+EVALUATIONS_AT_THE_END = 4  # of every arm
+STARTING_SECONDS = 0.2  # of a process, until it builds the job
+SURVEYED = ("device", "machine", "total_steps", "total_epochs", "evaluations", "stops_early", "refused", "seed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanProfile:
+    surveyed: Surveyed
+    proposed: tuple[Choice, ...]
+    treats: dict[str, str]  # technique -> the name of the symptom that it treats
+    length: RunLength
+    start_seconds: float  # of an arm, until its first step
+    step_seconds: float
+    turn_seconds: float
+    budget: Budget
+    around: Around
+    room: int  # arms that fit into memory beside each other, 1 at least
+    costs: Costs | None = None  # by the last comparison or confirmation, with the spread of all; None before
+
+    @property
+    def window_seconds(self) -> float:
+        """Of a short window."""
+        return self.steps_in(WINDOW_SECONDS) * self.step_seconds
+
+    @property
+    def arm_start_seconds(self) -> float:
+        """Of an arm with short windows."""
+        return self.seconds_to_start(self.steps_in(WINDOW_SECONDS))
+
+    def seconds_to_start(self, steps: int) -> float:
+        """Of an arm, until its first window of so many steps that counts."""
+        more = WARM_UP_WINDOWS * steps if steps > WARM_UP_STEPS else 0
+        return self.start_seconds + (WARM_UP_STEPS + more) * self.step_seconds
+
+    def bounds(self) -> dict[str, Bound]:
+        """Technique -> the most that it can gain under this plan."""
+        run = PlannedRun(
+            steps=self.length.steps,
+            evaluations=self.length.evaluations,
+            turns=self.length.epochs,
+            turn_seconds=self.turn_seconds,
+            step_seconds=self.step_seconds,
+        )
+        return bounds_of(self.budget, run, self.around, self.treats)
+
+    @property
+    def evaluating_seconds(self) -> float:
+        """That measuring the length of an evaluation takes, by a part of it where it is long."""
+        return min(self.budget.evaluation, EVALUATION_SECONDS)
+
+    @property
+    def run_seconds(self) -> float:
+        """Of the planned run, roughly."""
+        return self.length.steps * self.step_seconds + self.length.evaluations * self.budget.evaluation
+
+    @property
+    def evaluations_at_the_end(self) -> int:
+        """In how many repeats every arm evaluates when a plan is confirmed. Before, only arms evaluate that change
+        nothing else."""
+        return EVALUATIONS_AT_THE_END if self.length.evaluations else 0
+
+    def steps_in(self, seconds: float) -> int:
+        """Whole steps of a window of about so many seconds, at most a third of the planned run."""
+        return max(1, min(round(seconds / self.step_seconds), self.length.steps // 3))
+
+
+def profile_plan(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> PlanProfile:
+    """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end, NotMeasurable
+    where other programs never leave the processor to it."""
+    return arms.other_programs.undisturbed(partial(_profile, arms, job, ceiling, base))
+
+
+def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -> PlanProfile:
+    with arms.start("profile", plan_of(base)) as arm:
+        answer = arm.ask("survey")
+        first = arm.window(1).seconds
+        second = arm.window(1).seconds
+        steps = max(FEW_STEPS, min(math.ceil(PROFILE_SECONDS / second), MOST_STEPS))
+        found = arm.ask("budget", steps=steps)
+        budget = Budget(arm="planned" if base else "plain", **found["spent"])
+        around = Around(**found["around"])
+        step = arm.window(max(steps // 2, 1)).seconds_per_step
+        if around.on_cpu:  # elsewhere a step whose parts are timed waits at every boundary
+            step = mean([budget.step, step])
+        turns = [arm.first_turn or 0.0, *arm.turns]
+        if not base:
+            longest = max(first, second, budget.evaluation, *turns)
+            arms.expect(build_seconds=arm.build_seconds, request_seconds=longest)
+        start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
+        room = _room(arm)
+        process_seconds = arms.process_seconds(arm)
+    busy = not arms.other_programs.are_avoided
+    surveyed = replace(
+        _surveyed(job, answer, ceiling, busy=busy, options=arms.options.words), process_seconds=process_seconds
+    )
+    if surveyed.total_steps is None:
+        raise JobError("max_steps", "is not given, and the data has no length", "set the length: max_steps=10_000")
+    return PlanProfile(
+        surveyed=surveyed,
+        proposed=tuple(map(choice_of, answer["proposed"])),
+        treats=answer["treats"],
+        length=RunLength(
+            steps=surveyed.total_steps,
+            epochs=surveyed.total_epochs or 1,
+            evaluations=surveyed.evaluations,
+            evaluation_seconds=budget.evaluation,
+            process_seconds=process_seconds,
+        ),
+        start_seconds=start,
+        step_seconds=step,
+        turn_seconds=median(turns),
+        budget=budget,
+        around=around,
+        room=room,
+    )
+
+
+def _room(arm: Arm) -> int:
+    """How many arms like this one, which lives, fit beside each other, on the host and on its device."""
+    beside = room_for(arm.held_bytes, free_memory())
+    device = arm.ask("device memory")
+    if device["held"]:
+        beside = min(beside, room_for(device["held"], device["free"]))
+    return 1 + beside
+
+
+def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: bool, options: list[str]) -> Surveyed:
+    proven_on = ProvenOn(**answer["proven_on"])
+    environment = environment_of(proven_on)
+    return Surveyed(
+        key=key_of(answer, environment, busy=busy, options=options),
+        job=printable(job),
+        environment=environment,
+        fingerprint=Fingerprint(**answer["fingerprint"]),
+        proven_on=proven_on,
+        ceiling=ceiling,
+        **{name: answer[name] for name in SURVEYED},
+    )
+
+
+REFERENCES_SECONDS = 6.0  # of float64 references
+STEPS_OF_REFERENCES = 32  # of the baseline, whose time the fewest references take at least
+REPORT_SECONDS = 2.0
+SLACK = 1.1  # a machine is not always as fast as when it was profiled
+
+SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window, whichever is less
+LONG_WINDOW_SECONDS = 2.0
+MOST_STARTS = 4  # processes of an arm
+CONTROLS = 3  # the plan, and the baseline twice
+
+
+def arm_seconds(profile: PlanProfile, choice: Choice) -> float:
+    """Of trying one choice on top of the profiled plan."""
+    if choice.technique in EVALUATION_ALONE:
+        return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.evaluating_seconds
+    return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.window_seconds
+
+
+def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls: int) -> float:
+    """Of trying these beside so many arms of the profiled plan."""
+    tried = math.fsum(arm_seconds(profile, choice) for choice in choices)
+    return tried + controls * (profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds)
+
+
+def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
+    """Of the proofs, the confirmation and the report of a plan that may have these choices.
+
+    profile: the last one; asked: seconds that the whole search was given.
+    """
+    proofs = _proofs_seconds(baseline, profile, choices, asked)
+    return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, choices))
+
+
+def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
+    seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
+    if any(map(is_proven_by_bits, choices)):
+        seconds += 2 * (baseline.start_seconds + 2 * STEPS_OF_AN_EPOCH * baseline.step_seconds)
+    if Preserves.ROUNDING in claims:
+        references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
+        seconds += references + STEPS_OF_GRADIENTS * baseline.step_seconds
+    if Preserves.STATISTICS in claims:
+        fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
+        seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
+    return seconds
+
+
+# ── the confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def confirmation_settings(
+    baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], once: float, seconds: float
+) -> ComparisonSettings:
+    """profile: of the plan, or of as much of it as was profiled; once: seconds that a process of the plan pays beyond
+    those, as for compiling; seconds: that there are."""
+    short, long = baseline.steps_in(WINDOW_SECONDS), baseline.steps_in(LONG_WINDOW_SECONDS)
+    settled = max(short, min(SETTLED_STEPS, baseline.steps_in(SETTLED_SECONDS)))
+    steps, starts = short, 1
+    for more_starts, more_steps in (
+        *product([1], range(short + 1, settled + 1)),
+        *product(range(2, MOST_STARTS + 1), [settled]),
+        *product([MOST_STARTS], range(settled + 1, long + 1)),
+    ):
+        needed = confirmation_seconds(baseline, profile, choices, once=once, steps=more_steps, starts=more_starts)
+        if needed > seconds:
+            break
+        steps, starts = more_steps, more_starts
+    return ComparisonSettings(steps=steps, evaluations=baseline.evaluations_at_the_end, starts=starts)
+
+
+def confirmation_seconds(
+    baseline: PlanProfile,
+    profile: PlanProfile,
+    choices: Sequence[Choice],
+    *,
+    once: float = 0.0,
+    steps: int | None = None,
+    starts: int = 1,
+) -> float:
+    """steps: of a window; None for the fewest."""
+    steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
+    singles = len(choices) if len(choices) > 1 else 0
+    first = starts if baseline.room >= CONTROLS else LEAST_PAIRS  # an arm that does not fit is new at every turn
+    more = (starts if baseline.room > 1 else LEAST_PAIRS) * singles
+    evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
+    always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
+    evaluations = (CONTROLS + singles - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
+    return (
+        2 * first * baseline.seconds_to_start(steps)
+        + (first + more) * (profile.seconds_to_start(steps) + once)
+        + 2 * LEAST_PAIRS * steps * baseline.step_seconds
+        + (1 + singles) * LEAST_PAIRS * steps * profile.step_seconds
+        + evaluations * profile.evaluating_seconds
+    )

@@ -1,0 +1,233 @@
+"""The search for a plan: rounds of trials, the proofs, the confirmation, and the report.
+
+1. Profile the baseline: what can be tried, and how long things take.
+2. Rounds: choices that are faster join the plan (rounds.py).
+3. Prove that the choices preserve what they claim (proof/claim_proofs.py).
+4. Confirm the whole plan beside the baseline, and remove what earns nothing (confirmation.py).
+5. Where the ceiling allows it, judge what changes training by whole runs, on top of that plan (target.py).
+
+Every result is a record of the file of trials, written at once. A search that gets the records of an earlier one on the
+same job and machine repeats none of its trials, only the proofs and the confirmation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hasten.errors import InvalidMeasurement, NotMeasurable
+from hasten.facts.choice import Choice
+from hasten.facts.trials import (
+    Confirmed,
+    Doing,
+    Ended,
+    Record,
+    Surveyed,
+    differs_from_itself,
+)
+from hasten.tuning.proof.claim_proofs import SEEDS, ShortRuns, prove
+from hasten.tuning.search.comparison import ComparisonSettings
+from hasten.tuning.search.confirmation import WHOLE, confirm
+from hasten.tuning.search.objective import spread_over
+from hasten.tuning.search.plan_profile import (
+    REPORT_SECONDS,
+    SLACK,
+    PlanProfile,
+    confirmation_seconds,
+    confirmation_settings,
+    profile_plan,
+)
+from hasten.tuning.search.round_trials import RoundTrials, watching
+from hasten.tuning.search.rounds import SearchRounds
+from hasten.tuning.search.search_log import SHARE_OF_CURVES, Options, SearchLog
+from hasten.tuning.search.target import TargetGain, judge_training
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.other_programs import WHEN_QUIET
+from hasten.tuning.trials.trial_outcome import ArmFailed
+
+
+@dataclass(kw_only=True, slots=True)
+class Found:
+    """profile: of the baseline. proven: the best plan that is proven so far; gained: what may be added to it that
+    changes training, None where nothing may, or nothing reaches the target sooner."""
+
+    profile: PlanProfile
+    log: SearchLog
+    proven: Confirmed | None = None
+    gained: TargetGain | None = None
+    interrupt: KeyboardInterrupt | None = None  # that ended the search
+
+    @property
+    def interrupted(self) -> bool:
+        return self.interrupt is not None
+
+    @property
+    def has_plan(self) -> bool:
+        return self.proven is not None or self.gained is not None
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Of the best plan; none where there is no plan."""
+        best = self.gained or self.proven
+        return best.choices if best is not None else ()
+
+
+class Search:
+    """Call it once. keep: receives every record at once; report: what the search is doing; earlier: the records of a
+    search of the same key; began: by time.monotonic(), when its time began, None for now."""
+
+    def __init__(
+        self,
+        arms: Arms,
+        job: str,
+        options: Options,
+        *,
+        keep: Callable[[Record], None],
+        report: Callable[[Doing], None],
+        earlier: Callable[[Surveyed], Sequence[Record]],
+        began: float | None = None,
+    ) -> None:
+        self._arms, self._earlier = arms, earlier
+        began = time.monotonic() if began is None else began
+        lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
+        self._log = SearchLog(options=options, keep=keep, report=report, lost_seconds=lost_seconds, began=began)
+        self._profiles = dict[frozenset[str], PlanProfile]()
+        self._new_profile = partial(profile_plan, arms, job, options.ceiling)
+
+    def __call__(self) -> Found:
+        """Raises ArmFailed when the baseline fails, and NotMeasurable where other programs never left the processor to
+        it before a plan was proven. A KeyboardInterrupt ends the search, and returns what it found."""
+        log = self._log
+        log.report(Doing(what="profiling the baseline"))
+        profile = self._profile_of(())
+        log.known = self._earlier(profile.surveyed)
+        log.keep(profile.surveyed)
+        log.keep(profile.budget)
+        found = Found(profile=profile, log=log)
+        try:
+            trials = RoundTrials(arms=self._arms, log=log, baseline=profile)
+            joined = SearchRounds(trials=trials, profile_of=self._profile_of).run()
+            found.profile = trials.baseline
+            self._confirm(found, self._prove(found, joined))
+            self._show(found)
+            # These runs are not counted as the search's time.
+            found.gained = judge_training(self._arms, log, found.profile, found.choices)
+            log.keep(Ended(choices=found.choices, seconds=log.seconds))
+        except NotMeasurable as error:
+            if not found.has_plan:
+                raise
+            log.report(Doing(what=f"{error.what}; what was proven before is kept", stays=True))
+        except KeyboardInterrupt as interrupt:
+            found.interrupt = interrupt
+        return found
+
+    def _profile_of(self, base: Sequence[Choice]) -> PlanProfile:
+        """Of the job under a plan of these choices, once for each plan."""
+        names = frozenset(map(repr, base))
+        if names not in self._profiles:
+            self._profiles[names] = self._new_profile(base)
+        return self._profiles[names]
+
+    def _nearest_profile(self, base: Sequence[Choice], baseline: PlanProfile) -> PlanProfile:
+        """Of the profiled plan that has most of these choices and no others."""
+        all_names = frozenset(map(repr, base))
+        nearest = max((names for names in self._profiles if names <= all_names), key=len)
+        return self._profiles[nearest] if nearest else baseline
+
+    def _prove(self, found: Found, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        """The choices that preserve what they claim."""
+        profile, log = found.profile, self._log
+        pair_seconds = profile.step_seconds + self._nearest_profile(joined, profile).step_seconds
+        steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
+        runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
+        return prove(self._arms, joined, log, runs)
+
+    def _confirm(self, found: Found, base: Sequence[Choice]) -> None:
+        if not base:
+            return
+
+        profile = found.profile
+
+        def kept(confirmed: Confirmed) -> Confirmed:
+            plain = spread_over(confirmed.plain, profile.costs)
+            confirmed, found.profile = replace(confirmed, plain=plain), replace(profile, costs=plain)
+            self._log.keep(confirmed)
+            return confirmed
+
+        def proven(confirmed: Confirmed) -> None:
+            if not self._is_spoiled(confirmed):
+                found.proven = kept(confirmed)
+
+        def again(left: Sequence[Choice]) -> ComparisonSettings | None:
+            return self._settings(profile, left) if self._has_time_for(profile, left) else None
+
+        self._log.report(Doing(what="confirming"))
+        run = partial(
+            confirm,
+            self._arms,
+            base,
+            self._settings(profile, base),
+            profile.length,
+            watching(self._log, "confirming"),
+            proven,
+            room=profile.room,
+            again=again,
+        )
+        try:
+            final = run()
+            if self._is_spoiled(final.confirmed):
+                with self._log.on_top():
+                    final = run()
+        except ArmFailed as failure:
+            if found.proven is None:
+                who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
+                self._log.add_failure(base, failure, who)
+            return
+        if self._is_spoiled(final.confirmed):
+            noise = final.confirmed.noise
+            raise NotMeasurable(
+                f"not measurable now: two processes of the same job differ in speed, {noise}", fix=WHEN_QUIET
+            )
+        if found.proven is None:
+            kept(final.confirmed)
+
+    def _is_spoiled(self, confirmed: Confirmed) -> bool:
+        """Whether something but other programs' use of the processor changed the speed meanwhile: then the job differs
+        from itself in a second process."""
+        return self._arms.other_programs.are_avoided and differs_from_itself(confirmed.noise)
+
+    # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
+
+    def _settings(self, baseline: PlanProfile, base: Sequence[Choice]) -> ComparisonSettings:
+        """For the time that is left."""
+        nearest = self._nearest_profile(base, baseline)
+        once, seconds = self._once(base, nearest), self._seconds_to_report
+        return confirmation_settings(baseline, nearest, base, once, seconds)
+
+    def _has_time_for(self, baseline: PlanProfile, base: Sequence[Choice]) -> bool:
+        nearest = self._nearest_profile(base, baseline)
+        once = self._once(base, nearest)
+        return confirmation_seconds(baseline, nearest, base, once=once) < self._seconds_to_report
+
+    @property
+    def _seconds_to_report(self) -> float:
+        return (self._log.seconds_left - REPORT_SECONDS) / SLACK
+
+    def _once(self, base: Sequence[Choice], profile: PlanProfile) -> float:
+        """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile: by the
+        trials of its choices."""
+        beyond = profile.start_seconds + profile.length.process_seconds
+        trials = [self._log.last_trial(choice) for choice in base]
+        return max(0.0, *(tried.costs.one_off - beyond for tried in trials if tried and tried.costs), 0.0)
+
+    def _show(self, found: Found) -> None:
+        """For the report only: the plan's own budget. Where its arm fails, the plan stays proven."""
+        if found.proven is None:
+            return
+        self._log.report(Doing(what="profiling the plan"))
+        try:
+            self._log.keep(self._profile_of(found.choices).budget)
+        except (ArmFailed, InvalidMeasurement) as failure:
+            self._log.report(Doing(what=f"a part of the report is missing: {failure}"))

@@ -1,0 +1,180 @@
+"""The trials of a round: its choices in comparisons of a few, each beside the same plan, as far as there is time.
+
+The most promising are tried first. A choice with a large lead ends its comparison, and those after it. What an earlier
+search has found out on the same plan is taken from its records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from hasten.facts.choice import Choice, Speedup
+from hasten.facts.trials import Doing, Noise, Plain, Tried
+from hasten.measure.paired_timing import early_speedup
+from hasten.tuning.proof.claim_proofs import same_losses
+from hasten.tuning.search.bounds import is_counted
+from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
+from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
+from hasten.tuning.search.confirmation import AGAIN, PLAIN
+from hasten.tuning.search.objective import WORTH_SEEING, costs, is_gain, speedup, spread_over
+from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
+from hasten.tuning.search.search_log import SearchLog, claims_bits
+from hasten.tuning.trials.arms import Arms
+
+IN_A_COMPARISON = 6  # candidates that share the windows of one base
+IN_THE_FIRST_COMPARISON = 4  # fewer, as one of the most promising is the likeliest to have a large lead
+CONTROLS = 2  # the base, and in the first comparison the base once more
+LEAD = 1.3  # a speed-up by which all later trials take so much less time that the choice joins before them
+
+
+@dataclass(kw_only=True, slots=True)
+class RoundTrials:
+    """baseline: its profile, with the step of the last comparison that it was the base of."""
+
+    arms: Arms
+    log: SearchLog
+    baseline: PlanProfile
+
+    def try_all(
+        self, profile: PlanProfile, base: tuple[Choice, ...], choices: Sequence[Choice], *, in_time: bool = True
+    ) -> list[Tried]:
+        """The trials of all that there is time for, up to one with a large lead. profile: of the job under the base.
+
+        Raises ArmFailed when the base fails."""
+        results, new = list[Tried](), list[Choice]()
+        for choice in choices:
+            records = self.log.remembered(choice, base)
+            for record in records:
+                self.log.add(record)
+            results += [record for record in records if isinstance(record, Tried)]
+            new += [] if records else [choice]
+        training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
+        evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
+        always = new
+        if in_time:
+            always = [] if self.log.comparisons else _whatever_the_time(profile, new)
+        for waiting in (training, evaluating):
+            while waiting and not (in_time and self.has_lead(results)):
+                group = self._next(profile, base, waiting, always)
+                if not group:
+                    break
+                waiting = [choice for choice in waiting if choice not in group]
+                results += self._compare(profile, base, group, in_time=in_time)
+            if not self.has_lead(results):
+                self.log.skip([(each, OUT_OF_TIME) for each in waiting], base)
+        return results
+
+    def has_lead(self, results: Sequence[Tried]) -> bool:
+        faster = [tried for tried in results if tried.verdict == "faster" and ratio_of(tried) >= LEAD]
+        return any(self.log.is_sound(tried.choice) for tried in faster)
+
+    def _next(
+        self, profile: PlanProfile, base: tuple[Choice, ...], waiting: Sequence[Choice], always: Sequence[Choice]
+    ) -> list[Choice]:
+        """The most promising ones, as many as fit beside each other and into the time. One whose proof takes too long
+        lets others go before it."""
+        most = IN_A_COMPARISON if self.log.comparisons else IN_THE_FIRST_COMPARISON
+        most = min(most, max(profile.room - CONTROLS, 1))
+        most, group = math.ceil(len(waiting) / math.ceil(len(waiting) / most)), list[Choice]()
+        for choice in waiting:
+            fits = any(choice is each for each in always)
+            fits = fits or self._seconds_for(profile, base, [*group, choice]) < self.log.seconds_left
+            if len(group) < most and fits:
+                group.append(choice)
+        return group
+
+    def _compare(
+        self, profile: PlanProfile, base: tuple[Choice, ...], group: Sequence[Choice], *, in_time: bool
+    ) -> list[Tried]:
+        """The first comparison of a search has the base a second time, which shows what no difference looks like."""
+        evaluates = all(choice.technique in EVALUATION_ALONE for choice in group)
+        plans = {str(choice): plan_of(with_choice(base, choice) or base) for choice in group}
+        entries = [Entry(name=name, plan=plan, same_steps=evaluates) for name, plan in plans.items()]
+        if not (self.log.comparisons or base or evaluates):
+            entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
+        self.log.comparisons += 1
+        settings = ComparisonSettings(
+            steps=1 if evaluates else profile.steps_in(WINDOW_SECONDS),
+            resident=len(group) + CONTROLS <= profile.room,
+            ends_all=_is_lead if in_time else None,
+        )
+        what = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
+        entry, watch = Entry(name=PLAIN, plan=plan_of(base)), watching(self.log, what)
+        compared = compare_arms(self.arms, entry, entries, settings, profile.length, watch)
+        if AGAIN in compared.measured:
+            self.log.keep(Noise(speedup=_speedup_of(AGAIN, compared, profile), window_steps=settings.steps))
+        if not base and not evaluates:
+            step = median(window.seconds_per_step for window in compared.base.windows)
+            found = spread_over(costs(compared.base, profile.length), self.baseline.costs)
+            self.baseline = replace(self.baseline, step_seconds=step, costs=found)
+            self.log.keep(Plain(costs=found))
+        results = [_tried(choice, base, compared, profile) for choice in group]
+        for tried in results:
+            self.log.add(tried)
+            if claims_bits(tried):
+                losses = compared.losses
+                self.log.add(same_losses(losses[PLAIN], losses[str(tried.choice)]).of(tried.choice))
+        return results
+
+    # ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _seconds_for(self, profile: PlanProfile, base: Sequence[Choice], group: Sequence[Choice]) -> float:
+        """Of a comparison, and of the end after it."""
+        seconds = comparison_seconds(profile, group, 1 if self.log.comparisons else CONTROLS)
+        return seconds + self.longest_end(profile, base, group)
+
+    def longest_end(self, profile: PlanProfile, base: Sequence[Choice], group: Sequence[Choice]) -> float:
+        """With any one of them; where several are faster, those join that there is time for."""
+        return max(self.end_seconds(profile, with_choice(base, choice) or base) for choice in group)
+
+    def has_time_to_end(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
+        return self.end_seconds(profile, choices) < self.log.seconds_left
+
+    def end_seconds(self, profile: PlanProfile, choices: Sequence[Choice]) -> float:
+        return end_seconds(self.baseline, profile, choices, self.log.options.seconds)
+
+
+def _whatever_the_time(profile: PlanProfile, choices: Sequence[Choice]) -> list[Choice]:
+    """Of a search's first choices: what treats a counted symptom, and the most promising one."""
+    bounds = profile.bounds()
+    counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
+    return [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
+
+
+def watching(log: SearchLog, what: str) -> Callable[[int, int, dict[str, float]], None]:
+    """Reports the progress of a comparison."""
+
+    def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
+        log.report(Doing(what=what, done=done, whole=whole, ratios=ratios))
+
+    return watch
+
+
+def ratio_of(tried: Tried) -> float:
+    return tried.speedup.ratio if tried.speedup is not None else 0.0
+
+
+def _tried(choice: Choice, base: tuple[Choice, ...], compared: Compared, profile: PlanProfile) -> Tried:
+    name = str(choice)
+    if name in compared.failed:
+        return Tried(choice=choice, on=base, verdict="failed", reason=compared.failed[name].reason)
+    found, seconds = _speedup_of(name, compared, profile), costs(compared.measured[name], profile.length)
+    verdict = "faster" if is_gain(found) else "slower" if found.high < 1 / WORTH_SEEING else "no difference"
+    unknown = name in compared.early and not (is_gain(found) or is_known(compared.early[name]))
+    return Tried(
+        choice=choice, on=base, verdict=verdict, reason=f"{found}", speedup=found, costs=seconds, cut_short=unknown
+    )
+
+
+def _speedup_of(name: str, compared: Compared, profile: PlanProfile) -> Speedup:
+    if name in compared.early:
+        return early_speedup(compared.early[name])
+    return speedup(compared.base, compared.measured[name], profile.length)
+
+
+def _is_lead(ratios: Sequence[float]) -> bool:
+    found = early_speedup(ratios)
+    return is_gain(found) and found.ratio >= LEAD

@@ -1,0 +1,122 @@
+"""What a search was asked for, what it has found out, and how much of its time is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Doing, Proven, Record, Tried
+from hasten.tuning.search.candidates import OUT_OF_TIME, same
+from hasten.tuning.trials.trial_outcome import ArmFailed
+
+SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """seconds: that the search may take, after which it tries nothing new; ceiling: the loosest class that is tried;
+    only: names of techniques, None for all."""
+
+    seconds: float = 60.0
+    ceiling: Preserves = Preserves.STATISTICS
+    only: tuple[str, ...] | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class SearchLog:
+    """keep: receives every record at once; report: what the search is doing; known: records of an earlier search of the
+    same key, whose trials are not repeated; lost_seconds: that other programs cost so far, which are not counted as the
+    search's."""
+
+    options: Options
+    keep: Callable[[Record], None]
+    report: Callable[[Doing], None]
+    lost_seconds: Callable[[], float] = lambda: 0.0
+    known: Sequence[Record] = ()
+    tried: list[Tried] = field(default_factory=list[Tried])
+    proofs: list[Proven] = field(default_factory=list[Proven])
+    comparisons: int = 0  # that were run by this search
+    began: float = field(default_factory=time.monotonic)
+    _on_top: float = 0.0
+
+    def __post_init__(self) -> None:
+        report = self.report
+        self.report = lambda doing: report(replace(doing, of_search=self.seconds_left))
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self.began
+
+    @property
+    def seconds_left(self) -> float:
+        return self.options.seconds + self._on_top + self.lost_seconds() - self.seconds
+
+    @contextmanager
+    def on_top(self) -> Iterator[None]:
+        """What is done within this block takes none of the search's time."""
+        before, lost_before = self.seconds, self.lost_seconds()
+        try:
+            yield
+        finally:
+            self._on_top += self.seconds - before - (self.lost_seconds() - lost_before)
+
+    def add(self, record: Tried | Proven) -> None:
+        if isinstance(record, Tried):
+            self.tried.append(record)
+        else:
+            self.proofs.append(record)
+        self.keep(record)
+
+    def add_failure(self, choices: Sequence[Choice], failure: ArmFailed, who: str = "the plan with it") -> None:
+        """Of choices that went well alone, and whose plan then failed, or the job beside it."""
+        for choice in choices:
+            reason = f"{who} failed: {failure.reason}"
+            self.add(Proven(choice=choice, passes=False, reason=reason, unanswered=True))
+
+    def skip(self, skipped: Iterable[tuple[Choice, str]], base: tuple[Choice, ...]) -> None:
+        """Choices that are not tried, each with the reason."""
+        for choice, reason in skipped:
+            self.add(Tried(choice=choice, on=base, verdict="skipped", reason=reason))
+
+    @property
+    def not_reached(self) -> list[str]:
+        """Techniques of which no value was tried, because the time ran out."""
+        tried = {each.choice.technique for each in self.tried if each.verdict != "skipped"}
+        late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
+        return [name for name in late if name not in tried]
+
+    def remembered(self, choice: Choice, base: Sequence[Choice]) -> list[Tried | Proven]:
+        """What an earlier search found out about a choice on top of these: its trial, and the proof by the trial's
+        losses, which is the next record. Empty where the trial failed, ended before its result was known, or was
+        interrupted before such a proof."""
+        for tried, proof in pairwise([*self.known, None]):
+            if not (isinstance(tried, Tried) and same(tried.choice, choice)):
+                continue
+            if tried.cut_short or tried.verdict in ("skipped", "failed"):
+                continue
+            if len(tried.on) != len(base) or not all(map(same, tried.on, base)):
+                continue
+            if not claims_bits(tried):
+                return [tried]
+            if isinstance(proof, Proven) and same(proof.choice, choice):
+                return [tried, proof]
+        return []
+
+    def last_trial(self, choice: Choice) -> Tried | None:
+        """The last time that an arm was started for it; what was skipped may be tried later."""
+        trials = [each for each in self.tried if same(choice, each.choice) and each.verdict != "skipped"]
+        return trials[-1] if trials else None
+
+    def is_sound(self, choice: Choice) -> bool:
+        """Whether no proof of it has failed."""
+        return all(proof.passes for proof in self.proofs if same(proof.choice, choice))
+
+
+def claims_bits(tried: Tried) -> bool:
+    """Whether its losses have to be the base's, and it may join the plan."""
+    return tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference")

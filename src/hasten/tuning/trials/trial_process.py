@@ -1,0 +1,96 @@
+"""The process of one trial, forked by multiprocessing's fork server, which has loaded torch and hasten and nothing of
+the user's: it starts at once and inherits neither data nor settings. It is stopped between its windows with all that it
+has started, and killed with it at its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hasten.checkpoint.files import remove_folder
+from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.errors import StorageFailed
+from hasten.training.setup.job_options import JobOptions
+from hasten.tuning.trials.child_process import ChildProcess, Messages
+from hasten.tuning.trials.process_tree import continue_all, stop_all
+
+END_SECONDS = 10.0  # that the kernel may take to release what was killed
+_OURS = ("hasten.tuning.trials.end_with_search", "hasten.tuning.trials.trial_requests", "torch._dynamo")
+
+
+def start_fork_server(libraries: Sequence[str] = ()) -> Any:
+    """The context of the server, which loads torch meanwhile. libraries: that it loads too, where it does not run
+    yet."""
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*_OURS, *libraries])
+    from multiprocessing.forkserver import ensure_running
+
+    ensure_running()
+    return context
+
+
+class TrialProcess:
+    """Starts when made; end() it whatever happens. plan: TOML. Raises OSError or EOFError where the fork server has
+    ended.
+
+    child: its messages are those of trial_requests.py. folder: its own, which the next process removes where this one
+    is killed.
+    """
+
+    def __init__(self, job: str, plan: str, libraries: Sequence[str], options: JobOptions) -> None:
+        self.folder = tempfile.mkdtemp(prefix="trial-", dir=process_folder())
+        self._is_over = False
+        place = (environment_within(self.folder), sys.path, os.getcwd())
+        self.child = ChildProcess(start_fork_server(libraries), _live, job, plan, options, place)
+
+    def stop(self) -> None:
+        """Stop it and all that it has started."""
+        if not self._is_over:
+            stop_all(self.child.pid)
+
+    def resume(self) -> None:
+        if not self._is_over:
+            continue_all(self.child.pid)
+
+    def end(self) -> None:
+        """Kill it and all that it has started, and wait for that."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.child.kill(END_SECONDS)
+        with suppress(StorageFailed):
+            remove_folder(Path(self.folder))
+        self.child.close()
+
+
+def environment_within(folder: str) -> dict[str, str]:
+    """This process's environment, with every place for caches and temporary files inside a folder: no arm finds what
+    another has made, or leaves something (trap 49). Python writes no bytecode beside the user's files."""
+    ours = ("HASTEN_CACHE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    return {**os.environ, **dict.fromkeys(ours, folder), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+Place = tuple[Mapping[str, str], Sequence[str], str]
+"""Environment, path of modules and present folder: the fork server has those of its own start."""
+
+
+def _live(messages: Messages, job: str, plan: str, options: JobOptions, place: Place) -> None:
+    import torch
+
+    from hasten.tuning.trials.trial_requests import serve
+
+    with suppress(OSError):  # the system, out of memory, ends trials first: proc_pid_oom_score_adj(5)
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    environment, sys.path[:], folder = place
+    os.environ.clear()
+    os.environ.update(environment)
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
+        torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
+    os.chdir(folder)
+    serve(messages, job, plan, options)

@@ -1,0 +1,152 @@
+"""What a search proves of choices that won: together, each by its own claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Proof
+from hasten.facts.trials import Confirmed, Curves, Proven, Record, Surveyed, Tried, line_of, records_of
+from hasten.tuning.proof.claim_proofs import ByGradients, ByLosses, Choices, GradientProver, ShortRuns, prove
+from hasten.tuning.search.found_plan import plan_found
+from hasten.tuning.search.search_log import Options, SearchLog
+from hasten.tuning.trials.arms import Arms
+from support.report.samples import sample_records
+from tuning.search.test_confirmation import COSTS, ratio
+
+JOBS = Path(__file__).parents[1] / "jobs" / "joint_jobs.py"
+STEPS = 12
+SPEEDUP = ratio(1.4, 1.5, 1.6)
+
+
+def choice(technique: str, value: int | str, preserves: Preserves = Preserves.ROUNDING) -> Choice:
+    return Choice(technique=technique, value=value, preserves=preserves)
+
+
+SPLIT, THREADS, FLUSH = choice("microbatch", 4), choice("threads", 1), choice("flush_denormals", True)
+BF16 = choice("precision", "bf16", Preserves.STATISTICS)
+
+
+def claiming(preserves: Preserves, *choices: Choice) -> Choices:
+    return tuple(choice(each.technique, each.value, preserves) for each in choices)
+
+
+def arms(function: str = "job") -> Arms:
+    return Arms(f"{JOBS}:{function}")
+
+
+def texts(choices: Choices) -> list[str]:
+    return [str(each) for each in choices]
+
+
+@dataclass
+class Judged:
+    """What was proven of some choices, and how often somebody was asked."""
+
+    proofs: list[Proven]
+    asked: list[str]
+
+    @property
+    def passed(self) -> list[str]:
+        return [str(each.choice) for each in self.proofs if each.passes]
+
+    def reason(self, choice: Choice) -> str:
+        return next(each.reason for each in self.proofs if each.choice == choice)
+
+
+def by_gradients(folder: Path, *choices: Choice) -> Judged:
+    asked = list[str]()
+    judge = ByGradients(GradientProver(arms(), folder, steps=4), lambda doing: asked.append(doing.what))
+    return Judged(judge.prove(choices), asked)
+
+
+def by_losses(*choices: Choice, function: str = "job", unjudged: str | None = None) -> tuple[Judged, Curves | None]:
+    asked = list[str]()
+    runs = ShortRuns(first_seed=0, steps=STEPS)
+    judge = ByLosses(arms(function), runs, lambda doing: asked.extend([doing.what] * (not doing.whole)))
+    return Judged(judge.prove(choices, unjudged), asked), judge.curves
+
+
+# ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+def test_choices_that_are_harmful_only_together_are_not_both_kept(tmp_path, plant):
+    plant("microbatch + threads")
+    found = by_gradients(tmp_path, SPLIT, THREADS, FLUSH)
+    assert found.passed == ["microbatch = 4", "flush_denormals = True"]
+    assert found.reason(THREADS).startswith("fails together with microbatch = 4: the gradient")
+    assert found.asked[-1] == "proving the gradients of microbatch = 4, flush_denormals = True"
+    assert len(found.asked) == len(set(found.asked)) == 4
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+def test_what_claims_bits_is_in_the_plan_whose_gradients_are_proven_and_what_claims_statistics_is_not(tmp_path, plant):
+    plant("microbatch + flush_denormals, precision")
+    found = by_gradients(tmp_path, SPLIT, *claiming(Preserves.BITS, FLUSH), BF16)
+    assert (found.passed, len(found.proofs)) == ([], 1)
+    plant("precision")
+    assert by_gradients(tmp_path, SPLIT, BF16).passed == ["microbatch = 4"]
+
+
+# ── by losses ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOOSE = (BF16, *claiming(Preserves.STATISTICS, THREADS, FLUSH))
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
+    plant("precision + threads")
+    found, curves = by_losses(*LOOSE)
+    assert found.passed == ["precision = bf16", "flush_denormals = True"]
+    assert found.reason(LOOSE[1]).startswith(
+        "fails together with precision = bf16: the first 12 steps: early training loss is harmed"
+    )
+    assert curves is not None
+    assert curves.verdict == "equivalent"  # of what is left
+    assert len(found.asked) == 4
+
+
+def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(plant):
+    plant(failing="nothing")
+    found, curves = by_losses(*LOOSE)
+    assert {each.reason for each in found.proofs} == {
+        "its losses could not be compared: the baseline crashed: ZeroDivisionError: as planted"
+    }
+    assert (found.passed, curves, len(found.asked)) == ([], None, 1)
+
+
+# ── all of them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log_of(*tried: Tried) -> tuple[SearchLog, list[Record], list[str]]:
+    kept, asked = list[Record](), list[str]()
+    found = SearchLog(options=Options(), keep=kept.append, report=lambda doing: asked.append(doing.what))
+    found.tried.extend(tried)
+    return found, kept, asked
+
+
+def proven(base: Choices, log: SearchLog, function: str = "job") -> Choices:
+    return prove(arms(function), base, log, ShortRuns(first_seed=0, steps=STEPS))
+
+
+@pytest.mark.proof
+def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_the_plan_says_so(plant):
+    plant("threads")
+    log, kept, _ = log_of()
+    assert texts(proven((FLUSH, THREADS), log, "drawing")) == ["flush_denormals = True"]
+    passed, failed = (record for record in kept if isinstance(record, Proven))
+    assert (passed.passes, passed.by_losses, failed.passes, failed.by_losses) == (True, True, False, True)
+    assert passed.gradient_error is None
+    assert "; losses were compared because no gradient of this job can be judged: its loss draws" in passed.reason
+    assert records_of([line_of(passed) + "\n"]) == [passed]
+    surveyed = next(record for record in sample_records() if isinstance(record, Surveyed))
+    confirmed = Confirmed(choices=(FLUSH,), speedup=SPEEDUP, noise=SPEEDUP, plain=COSTS, planned=COSTS, earned=())
+    [planned] = plan_found(surveyed, confirmed, (), log.proofs).choices
+    assert planned.proof == Proof(losses=passed.reason)

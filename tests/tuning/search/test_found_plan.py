@@ -1,0 +1,45 @@
+"""A plan says what a search found, and no more: never is never, and a reason is as long as a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml
+from hasten.facts.trials import Confirmed, Costs, Surveyed, Tried
+from hasten.tuning.search.found_plan import plan_found
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
+from support.report.samples import sample_records
+
+SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
+CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+
+
+def costs(*, one_off: float, step: float, total: float) -> Costs:
+    return Costs(one_off=one_off, step=step, turn=0.0, evaluation=0.0, total=total, peak_bytes=1)
+
+
+def found(planned: Costs) -> Plan:
+    plain = costs(one_off=1.0, step=0.5, total=100.0)
+    return plan_found(SURVEYED, replace(CONFIRMED, plain=plain, planned=planned), [], [])
+
+
+def test_steps_that_never_pay_back_what_the_plan_costs_are_not_said_to_do_so_at_step_0():
+    never = found(costs(one_off=9.0, step=0.5, total=80.0))  # it is faster by its evaluations
+    assert never.total is not None
+    assert never.total.break_even_step is None
+    assert "break_even_step" not in plan_to_toml(never)
+    assert plan_from_toml(plan_to_toml(never)).total == never.total
+    at_once = found(costs(one_off=1.0, step=0.4, total=80.0))
+    assert at_once.total is not None
+    assert at_once.total.break_even_step == 0
+
+
+def test_errors_of_any_length_leave_a_plan_that_can_be_read():
+    failure = ArmFailed("a", Outcome.CRASHED, "ValueError: \udcff\x1b[2J\n" + "é" * 10_000)
+    choices = [Choice(technique=f"t{number}", value=1) for number in range(200)]
+    tried = [Tried(choice=choice, on=(), verdict="failed", reason=f"crashed: {failure.what}") for choice in choices]
+    text = plan_to_toml(plan_found(SURVEYED, None, tried, []))
+    assert len(text.encode()) < LARGEST_BYTES
+    assert plan_from_toml(text).rejected[0].reason.startswith("failed: crashed: ValueError: [2J éé")

@@ -1,0 +1,48 @@
+"""What the confirmation does with the time there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.facts.choice import Choice
+from hasten.tuning.search.plan_profile import (
+    LONG_WINDOW_SECONDS,
+    MOST_STARTS,
+    SETTLED_STEPS,
+    confirmation_seconds,
+    confirmation_settings,
+)
+from tuning.search.test_rounds import profile
+
+BF16, CHANNELS = Choice(technique="precision", value="bf16"), Choice(technique="channels_last", value=True)
+MORE = Choice(technique="conv_bn_bias", value=True)
+PLAIN = profile()
+
+
+@given(seconds=st.floats(0, 500), faster=st.floats(0.5, 5), many=st.integers(0, 3))
+def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(seconds: float, faster: float, many: int):
+    planned = replace(PLAIN, step_seconds=PLAIN.step_seconds / faster)
+    choices = [BF16, CHANNELS, MORE][: max(many, 1)]
+    settings = confirmation_settings(PLAIN, planned, choices, 0.0, seconds)
+    least = confirmation_seconds(PLAIN, planned, choices)
+    taken = confirmation_seconds(PLAIN, planned, choices, steps=settings.steps, starts=settings.starts)
+    assert taken <= max(seconds, least)
+
+
+def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_and_what_is_left_to_longer_windows():
+    all_settings = [confirmation_settings(PLAIN, PLAIN, [BF16], 0.0, float(seconds)) for seconds in range(200)]
+    starts = [settings.starts for settings in all_settings]
+    assert starts == sorted(starts)
+    assert {*starts} == {*range(1, MOST_STARTS + 1)}
+    assert all(settings.steps >= SETTLED_STEPS for settings in all_settings if settings.starts > 1)
+    assert all_settings[0].steps == 4
+    assert all_settings[-1].steps == LONG_WINDOW_SECONDS / PLAIN.step_seconds
+
+
+def test_compiling_is_paid_by_every_process_that_has_the_plan():
+    once = confirmation_seconds(PLAIN, PLAIN, [BF16], once=20.0, starts=2)
+    assert once - confirmation_seconds(PLAIN, PLAIN, [BF16], starts=2) == pytest.approx(2 * 20.0)

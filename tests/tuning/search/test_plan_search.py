@@ -1,0 +1,196 @@
+"""A search finds what was planted, keeps nothing that does nothing, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Preserves
+from hasten.facts.trials import Doing, Ended, Record, Surveyed, Tried, line_of, records_of
+from hasten.tuning.search import plan_profile
+from hasten.tuning.search.found_plan import plan_found
+from hasten.tuning.search.plan_search import Found, Search
+from hasten.tuning.search.search_log import Options
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.trial_outcome import ArmFailed
+
+JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
+
+
+@dataclass
+class Searched:
+    """One search and all that it said."""
+
+    found: Found
+    records: list[Record]
+    doing: list[Doing] = field(default_factory=list[Doing])
+
+    def verdicts(self) -> dict[str, str]:
+        tried = (record for record in self.records if isinstance(record, Tried))
+        return {str(record.choice): record.verdict for record in tried if not record.on}
+
+    def choices(self) -> list[str]:
+        return [str(choice) for choice in self.found.proven.choices] if self.found.proven else []
+
+
+def searched(
+    *only: str,
+    function: str = "job",
+    earlier: Sequence[Record] = (),
+    ceiling: Preserves = Preserves.ROUNDING,
+    tell: Callable[[Doing], None] = lambda doing: None,
+) -> Searched:
+    job, records, doing = f"{JOBS}:{function}", list[Record](), list[Doing]()
+
+    def told(each: Doing) -> None:
+        doing.append(each)
+        tell(each)
+
+    def same_key(surveyed: Surveyed) -> Sequence[Record]:
+        keys = {record.key for record in earlier if isinstance(record, Surveyed)}
+        return earlier if surveyed.key in keys else []
+
+    options = Options(seconds=1000, ceiling=ceiling, only=only)
+    search = Search(Arms(job), job, options, keep=records.append, report=told, earlier=same_key)
+    return Searched(found=search(), records=records, doing=doing)
+
+
+@pytest.fixture(scope="module")
+def planted() -> Searched:
+    """The search that finds microbatches of 4, for all who only look at it; its confirmation has a process an arm."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_profile, "MOST_STARTS", 1)
+        return searched("microbatch", "threads")
+
+
+def test_a_planted_gain_is_found_and_confirmed_and_a_planted_slow_down_is_not(planted: Searched):
+    search = planted
+    assert search.choices() == ["microbatch = 4"]
+    proven = search.found.proven
+    assert proven is not None
+    around = search.found.profile.surveyed.process_seconds  # which no choice makes shorter
+    assert around > 0
+    assert proven.speedup.ratio == pytest.approx(proven.plain.total / (proven.plain.total / 2 + around / 2), rel=0.05)
+    assert search.verdicts()["microbatch = 4"] == "faster"
+    assert search.verdicts()["threads = 1"] == "slower"
+
+
+def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):
+    found = planted.found
+    plan = plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs)
+    [kept] = plan.choices
+    assert kept.speedup is not None
+    assert kept.speedup.low > 1.5
+    assert plan.total is not None
+    training, planned = (
+        seconds - plan.total.process_seconds for seconds in (plan.total.baseline_seconds, plan.total.planned_seconds)
+    )
+    assert training == pytest.approx(2 * planned, rel=0.05)
+    assert plan.total.baseline_between is not None
+    assert plan.total.planned_between is not None
+    for seconds, between in (
+        (plan.total.baseline_seconds, plan.total.baseline_between),
+        (plan.total.planned_seconds, plan.total.planned_between),
+    ):
+        assert between.low <= seconds <= between.high
+    reasons = {(each.technique, each.value): each.reason for each in plan.rejected}
+    assert reasons["threads", 1].startswith("slower: 0.")
+    assert all(reasons.values())
+
+
+def in_noise(
+    seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch, noise: float, *only: str, function: str = "job"
+) -> Iterator[tuple[Searched, int]]:
+    """A search for each seed, and how many processes it had. noise: by which steps differ, and processes as well."""
+    patch.setenv("HASTEN_TEST_NOISE", str(noise))
+    patch.setenv("HASTEN_TEST_OFFSET", str(noise))
+    for seed in seeds:
+        processes = folder / str(seed)
+        processes.mkdir()
+        patch.setenv("HASTEN_TEST_SEED", str(seed))
+        patch.setenv("HASTEN_TEST_PROCESSES", str(processes))
+        yield searched(*only, function=function), len(list(processes.iterdir()))
+
+
+def kept_in_noise(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
+    """Of so many searches among what does nothing, how many kept it."""
+    kept = 0
+    for search, processes in in_noise(seeds, folder, patch, 0.01, "flush_denormals", function="indifferent"):
+        assert set(search.verdicts().values()) & {"faster", "slower", "no difference"}
+        assert processes >= 4  # the look, the base, the base again and the choice
+        kept += search.found.proven is not None
+    return kept
+
+
+def kept_beside_a_gain(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
+    """Of so many searches with a planted gain and two choices that do nothing, how many kept one of these."""
+    kept = 0
+    for search, _ in in_noise(seeds, folder, patch, 0.02, "microbatch", "flush_denormals", "allocator"):
+        assert "microbatch = 4" in search.choices()
+        kept += len(search.choices()) > 1
+    return kept
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+@pytest.mark.timeout(1800)
+def test_of_fifty_searches_with_a_gain_few_keep_what_does_nothing_beside_it(tmp_path, monkeypatch):
+    assert kept_beside_a_gain(range(50), tmp_path, monkeypatch) <= 5
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+@pytest.mark.timeout(1800)
+def test_of_a_hundred_searches_among_what_does_nothing_at_most_five_keep_it(tmp_path, monkeypatch):
+    assert kept_in_noise(range(100), tmp_path, monkeypatch) <= 5
+
+
+@pytest.mark.proof
+def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_reason():
+    search = searched("fused_optimizer")  # the planted clock gives the update no time
+    assert set(search.verdicts().values()) == {"skipped"}
+    reasons = {tried.reason for tried in search.found.log.tried}
+    assert reasons == {"at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"}
+
+
+@pytest.mark.proof
+def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
+    search = searched("microbatch", "threads", function="failing_in_microbatches")
+    assert search.verdicts()["microbatch = 4"] == "failed"
+    assert search.verdicts()["threads = 1"] == "slower"
+    assert search.found.proven is None
+
+
+def test_when_the_job_itself_fails_there_is_nothing_to_search():
+    with pytest.raises(ArmFailed, match="in every arm"):
+        searched("microbatch", function="failing_at_once")
+
+
+@pytest.mark.proof
+def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(planted: Searched):
+    read = records_of([line_of(record) + "\n" for record in planted.records])
+    again = searched("microbatch", "threads", earlier=read)
+    assert again.choices() == planted.choices()
+    assert not [doing for doing in again.doing if doing.what.startswith("trying")]
+    assert [doing for doing in planted.doing if doing.what.startswith("trying")]
+
+
+def interrupting(where: str) -> Callable[[Doing], None]:
+    def tell(doing: Doing) -> None:
+        if doing.what.startswith(where) and doing.done == 2:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("where", ["trying", "confirming"])
+def test_a_search_goes_on_from_an_interrupted_one_which_claims_nothing_that_is_not_confirmed(where: str):
+    search = searched("microbatch", tell=interrupting(where))
+    assert search.found.interrupted
+    assert search.found.proven is None
+    assert not [record for record in search.records if isinstance(record, Ended)]
+    assert searched("microbatch", earlier=search.records).choices() == ["microbatch = 4"]

@@ -1,0 +1,71 @@
+"""What the trials of a round are told as, and what of them another search asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Between
+from hasten.facts.trials import Costs, Noise, Plain, Record
+from hasten.tuning.search import round_trials
+from hasten.tuning.search.comparison import Compared, Entry
+from hasten.tuning.search.confirmation import AGAIN
+from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
+from hasten.tuning.search.round_trials import RoundTrials
+from hasten.tuning.search.search_log import Options, SearchLog
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
+from tuning.search.test_rounds import ALLOCATOR, BUDGET
+from tuning.search.test_rounds import profile as planted_profile
+
+JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
+FLUSH = Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)
+SLOWER = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
+
+
+@pytest.fixture(scope="module")
+def profile() -> PlanProfile:
+    arms = Arms(JOB)
+    return profile_plan(arms, JOB, Preserves.STATISTICS)
+
+
+def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = ()) -> list[Record]:
+    """The records of a search's first comparison."""
+    kept = list[Record]()
+    log = SearchLog(options=Options(seconds=5_000), keep=kept.append, report=lambda doing: None)
+    RoundTrials(arms=Arms(JOB), log=log, baseline=profile).try_all(profile, on, choices)
+    return kept
+
+
+@pytest.mark.parametrize(("faults", "asked"), [(0.1, [ALLOCATOR, FLUSH]), (0.0, [ALLOCATOR])])
+def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_most_promising_choice(
+    faults: float, asked: list[Choice], monkeypatch
+):
+    def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
+        found.extend(entry.name for entry in entries)
+        raise ArmFailed(base.name, Outcome.CRASHED, "it is not run here")
+
+    found = list[str]()
+    monkeypatch.setattr(round_trials, "compare_arms", compare)
+    counted = planted_profile(fault_seconds=faults * BUDGET.step)
+    log = SearchLog(options=Options(seconds=0.1), keep=lambda record: None, report=lambda doing: None)
+    with pytest.raises(ArmFailed):
+        RoundTrials(arms=Arms(JOB), log=log, baseline=counted).try_all(counted, (), [ALLOCATOR, FLUSH, SLOWER])
+    assert found == [*map(str, asked), AGAIN]
+
+
+@pytest.mark.proof
+def test_the_plain_job_is_kept_with_its_spread_and_its_noise_and_so_is_no_plan_that_others_are_tried_on(
+    profile: PlanProfile,
+):
+    before = Costs(one_off=0, step=1, turn=0, evaluation=0, total=1, peak_bytes=0, between=Between(low=0, high=9e9))
+    kept = tried(replace(profile, costs=before), FLUSH)
+    [now] = [each.costs for each in kept if isinstance(each, Plain)]
+    assert now.between == before.between
+    assert now.total not in (0, before.total)
+    assert [each for each in kept if isinstance(each, Noise)]
+    assert not [each for each in tried(profile, FLUSH, on=(SLOWER,)) if isinstance(each, Plain | Noise)]

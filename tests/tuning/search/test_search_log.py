@@ -1,0 +1,78 @@
+"""What a search remembers of an earlier one, and what it takes for tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Proven, Record, Tried
+from hasten.tuning.search.candidates import OUT_OF_TIME
+from hasten.tuning.search.search_log import Options, SearchLog
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
+
+PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
+BF16 = Choice(technique="precision", value="bf16", preserves=Preserves.STATISTICS)
+CLIPPING = Choice(technique="clipping", value=1.0, preserves=Preserves.TRAINING)
+
+
+def tried(choice: Choice, verdict: str = "faster", on: tuple[Choice, ...] = ()) -> Tried:
+    return Tried(choice=choice, on=on, verdict=verdict, reason="so it was")
+
+
+def log_of(*known: Record) -> tuple[SearchLog, Sequence[Record]]:
+    kept: list[Record] = []
+    return SearchLog(options=Options(), keep=kept.append, report=lambda doing: None, known=known), kept
+
+
+def test_a_trial_is_remembered_on_top_of_the_same_choices_and_no_others():
+    found, _ = log_of(tried(BF16, on=(PREFETCH,)))
+    assert found.remembered(BF16, (PREFETCH,))
+    assert not found.remembered(BF16, ())
+
+
+def test_what_was_skipped_or_failed_is_tried_again():
+    assert log_of(tried(BF16, "skipped"), tried(BF16, "failed"))[0].remembered(BF16, ()) == []
+    assert log_of(tried(BF16, "slower"))[0].remembered(BF16, ())
+
+
+def test_what_had_to_leave_before_its_answer_was_known_is_tried_again():
+    assert log_of(replace(tried(BF16, "no difference"), cut_short=True))[0].remembered(BF16, ()) == []
+
+
+def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():
+    assert log_of(tried(PREFETCH))[0].remembered(PREFETCH, ()) == []
+    first, kept = log_of()
+    first.add_failure([PREFETCH], ArmFailed("plain", Outcome.OUT_OF_MEMORY, "as planted"), "the job itself")
+    assert not first.is_sound(PREFETCH)
+    own = Proven(choice=PREFETCH, passes=True, reason="the same")
+    assert log_of(tried(PREFETCH), own, *kept)[0].remembered(PREFETCH, ())[1:] == [own]
+    harmful = Proven(choice=PREFETCH, passes=False, reason="step 3 differs")
+    assert log_of(tried(PREFETCH), harmful)[0].remembered(PREFETCH, ()) == [tried(PREFETCH), harmful]
+
+
+def test_what_comes_on_top_takes_none_of_the_searchs_time():
+    found, _ = log_of()
+    with suppress(ZeroDivisionError), found.on_top():
+        found.began -= 50  # as if it had taken so long
+        raise ZeroDivisionError
+    assert 59 < found.seconds_left <= 60
+    assert found.seconds > 50
+
+
+def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():
+    found, _ = log_of()
+    found.skip([(BF16, "at most 0.4 % to gain")], ())
+    assert found.last_trial(BF16) is None
+    found.add(tried(BF16, "no difference"))
+    assert found.last_trial(BF16) is not None
+
+
+def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_tried():
+    found, _ = log_of()
+    late = (BF16, OUT_OF_TIME)
+    found.skip([late, (PREFETCH, OUT_OF_TIME), (CLIPPING, "it gains nothing")], ())
+    found.add(tried(replace(PREFETCH, value=4), "slower"))
+    found.skip([late], (PREFETCH,))
+    assert found.not_reached == ["precision"]
