@@ -194,11 +194,9 @@ class LossRecord:
         if not rows:
             return []
         means, counts, auxiliary, _ = map(self._numbers, self._columns(rows))
-        sums = self._sums_of_parts(self._parts[: len(rows)])
-        parts = [
-            {name: value / (count or 1.0) for name, value in each.items()}
-            for each, count in zip(sums, counts, strict=True)
-        ]
+        parts = self._sums_of_parts(self._parts[: len(rows)])
+        for each, count in zip(parts, counts, strict=True) if any(parts) else ():
+            each.update({name: value / (count or 1.0) for name, value in each.items()})
         # Only now: where the device fails or the wait is interrupted, all stay.
         self._rows, self._parts = self._rows[len(rows) :], self._parts[len(rows) :]
         return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, parts, strict=True)))
@@ -226,9 +224,9 @@ class LossRecord:
 
     def _sums_of_parts(self, parts: Sequence[Parts]) -> list[dict[str, float]]:
         """Of each window, over all ranks."""
-        names = [*dict.fromkeys(name for each in parts for name in each)]
-        if not names:
+        if not any(parts):
             return [{} for _ in parts]
+        names = [*dict.fromkeys(name for each in parts for name in each)]
         sums = torch.stack([self._tensor([each.get(name, 0.0) for name in names]) for each in parts])
         if self._ranks.many:
             sums = sum_over_ranks(sums, self._ranks)

@@ -88,7 +88,7 @@ class Window:
         self._step = step
         self._only: tuple[Tensor, Count] | None = None  # mean and count of a window's one microbatch
         self._sums: WindowSums | None = None  # of any other window
-        self._parts = dict[str, Tensor]()  # sums over this rank's items
+        self._parts: dict[str, Tensor] = {}  # sums over this rank's items
 
     @property
     def is_open(self) -> bool:
