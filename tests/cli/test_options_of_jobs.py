@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import typer.main
 
 from hasten.cli import app
 from hasten.cli.application import LOAD_A_JOB
+from hasten.facts.trials import Surveyed
 from support.cli.commands import ran
 from support.ranks.launching import environment
+from support.report.samples import sample_records, write_plan
 
 JOBS = """
 import argparse
@@ -77,6 +80,17 @@ def test_a_run_records_its_options_and_resume_takes_them_again():
     code, shown, errors = ran("train going_jobs.py:going --run-dir run --resume")
     assert code == 0, errors
     assert "note: options taken from the run: --set batch_size=4 -- --steps 3" in shown
+
+
+def test_a_report_repeats_the_options_of_its_plan_or_run():
+    words = ("--set", "batch_size=4", "--", "--steps", "3")
+    records = [replace(each, options=words) if isinstance(each, Surveyed) else each for each in sample_records(steps=2)]
+    write_plan(Path(), records=records)
+    assert ran("report plan.toml")[1].splitlines()[-1].endswith(f"job --plan plan.toml {GIVEN}")
+    assert f"job --plan plan.toml {GIVEN}" in Path("report.html").read_text()
+    assert ran(f"train going_jobs.py:going --run-dir run {GIVEN}")[0] == 0
+    assert ran("report run")[1].splitlines()[-1] == f"  next      hasten tune going_jobs.py:going {GIVEN}"
+    assert ran("export run -o a.safetensors")[1].splitlines()[-1].endswith(f"--weights a.safetensors {GIVEN}")
 
 
 def test_a_resumed_run_with_another_value_is_refused_by_what_it_changes():

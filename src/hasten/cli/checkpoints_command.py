@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hasten.cli.application import app, echo_indented, ends_with_exit_code, offer
-from hasten.cli.run_history import job_of, resume_command
+from hasten.cli.run_history import job_of, resume_command, words_of
 from hasten.facts.formatting import byte_size, shortened
 from hasten.report.display import UNKNOWN, printable, table, time_left
 from hasten.report.terminal.output import show
@@ -85,7 +85,7 @@ def export(
             ("load", f"model.load_state_dict(hasten.read_weights({json.dumps(str(output))}))"),
         ],
     )
-    offer(shlex.join(["hasten", "train", job_of(run) or "JOB", "--weights", str(output)]))
+    offer(shlex.join(["hasten", "train", job_of(run) or "JOB", "--weights", str(output), *words_of(run)]))
 
 
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
@@ -106,7 +106,7 @@ def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
     job = job_of(run) or "JOB"
     if newest is not None or not found:
         return resume_command(job, run)
-    return shlex.join(["hasten", "train", job])
+    return shlex.join(["hasten", "train", job, *words_of(run)])
 
 
 def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[str]:

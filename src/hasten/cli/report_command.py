@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.cli.run_history import words_of
 from hasten.errors import Misconfigured
 from hasten.report.terminal.output import show
 
@@ -41,10 +43,14 @@ def report(
         raise Misconfigured(f"a report is an HTML file: {page.name}", where="-o", fix=fix)
     if source.is_dir():
         from hasten.report.page import run_page as writer
-        from hasten.report.page.run_log import read_run as read
+        from hasten.report.page.run_log import read_run
+
+        read = partial(read_run, options=words_of(source))
     else:
         from hasten.report.page import plan_page as writer
-        from hasten.report.page.plan_evidence import read_evidence as read
+        from hasten.report.page.plan_evidence import read_evidence
+
+        read = read_evidence
     found: Any = read(source)
     sentence, html, command = writer.sentence_of(found), writer.page_of(found), writer.next_command(found)
     write_atomically(page, html.encode())

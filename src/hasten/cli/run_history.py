@@ -25,16 +25,26 @@ RUNS = Path("runs")
 
 def job_of(run: Path) -> str | None:
     """The job that began a run; None if its folder names none that a command could take."""
-    from hasten.training.run_folder.run_request import asked_in
-
-    try:
-        asked = asked_in(run)
-    except StorageFailed:  # whoever resumes it sees the error
-        return None
+    asked = _asked(run)
     place, _, function = ("" if asked is None else asked.name).rpartition(":")
     name = f"{place}:{function}"
     valid = bool(place) and function.isidentifier() and not name.startswith("-") and name.isprintable()
     return name if valid else None
+
+
+def words_of(run: Path) -> list[str]:
+    """--set and -- of the command that began a run."""
+    asked = _asked(run)
+    return [] if asked is None else asked.job_options.words
+
+
+def _asked(run: Path) -> RunRequest | None:
+    from hasten.training.run_folder.run_request import asked_in
+
+    try:
+        return asked_in(run)
+    except StorageFailed:  # whoever resumes it sees the error
+        return None
 
 
 def same_job(one: str, other: str) -> bool:

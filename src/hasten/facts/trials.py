@@ -43,6 +43,7 @@ class Surveyed:
     seed: int  # the job's
     ceiling: Preserves  # the loosest class that was allowed
     stops_early: bool = False  # early stopping may end the planned run earlier; totals are of the whole
+    options: tuple[str, ...] = ()  # --set and -- of the command: how the job was loaded
     process_seconds: float = 0.0  # of the process outside of training, whatever the plan
 
 

@@ -11,6 +11,7 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Noise, Plain, Record
+from hasten.training.setup.job_options import options_of
 from hasten.tuning.search import round_trials
 from hasten.tuning.search.comparison import Compared, Entry
 from hasten.tuning.search.confirmation import AGAIN
@@ -29,8 +30,12 @@ SLOWER = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
 
 @pytest.fixture(scope="module")
 def profile() -> PlanProfile:
-    arms = Arms(JOB)
+    arms = Arms(JOB, options=options_of([], ["--verbose"]))
     return profile_plan(arms, JOB, Preserves.STATISTICS)
+
+
+def test_the_first_record_has_the_options_of_the_job(profile: PlanProfile):
+    assert profile.surveyed.options == ("--", "--verbose")
 
 
 def tried(profile: PlanProfile, *choices: Choice, on: tuple[Choice, ...] = ()) -> list[Record]:

@@ -59,6 +59,11 @@ class Evidence:
         return self.plan.job.source if self.plan.job is not None else ""
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """--set and -- of the search."""
+        return self.surveyed.options if self.surveyed is not None else ()
+
+    @property
     def stops_early(self) -> bool:
         return self.surveyed is not None and self.surveyed.stops_early
 

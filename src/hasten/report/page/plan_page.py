@@ -81,12 +81,12 @@ def next_command(evidence: Evidence) -> str:
     """To train, by the plan if it is proven; to search where no search has ended."""
     job = evidence.job or "JOB"
     if evidence.gained or evidence.has_proven_speed:
-        return shlex.join(["hasten", "train", job, "--plan", evidence.path])
+        return shlex.join(["hasten", "train", job, "--plan", evidence.path, *evidence.options])
     if evidence.came_to_nothing:
-        return shlex.join(["hasten", "train", job])
+        return shlex.join(["hasten", "train", job, *evidence.options])
     # A search never replaces a plan that it has not written.
     output = [] if evidence.path == DEFAULT_PLAN or evidence.surveyed is None else ["--output", evidence.path]
-    return shlex.join(["hasten", "tune", job, *output])
+    return shlex.join(["hasten", "tune", job, *output, *evidence.options])
 
 
 def _machine(surveyed: Surveyed | None, proven_on: ProvenOn | None) -> str:

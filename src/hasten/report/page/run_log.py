@@ -7,6 +7,7 @@ and the later record of a step counts. A number that is not finite is written as
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,7 @@ class RunLog:
     evaluated: tuple[Evaluated, ...] = ()
     noticed: tuple[str, ...] = ()
     finished: Finished | None = None
+    options: tuple[str, ...] = ()  # --set and -- of its command
     unread: int = 0  # lines of the log that are no event
 
     @property
@@ -42,9 +44,12 @@ class RunLog:
         return self.started.job if self.started is not None else ""
 
 
-def read_run(folder: Path) -> RunLog:
-    """Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
-    file cannot be read."""
+def read_run(folder: Path, options: Sequence[str] = ()) -> RunLog:
+    """options: --set and -- that the run records.
+
+    Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
+    file cannot be read.
+    """
     log = folder / "metrics.jsonl"
     if not log.exists():
         what = "is not a run folder: it has no metrics.jsonl"
@@ -59,6 +64,7 @@ def read_run(folder: Path) -> RunLog:
         evaluated=_by_step(events, Evaluated),
         noticed=tuple(dict.fromkeys(event.text for event in events if isinstance(event, Noticed))),
         finished=_last(events, Finished),
+        options=tuple(options),
         unread=lines.count(None),
     )
 

@@ -63,7 +63,7 @@ def sentence_of(log: RunLog) -> str:
 
 
 def next_command(log: RunLog) -> str:
-    return shlex.join(["hasten", "tune", log.job or "JOB"])
+    return shlex.join(["hasten", "tune", log.job or "JOB", *log.options])
 
 
 def _figures(log: RunLog) -> list[Pair]:

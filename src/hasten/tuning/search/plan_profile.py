@@ -179,6 +179,7 @@ def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: boo
         fingerprint=Fingerprint(**answer["fingerprint"]),
         proven_on=proven_on,
         ceiling=ceiling,
+        options=tuple(options),
         **{name: answer[name] for name in SURVEYED},
     )
 
