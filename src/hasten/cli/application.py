@@ -179,7 +179,13 @@ def load(name: str, options: JobOptions, **changes: object) -> Job:
         _freeze_libraries()
     given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
     seed = given.get("seed", 0) % 2**63  # one out of this range is refused with the job's other fields
-    return replace(load_job(name, seed, options), **given)
+    return replace(load_job(name, seed, options, say_on_loading), **given)
+
+
+def say_on_loading(text: str) -> None:
+    """On standard error: a program may read what the command prints."""
+    if leads():
+        show("", [("note", text)], sys.stderr)
 
 
 def _freeze_libraries() -> None:

@@ -38,13 +38,14 @@ def profile_job(name: str, plan: Path | None, options: JobOptions = NONE_GIVEN) 
     planned = read(plan)
     from hasten.doctor.profiling.model_profiler import profile_model
     from hasten.doctor.profiling.run_profiler import profile_run
+    from hasten.training.setup.load_job import load_job
 
     with stdout_to_stderr():
         try:
             _show_progress("the model")
             model = profile_model(load(name, options), planned, name=name)
             # The job is loaded again: it may be able to build its model only once.
-            run = profile_run(load(name, options), planned, name=name, report=_show_progress)
+            run = profile_run(load_job(name, options=options), planned, name=name, report=_show_progress)
         finally:
             _show_progress("")
     return model, run

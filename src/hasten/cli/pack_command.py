@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import SetOption, app, ends_with_exit_code, job_options, offer
+from hasten.cli.application import SetOption, app, ends_with_exit_code, job_options, offer, say_on_loading
 from hasten.errors import Misconfigured
 from hasten.facts.formatting import byte_size
 from hasten.report.display import count
@@ -98,4 +98,4 @@ def _to_pack(source: str, options: JobOptions) -> Packable:
     if ":" not in source:
         fix = "name a folder with one folder for each class, or a function that returns a data set: data.py:train_data"
         raise Misconfigured("there is no such folder", where=source, fix=fix)
-    return Samples(load_returned(source, options=options))
+    return Samples(load_returned(source, options=options, notify=say_on_loading))

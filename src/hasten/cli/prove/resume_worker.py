@@ -6,11 +6,11 @@ tuning/resume/run_process.py starts it, and reads what it sends.
 from __future__ import annotations
 
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hasten.cli.application import load, read
+from hasten.cli.application import read
 from hasten.facts.events import Event, Resumed, Started, Trained
 from hasten.facts.saving import Saving
 
@@ -78,8 +78,9 @@ def train(options: JobOptions, errand: Errand, messages: Messages) -> None:
 def _trained(options: JobOptions, errand: Errand, sender: ProgressSender) -> bool:
     """Whether the run reached its planned end, and not the step after which it was asked to end."""
     from hasten import entry
+    from hasten.training.setup.load_job import load_job
 
-    job = load(errand.job, options, log_every=1, receivers=())
+    job = replace(load_job(errand.job, options=options), log_every=1, receivers=())
     plan = read(None if errand.plan is None else Path(errand.plan))
     saving = Saving(every_steps=errand.save_every, keep_last=2, grace_seconds=GRACE_SECONDS)
     begin = entry.resume if errand.resumes else entry.train

@@ -11,7 +11,9 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -28,23 +30,28 @@ from hasten.training.setup.no_job import A_JOB, no_job, notebook
 from hasten.users_code import reason_of
 
 
-def load_job(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) -> Job:
+def load_job(
+    name: str, seed: int = 0, options: JobOptions = NONE_GIVEN, notify: Callable[[str], object] | None = None
+) -> Job:
     """Import the user's module and call the function that makes the job.
 
     seed: of torch's, NumPy's and Python's global generators, before the file is loaded and before the function is
         called, so that a job that draws its data gets the same data in every process. Training begins with Job.seed.
     options: for the function, and for sys.argv, which is the job's from here on: the file, and what was given for it.
+    notify: receives a notice for the user, where loading the file has trained.
 
     Raises Misconfigured when the name leads to no such function or the function gives no Job, and UserCodeFailed, with
     the place in the user's code, when importing or calling raises. Errors of hasten, such as JobError, pass unchanged.
     """
-    job = load_returned(name, seed, options)
+    job = load_returned(name, seed, options, notify)
     if not isinstance(job, Job):
         raise no_job(f"returned {describe(job)}, and no job", name)
     return job
 
 
-def load_returned(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) -> object:
+def load_returned(
+    name: str, seed: int = 0, options: JobOptions = NONE_GIVEN, notify: Callable[[str], object] | None = None
+) -> object:
     """Import the user's module and call the function: whatever it returns. Arguments and errors: as of load_job."""
     place, function_name = split_name(name)
     from hasten.data.order.randomness import seed_everything  # it loads torch: see split_name
@@ -54,7 +61,8 @@ def load_returned(name: str, seed: int = 0, options: JobOptions = NONE_GIVEN) ->
     sys.argv[:] = [place, *options.arguments]
     seed_everything(seed)
     load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
-    module = _guarded(load, name)
+    with _training_noticed(place, notify):
+        module = _guarded(load, name)
     seed_everything(seed)  # a module that was imported before has drawn nothing now
     function = _function(module, function_name, name)
     return _guarded(partial(function, **keywords_for(function, options.settings, name)), name)
@@ -139,6 +147,27 @@ def _load_module(dotted: str) -> ModuleType:
             raise  # the module is there; something that it imports is not
         fix = f"for a file, write {dotted.replace('.', '/')}.py; for a module, install it or change to its folder"
         raise Misconfigured(f'there is no module "{error.name}"', where=dotted, fix=fix) from None
+
+
+@contextmanager
+def _training_noticed(place: str, notify: Callable[[str], object] | None) -> Iterator[None]:
+    """A notice where optimizers take steps meanwhile: the file is a script that trains itself whenever it is loaded."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    steps, began = 0, time.monotonic()
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+    if steps and notify is not None:
+        what = f"loading {place} took {time.monotonic() - began:.1f} s and trained (optimizer steps: {steps:,})"
+        notify(f'{what}, as each process that loads it does: put what trains under `if __name__ == "__main__":`')
 
 
 def _put_first_on_path(folder: str) -> None:

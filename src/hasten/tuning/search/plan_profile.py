@@ -61,6 +61,7 @@ class PlanProfile:
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
     costs: Costs | None = None  # by the last comparison or confirmation, with the spread of all; None before
+    notices: tuple[str, ...] = ()  # of loading the job, for the user
 
     @property
     def window_seconds(self) -> float:
@@ -157,6 +158,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         budget=budget,
         around=around,
         room=room,
+        notices=tuple(arm.notices),
     )
 
 

@@ -102,6 +102,8 @@ class Search:
         log = self._log
         log.report(Doing(what="profiling the baseline"))
         profile = self._profile_of(())
+        for text in profile.notices:
+            log.report(Doing(what=text, stays=True))
         log.known = self._earlier(profile.surveyed)
         log.keep(profile.surveyed)
         log.keep(profile.budget)

@@ -80,9 +80,9 @@ MANY_TIMES, LEAST_BUILD_SECONDS, LEAST_WINDOW_SECONDS = 20.0, 300.0, 120.0  # be
 class Arm:
     """One process with the job under one plan. Made by Arms.start; stopped outside of its own calls.
 
-    build_seconds: as the arm itself has timed it. data: digests of the job's data as it was built there. turns: seconds
-    of every wait for an epoch's first batch but the run's first, which is first_turn. peak_bytes: the most memory held,
-    as its last window said.
+    build_seconds: as the arm itself has timed it. data: digests of the job's data as it was built there. notices: of
+    loading the job. turns: seconds of every wait for an epoch's first batch but the run's first, which is first_turn.
+    peak_bytes: the most memory held, as its last window said.
     """
 
     def __init__(self, name: str, process: TrialProcess, limits: Limits) -> None:
@@ -95,6 +95,7 @@ class Arm:
         with self._failing_alone():
             answer = self._answer_within(limits.build_seconds)
             self.build_seconds, self.data = float(answer["seconds"]), dict[str, str](answer["data"])
+            self.notices = list[str](answer["notices"])
 
     def window(self, steps: int) -> Window:
         """Raises ArmFailed for whatever keeps it from a window, and for one without a step (trap 48)."""

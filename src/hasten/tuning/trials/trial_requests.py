@@ -44,8 +44,13 @@ def serve(messages: Messages, name: str, plan: str, options: JobOptions) -> None
     me = os.getpid()
     try:
         begin = time.perf_counter()
-        trial = Trial(load_job(name, options=options), plan_from_toml(plan), name)
-        answer: dict[str, Any] = {"seconds": time.perf_counter() - begin, "data": dict(trial.run.built.data)}
+        notices = list[str]()
+        trial = Trial(load_job(name, options=options, notify=notices.append), plan_from_toml(plan), name)
+        answer: dict[str, Any] = {
+            "seconds": time.perf_counter() - begin,
+            "data": dict(trial.run.built.data),
+            "notices": notices,
+        }
         while os.getpid() == me:  # and not in a copy of the arm that the job has forked
             messages.send(answer)
             if (asked := messages.wait()) is None:
