@@ -54,12 +54,6 @@ def hostile_here():
 def hostile_in_a_worker():
     return read_by(1, Rows(21, ValueError("\\x1b[2J" + SECRET)))
 
-def collate(samples):
-    raise KeyError("label")
-
-def collated_in_a_worker():
-    return small_job(train=DataLoader(Rows(-1), batch_size=8, num_workers=1, collate_fn=collate), batch_size=None)
-
 class Model(nn.Linear):
     calls = 0
 
@@ -71,16 +65,6 @@ class Model(nn.Linear):
 
 def raise_it():
     raise IndexError("\\x1b[31mtoo far " + SECRET)  # \x1b[2J https://me:hunter2@example.org
-
-def in_an_evaluations_model():
-    def loss(model, batch):
-        loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
-        if not model.training and len(batch[0]) == 4:
-            raise_it()
-        return loss
-
-    rows, labels = small_job().train
-    return small_job(loss=loss, valid=(rows[:20], labels[:20]))
 
 def in_the_model():
     Model.calls = 0

