@@ -41,7 +41,7 @@ def test_a_run_whose_schedule_raised_is_resumed_with_a_corrected_one(tmp_path: P
         assert weight.equal(resumed.weights[name])
 
 
-SELDOM = ("raises_a_key", "without_text", "a_class", "something_unusual", "no_repr", "an_empty_list", "cannot_be_shown")
+SELDOM = ("raises_a_key", "without_text", "something_unusual", "no_repr", "an_empty_list", "cannot_be_shown")
 
 
 def enrolled() -> Iterator[Any]:

@@ -12,11 +12,10 @@ import os
 import select
 import signal
 import socketserver
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -88,39 +87,17 @@ def mistaken_with_workers() -> hasten.Job:
     return persistent_workers(loss=loss)
 
 
-class PooledMetric:
-    """As a score of texts that is counted by other processes."""
-
-    value = 0.0
-
-    def update(self, predictions: torch.Tensor, targets: torch.Tensor) -> None:
-        if not _KEPT:
-            _KEPT.append(FORK.Pool(1))
-        self.value = _KEPT[0].map(float, [predictions.float().mean().item()])[0]
-
-    def compute(self) -> torch.Tensor:
-        return torch.tensor(self.value)
-
-    def reset(self) -> None:
-        self.value = 0.0
-
-
-def pool_of_a_metric() -> hasten.Job:
-    return small_job(
-        loss=hasten.supervised(functional.cross_entropy), valid=small_job().train, metrics={"m": PooledMetric()}
-    )
-
-
 def pool_of_a_data_set() -> hasten.Job:
     return job(train=Rows(pooled=True))
 
 
-def _program() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "1000"])
+def process_executor() -> hasten.Job:
+    def leave() -> ProcessPoolExecutor:
+        executor = ProcessPoolExecutor(1, mp_context=FORK)
+        executor.submit(os.getpid).result()
+        return executor
 
-
-def program() -> hasten.Job:
-    return _after_the_first(_program)
+    return _after_the_first(leave)
 
 
 def _fork() -> int:
@@ -135,32 +112,15 @@ def fork() -> hasten.Job:
     return _after_the_first(_fork)
 
 
-def _busy(executor: Executor) -> Executor:
-    executor.submit(os.getpid).result()
-    return executor
-
-
-def process_executor() -> hasten.Job:
-    return _after_the_first(lambda: _busy(ProcessPoolExecutor(1, mp_context=FORK)))
-
-
-def thread_executor() -> hasten.Job:
-    return _after_the_first(lambda: _busy(ThreadPoolExecutor(1)))
-
-
-def _thread(work: Callable[[], Any], daemon: bool) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=daemon)
+def _thread(work: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=work)
     thread.start()
     return thread
 
 
-def daemon_thread() -> hasten.Job:
-    return _after_the_first(lambda: _thread(threading.Event().wait, daemon=True))
-
-
 def thread_that_ends() -> hasten.Job:
     """After the run, as soon as Python has nothing else to do."""
-    return _after_the_first(lambda: _thread(threading.main_thread().join, daemon=False))
+    return _after_the_first(lambda: _thread(threading.main_thread().join))
 
 
 def _serve() -> None:
@@ -168,14 +128,13 @@ def _serve() -> None:
         server.serve_forever()
 
 
-def _process(work: Callable[[], Any], daemon: bool) -> Any:
-    process = FORK.Process(target=work, daemon=daemon)
-    process.start()
-    return process
-
-
 def server() -> hasten.Job:
-    return _after_the_first(lambda: _process(_serve, daemon=True))
+    def leave() -> Any:
+        process = FORK.Process(target=_serve, daemon=True)
+        process.start()
+        return process
+
+    return _after_the_first(leave)
 
 
 def endless_thread() -> hasten.Job:
@@ -186,7 +145,7 @@ def endless_thread() -> hasten.Job:
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait()
 
-    return _after_the_first(lambda: _thread(work, daemon=False))
+    return _after_the_first(lambda: _thread(work))
 
 
 PLAN = """
@@ -201,9 +160,9 @@ value = true
 
 
 def trained(name: str, way: str) -> None:
-    """way: "command", "plan" for the command with a plan, "folder" or "nothing" for calls with or without a folder."""
-    if way in ("folder", "nothing"):
-        hasten.train(globals()[name](), run_dir="run" if way == "folder" else None)
+    """way: "command", "plan" for the command with a plan, "folder" for a call."""
+    if way == "folder":
+        hasten.train(globals()[name](), run_dir="run")
         return
     if way == "plan":
         Path("plan.toml").write_text(PLAN)

@@ -69,7 +69,6 @@ RAISES: dict[str, Callable[..., Any]] = {
 RETURNS: dict[str, Callable[..., Any]] = {
     "returns_none": returning(None),
     "returns_text": returning("text"),
-    "returns_a_class": returning(Unusual),
     "returns_something_unusual": returning(Unusual()),
     "returns_what_has_no_repr": returning(HasNoRepr()),
     "returns_an_empty_list": returning([]),

@@ -73,13 +73,11 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "returns_a_number": lambda model, batch: cross_entropy(model, batch).item(),
     "returns_a_tuple": lambda model, batch: (cross_entropy(model, batch), 8),
     "returns_a_vector": lambda model, batch: model(batch[0]).sum(1),
-    "returns_one_value_in_a_list": lambda model, batch: [cross_entropy(model, batch)],
     "returns_something_detached": lambda model, batch: cross_entropy(model, batch).detach(),
     "returns_a_complex_number": lambda model, batch: cross_entropy(model, batch) * (1 + 1j),
     "returns_a_whole_number": lambda model, batch: cross_entropy(model, batch).long(),
     "returns_another_tensor": lambda model, batch: torch.zeros((), requires_grad=True) * 1.0,
     "returns_a_negative_count": lambda model, batch: hasten.Loss(summed(model, batch), -8),
-    "returns_a_count_that_is_nan": lambda model, batch: hasten.Loss(summed(model, batch), math.nan),
     "returns_a_count_of_text": lambda model, batch: hasten.Loss(summed(model, batch), "8"),  # type: ignore[arg-type]
     "returns_no_count": lambda model, batch: hasten.Loss(summed(model, batch), None),  # type: ignore[arg-type]
     "returns_a_total_that_is_a_number": lambda model, batch: hasten.Loss(summed(model, batch).item(), 8),  # type: ignore[arg-type]
@@ -109,8 +107,6 @@ enrolled(
         "returns_numbers": lambda model: [1, 2],
         "returns_a_dictionary": lambda model: dict(model.named_parameters()),
         "returns_groups_without_params": lambda model: [{"lr": 0.1}],
-        "returns_groups_of_text": lambda model: [{"params": "weight"}],
-        "returns_groups_of_none": lambda model: [{"params": None}],
         "returns_groups_with_a_rate_of_text": lambda model: [{"params": model.parameters(), "lr": "0.1"}],
         "returns_copies": lambda model: [each.clone() for each in model.parameters()],
     },
@@ -138,11 +134,9 @@ enrolled(
     | RETURNS
     | {
         "returns_a_list_of_none": returning([None]),
-        "returns_text_in_a_list": lambda params: ["sgd"],
         "returns_an_optimizer_of_others": lambda params: SGD([torch.zeros(1, requires_grad=True)], lr=0.1),
         "returns_two_that_share": lambda params: [SGD(params, lr=0.1), SGD(params, lr=0.1)],
         "has_a_rate_of_nan": lambda params: SGD(params, lr=math.nan),
-        "has_a_rate_of_text": lambda params: SGD(params, lr="0.1"),
         "has_a_negative_rate": lambda params: SGD(params, lr=-0.1),
         "is_capturable": lambda params: torch.optim.Adam(params, capturable=True),
         "is_differentiable": lambda params: torch.optim.Adam(params, differentiable=True),
@@ -191,7 +185,6 @@ enrolled(
         "is_nested": nested,
         "has_steps_of_no_size": lambda optimizer: lr_scheduler.StepLR(optimizer, 0),
         "has_a_period_of_nothing": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 0),
-        "has_a_period_of_text": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, "8"),
         "has_another_length": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=5),
     },
 )
@@ -204,7 +197,6 @@ enrolled(
     | RETURNS
     | {
         "returns_nan": returning(math.nan),
-        "returns_infinity": returning(math.inf),
         "returns_a_negative_number": returning(-1.0),
         "returns_a_complex_number": lambda step: (1 - step / 2) ** 0.5 if step > 2 else 1j,
         "returns_a_vector": returning(torch.ones(2)),
@@ -246,7 +238,6 @@ def measured(method: str, wrong: Callable[..., Any]) -> dict[str, Any]:
 NO_NUMBERS = {
     "returns_a_vector": returning(torch.ones(3)),
     "returns_a_complex_number": returning(torch.tensor(1j)),
-    "returns_a_number_of_python": returning(1j),
     "returns_a_dictionary": returning({"mine": 1.0}),
 }
 enrolled("update", partial(measured, "update"), lambda *_: None, 5, RAISES)
@@ -291,7 +282,6 @@ TORCHS: dict[str, dict[str, Any]] = {
     "gradients_off": {"loss": gradients_off},
     "gradients_off_after": {"loss": gradients_off_after},
     "capturable_by_a_partial": {"optimizer": partial(torch.optim.Adam, capturable=True)},
-    "differentiable_by_a_partial": {"optimizer": partial(torch.optim.Adam, differentiable=True)},
     "no_rate_by_a_partial": {"optimizer": partial(SGD, lr="0.1")},
     "collate_by_stack": {
         "train": Samples(lambda index: torch.zeros(5 + index % 2)),
