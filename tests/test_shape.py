@@ -43,9 +43,7 @@ def checks_of(source: Source) -> list[Check]:
     return [
         rooms.check_rooms,
         lambda each: rooms.check_technique_files(each, TECHNIQUES),
-        unsafe.check_refused,
-        unsafe.check_network,
-        unsafe.check_calendar,
+        unsafe.check_arguments,
         disk.check_writes,
         disk.check_reads,
         handlers.check_handlers,
@@ -56,12 +54,10 @@ def checks_of(source: Source) -> list[Check]:
     ]
 
 
-@pytest.mark.fault("clock jump")
 def test_the_package_keeps_to_its_rules():
     """One test for all files and checks, so that one process parses the package, and each file once."""
     assert_none(fault for source in PACKAGE for check in checks_of(source) for fault in check(source))
     assert_none(rooms.check_circles(PACKAGE))
-    assert set(unsafe.MAY_READ_THE_CALENDAR) == {each.path for each in PACKAGE if unsafe.reads_the_calendar(each)}
 
 
 def test_tools_and_tests_keep_to_theirs():

@@ -56,12 +56,6 @@ class Source:
         )
 
     @cached_property
-    def references(self) -> list[tuple[ast.Name | ast.Attribute, str]]:
-        """Every name that is read, with its dotted name."""
-        nodes = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
-        return [(node, dotted(self, node)) for node in nodes]
-
-    @cached_property
     def names(self) -> dict[str, str]:
         """What each imported name stands for: {"np": "numpy", "sleep": "time.sleep"}."""
         found: dict[str, str] = {}

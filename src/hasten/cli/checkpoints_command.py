@@ -45,7 +45,7 @@ def checkpoints(
         found = listed(run, waiting)
     newest = next((each for each in found if each.damage is None), None)
     following = _next(run, found, newest)
-    now = time.time()
+    now = time.time()  # noqa: TID251  another process or machine may have saved
     if as_json:
         typer.echo(json.dumps(_answer(run, found, newest, now, following)))
     else:

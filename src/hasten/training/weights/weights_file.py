@@ -122,7 +122,7 @@ def _unpickled(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # this module's errors say what is wrong
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=False)  # noqa: TID251
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # torch's reader raises many kinds
