@@ -17,10 +17,10 @@ import pytest
 
 from hasten.checkpoint.plan_output import held_place, write_found_plan
 from hasten.cli import tune_command
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
-from hasten.facts.trials import Confirmed, Surveyed, records_of
+from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried, records_of
 from hasten.tuning.search.candidates import OUT_OF_TIME
 from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.plan_search import Found
@@ -129,11 +129,16 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         proven: Confirmed | None = None,
         interrupt: KeyboardInterrupt | None = None,
         late: Sequence[Choice] = (),
+        tried: Sequence[Tried | Proven] = (),
+        others: float = 0.0,
     ):
         log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
         log.skip([(each, OUT_OF_TIME) for each in late], ())
+        for each in tried:
+            log.add(each)
         found = Found(profile=PROFILE, log=log, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
+        monkeypatch.setattr("hasten.tuning.trials.other_programs.OtherPrograms.share", others)
         monkeypatch.setattr("hasten.tuning.trials.trial_process.start_fork_server", lambda libraries: None)
         return ran("job.py:job", *arguments, busy=False)[:2]
 
@@ -147,6 +152,32 @@ def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_g
     assert "continue   hasten tune job.py:job --output plan.toml --allow statistics --seconds 120" in out
     assert json.loads(ending("--json", late=late)[1])["not_reached"] == ["cache", "channels_last"]
     assert "not tried" not in ending()[1]
+
+
+def trial(name: str, verdict: str, low: float, ratio: float, high: float) -> Tried:
+    seen = Speedup(ratio=ratio, low=low, high=high, pairs=8)
+    choice = Choice(technique=name, value="bf16")
+    return Tried(choice=choice, on=(), verdict=verdict, reason=f"{seen}", speedup=seen)
+
+
+def test_what_was_shown_as_faster_and_is_in_no_plan_is_named_with_its_reason_and_the_command_that_continues(ending):
+    faster = trial("precision", "faster", 1.02, 1.15, 1.3)
+    failed = Proven(choice=faster.choice, passes=False, reason="the loss ends 3 % higher")
+    _, out = ending(tried=[faster, trial("channels_last", "no difference", 0.9, 1.0, 1.1), failed])
+    assert "not proven  precision = bf16: the loss ends 3 % higher\n" in out
+    assert "continue    hasten tune job.py:job --output plan.toml --allow statistics --seconds 240" in out
+    assert "channels_last" not in out
+    assert "no gain in the whole plan" in ending(tried=[faster])[1]
+    assert "not proven" not in ending(proven=CONFIRMED, tried=[faster])[1]  # another value of precision is in the plan
+
+
+def test_beside_other_programs_a_search_without_a_plan_says_what_could_not_be_seen(ending):
+    tried = [trial("threads", "no difference", 0.5, 0.7, 1.1), trial("cache", "slower", 0.4, 0.6, 0.9)]
+    without = "; other programs used 48 % of the CPU"
+    assert f"{without}: nothing below 1.40× could be seen" in ending("--busy", tried=tried, others=0.48)[1]
+    assert f"{without}\n" in ending("--busy", others=0.48)[1]
+    assert f"{without}\n" in ending("--busy", tried=tried, proven=CONFIRMED, others=0.48)[1]
+    assert "other programs" not in ending(tried=tried, others=0.01)[1]
 
 
 def test_the_seconds_of_a_plan_never_stand_without_their_machine(ending):

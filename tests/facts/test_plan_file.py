@@ -272,6 +272,7 @@ PLANS = st.builds(
     rejected=st.lists(
         st.builds(Rejected, technique=st.text(), reason=st.text(), value=optional(VALUES)), max_size=2
     ).map(tuple),
+    not_tried=st.dictionaries(st.text(), st.text(), max_size=2),
 )
 
 

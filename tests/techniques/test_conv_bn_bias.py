@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from collections.abc import Callable
 from functools import partial
@@ -194,13 +195,31 @@ class Branching(nn.Module):
         return self.layers(x) if x.sum() > 0 else x
 
 
-def test_a_model_that_cannot_be_traced_is_refused_with_the_tracers_reason():
-    answer = TECHNIQUE.applies(setup_of(Branching(), torch.randn(2, 4, 3, 3)))
+def wrapped(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(forward)
+    def called(*given: Any, **named: Any) -> Tensor:
+        return forward(*given, **named)
+
+    return called
+
+
+class Wrapped(Branching):
+    @wrapped
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        return self.layers(x) * scale
+
+
+@pytest.mark.parametrize(("network", "reason"), [(Branching, ": symbolically traced variables"), (Wrapped, "")])
+def test_a_model_that_cannot_be_traced_is_refused_in_words_of_its_own(network: Callable[[], nn.Module], reason: str):
+    answer = TECHNIQUE.applies(setup_of(network(), torch.randn(2, 4, 3, 3)))
     assert isinstance(answer, No)
-    assert answer.reason.startswith("the model cannot be traced: ")
-    assert "control flow" in answer.reason
-    with pytest.raises(Misconfigured, match="cannot be traced"):
-        find_useless_biases(Branching())
+    what, _, torchs = answer.reason.partition(" is not possible")
+    assert what == "torch.fx cannot trace this model, so what depends on how its layers are connected"
+    assert torchs.startswith(reason)
+    assert "co_varnames" not in torchs
+    with pytest.raises(Misconfigured, match="cannot trace") as refused:
+        find_useless_biases(network())
+    assert refused.value.fix == "remove conv_bn_bias from the plan"
 
 
 class Restless(nn.Module):

@@ -12,6 +12,7 @@ from torch import nn
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan, PlannedChoice
+from hasten.measure.float64_reference import copy_of, in_float64
 from hasten.tuning.range_test import FEWEST, divergence, range_test, suggest_rate
 from support import small_job
 
@@ -138,6 +139,20 @@ def test_nothing_of_the_callers_changes():
     before = everything()
     range_test(job, steps=15)
     assert everything() == before
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated:FutureWarning")
+def test_a_layer_that_keeps_a_computed_weight_is_tested_too(norm):
+    model = norm(nn.Linear(8, 1))
+    model(torch.randn(2, 8))
+    plain = quadratic_job(model=lambda: model)
+    before = copy_of(model).state_dict()
+    found = range_test(plain, steps=FEWEST)
+    assert len(found.losses) == FEWEST
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    double = in_float64(model)
+    assert double(torch.randn(2, 8, dtype=torch.float64)).dtype is torch.float64
 
 
 @pytest.mark.parametrize("bad", [{"lowest": 0.0}, {"lowest": 1.0, "highest": 0.1}, {"steps": 3}, {"highest": math.inf}])

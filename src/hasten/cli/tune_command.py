@@ -23,7 +23,7 @@ from hasten.report.terminal.search_progress import SearchProgress
 
 if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
-    from hasten.facts.plan import Plan
+    from hasten.facts.plan import Plan, Rejected
     from hasten.facts.trials import Record, Surveyed
     from hasten.training.setup.job_options import JobOptions
     from hasten.tuning.search.plan_search import Found
@@ -80,6 +80,7 @@ def tune(
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
     from hasten.training.setup.load_job import split_name
+    from hasten.tuning.search.found_plan import faster_and_rejected
     from hasten.tuning.trials.other_programs import OtherPrograms
 
     split_name(job)
@@ -90,11 +91,13 @@ def tune(
         if written:
             write_found_plan(plan, output)
     result = _sentence(found, others.share) if written else INTERRUPTED_EARLY
+    unproven = faster_and_rejected(plan, found.log.tried) if written else []
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
     else:
         again = partial(_again, job, output, options, allow=allow, busy=busy)
-        _show(found, result, written, again, partial(command, "train", job, options=options), output, seconds)
+        train_with = partial(command, "train", job, options=options)
+        _show(found, result, written, unproven, again, train_with, output, seconds)
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 
@@ -103,16 +106,22 @@ def _show(
     found: Found,
     result: str,
     written: bool,
+    unproven: Sequence[Rejected],
     again: Callable[[float], str],
     train_with: Callable[[Path | None], str],
     output: Path,
     seconds: float,
 ) -> None:
-    """again: the command that continues the search, for so many seconds. train_with: the one that trains by a plan."""
+    """unproven: what was shown as faster and is not in the plan. again: the command that continues the search, for so
+    many seconds. train_with: the one that trains by a plan."""
     lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
     names = [] if found.interrupted else found.log.not_reached
     if names:
-        lines += [("not tried", f"no time left: {', '.join(names)}"), ("continue", again(4 * seconds))]
+        lines.append(("not tried", f"no time left: {', '.join(names)}"))
+    for each in unproven:
+        lines.append(("not proven", f"{each.technique} = {each.value}: {each.reason}"))
+    if names or unproven:
+        lines.append(("continue", again(4 * seconds)))
     trains = found.has_plan or not found.interrupted
     following = train_with(output if found.has_plan else None) if trains else again(seconds)
     show("", [("", result), *lines, ("next", following)])
@@ -201,14 +210,19 @@ def _plan(found: Found) -> Plan:
 
 def _sentence(found: Found, others: float) -> str:
     """others: share of the CPU that other programs used."""
+    from hasten.report.display import percent
     from hasten.report.plan_sentence import search_sentence
+    from hasten.tuning.search.objective import least_visible
 
     gained = [found.gained.reached] if found.gained else []
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
     result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
-    took = f"; other programs used {100 * others:.0f} % of the CPU"
-    return f"{result}{took if others > MUCH_ELSE else ''}"
+    if others <= MUCH_ELSE:
+        return result
+    seen = None if found.has_plan else least_visible(found.log.tried)
+    blind = "" if seen is None else f": nothing below {seen:.2f}× could be seen"
+    return f"{result}; other programs used {percent(others)} of the CPU{blind}"
 
 
 def _again(job: str, output: Path, given: JobOptions, seconds: float, *, allow: str, busy: bool) -> str:
@@ -232,6 +246,9 @@ def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> di
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(found.gained.reached)],
         "choices": [asdict(each.choice) for each in plan.choices],
-        "rejected": [asdict(each) for each in plan.rejected],
+        "rejected": [
+            *[asdict(each) for each in plan.rejected],
+            *[{"technique": name, "reason": why, "value": None} for name, why in plan.not_tried.items()],
+        ],
         "not_reached": found.log.not_reached,
     }

@@ -106,6 +106,7 @@ class Plan:
     total: Total | None = None
     choices: tuple[PlannedChoice, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    not_tried: Mapping[str, str] = field(default_factory=dict[str, str])  # technique -> why it, or what values of it
 
     def value_of(self, technique: str) -> Value | None:
         return next((item.choice.value for item in self.choices if item.choice.technique == technique), None)

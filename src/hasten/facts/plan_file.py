@@ -153,6 +153,7 @@ class _PlanTables:
     total: Total | None = None
     choice: tuple[_ChoiceTable, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    not_tried: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def _checked(document: dict[str, Any], known_techniques: Collection[str] | None, place: Place) -> Plan:
@@ -169,6 +170,7 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
             total=tables.total,
             choices=tuple(_planned_choice(table, index) for index, table in enumerate(tables.choice)),
             rejected=tables.rejected,
+            not_tried=tables.not_tried,
         )
     except WrongValue as error:
         written = document.get("schema", SCHEMA)
@@ -250,6 +252,8 @@ def _as_tables(plan: Plan) -> dict[str, Any]:
         tables["choice"] = [_choice_table(item) for item in plan.choices]
     if plan.rejected:
         tables["rejected"] = [_given(item) for item in plan.rejected]
+    if plan.not_tried:
+        tables["not_tried"] = dict(plan.not_tried)
     return tables
 
 

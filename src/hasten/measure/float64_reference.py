@@ -73,7 +73,7 @@ def nearby_gradients(model: nn.Module, loss: LossFunction, batch: Any, *, terms:
 
     seed: of all random numbers inside. The model and every random state stay unchanged.
     """
-    copied = copy.deepcopy(model)
+    copied = copy_of(model)
     with _undisturbed(torch.get_default_dtype()):
         _seed(seed)
         with torch.no_grad():
@@ -109,7 +109,7 @@ def longest_sum(model: nn.Module, loss: LossFunction, batch: Any) -> int:
     A module's parameters are read once for every position of its output: its numbers divided by its channels, the
     longest dimension that it shares with a parameter.
     """
-    copied, terms = copy.deepcopy(model), dict[nn.Module, int]()
+    copied, terms = copy_of(model), dict[nn.Module, int]()
 
     def count(module: nn.Module, given: Any, output: Any) -> None:
         found = _first_tensor(output)
@@ -131,6 +131,17 @@ def in_float64(model: nn.Module, device: torch.device = _HOST) -> nn.Module:
     memo: dict[int, Any] = {id(each): _tensor_in_float64(each, device) for each in model.buffers()}
     for each in model.parameters():
         memo[id(each)] = nn.Parameter(_tensor_in_float64(each, device), requires_grad=each.requires_grad)
+    return copy_of(model, memo)
+
+
+def copy_of(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A deep copy, also of layers that keep a tensor which autograd has computed, as those of the old
+    torch.nn.utils.weight_norm and spectral_norm do: it is copied by its values, and computed again by their next
+    forward. memo: as of copy.deepcopy."""
+    memo = {} if memo is None else memo
+    for module in model.modules():
+        computed = (each for each in vars(module).values() if isinstance(each, Tensor) and not each.is_leaf)
+        memo |= {id(each): each.detach().clone() for each in computed}
     return copy.deepcopy(model, memo)
 
 

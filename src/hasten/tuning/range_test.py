@@ -6,7 +6,6 @@ smoothed loss and its slope, and unlike a running average does not lag behind th
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
+from hasten.measure.float64_reference import copy_of
 from hasten.techniques.learning_rate import set_learning_rate
 from hasten.training.probes.brief_run import undisturbed
 from hasten.training.run import Run
@@ -133,4 +133,4 @@ def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
 def _trial_of(job: Job, steps: int) -> Job:
     """The job with only what a test needs. The model is copied: a job may return one that it uses elsewhere."""
     unjudged = replace(job, average=None, stop=None, keep=None, valid=None, metrics={}, evaluate_every=None)
-    return replace(unjudged, model=lambda: copy.deepcopy(job.model()), schedule=None, epochs=None, max_steps=steps)
+    return replace(unjudged, model=lambda: copy_of(job.model()), schedule=None, epochs=None, max_steps=steps)

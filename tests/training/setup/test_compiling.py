@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from hasten.errors import StorageFailed
 from hasten.techniques.setup import CompileOptions
-from hasten.training.setup.torch_compiling import compile_model, keep_code_private
+from hasten.training.setup.torch_compiling import CompileLog, compile_model, keep_code_private
 
 DEFAULT = CompileOptions(mode="default")
 
@@ -52,6 +53,49 @@ def test_the_log_counts_a_last_small_batch_keeps_names_and_stops():
     model(torch.randn(2, 4))
     assert counted == [(1, 0), (1, 0), (2, 1)] == [*counted[:2], (log.graphs, log.recompiles)]
     assert list(model.state_dict()) == names
+
+
+class Counting(nn.Linear):
+    calls = 0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(input) + self.calls
+
+
+class Scaled(nn.Linear):
+    def forward(self, input: torch.Tensor, scales: tuple[float, ...] = ()) -> torch.Tensor:
+        return super().forward(input) + len(scales)
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "dynamic", "says"),
+    [
+        (Counting(4, 2), [(8,)] * 4, False, "calls == 2; keep that value in a tensor (register_buffer)"),
+        (nn.Linear(4, 2), [(rows,) for rows in range(5, 9)], False, "; set dynamic = true in the options of compile"),
+        (
+            Scaled(4, 2),
+            [(8, rows * (1.0,)) for rows in range(4)],
+            True,
+            "; keep what changes out of what forward reads",
+        ),
+    ],
+)
+def test_once_torch_compiles_a_function_no_more_the_log_says_why_and_what_to_do(
+    model: nn.Module, given: list[tuple[Any, ...]], dynamic: bool, says: str
+):
+    log = CompileLog(options=CompileOptions(mode="default", dynamic=dynamic))
+    log.start()
+    with torch._dynamo.config.patch(wrap_top_frame=True, recompile_limit=3):
+        model.compile(backend="eager", dynamic=dynamic)
+        for rows, *others in given[:3]:
+            model(torch.randn(rows, 4), *others)
+        assert "limit" not in log.summary()
+        model(torch.randn(given[3][0], 4), *given[3][1:])
+    log.stop()
+    assert "was compiled 3 times, which is torch's limit, and runs without compilation since" in log.summary()
+    assert says in log.summary()
+    assert "HINT" not in log.summary()
 
 
 @pytest.mark.parametrize("inherited", [None, default_cache_dir()], ids=["unset", "torch's default"])

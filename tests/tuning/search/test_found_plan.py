@@ -36,6 +36,19 @@ def test_steps_that_never_pay_back_what_the_plan_costs_are_not_said_to_do_so_at_
     assert at_once.total.break_even_step == 0
 
 
+def test_what_was_not_tried_takes_a_line_for_each_technique():
+    def skipped(value: int, reason: str) -> Tried:
+        return Tried(choice=Choice(technique="microbatch", value=value), on=(), verdict="skipped", reason=reason)
+
+    measured = Tried(choice=Choice(technique="microbatch", value=32), on=(), verdict="slower", reason="0.9")
+    tried = [skipped(16, "late"), skipped(8, "late"), skipped(4, "no use"), measured]
+    plan = plan_found(replace(SURVEYED, refused={"cache": "in memory already"}), None, tried, [])
+    assert [each.value for each in plan.rejected] == [32]
+    text = plan_to_toml(plan)
+    assert '[not_tried]\nmicrobatch = "16, 8: late; 4: no use"\ncache = "in memory already"\n' in text
+    assert plan_from_toml(text).not_tried == plan.not_tried
+
+
 def test_errors_of_any_length_leave_a_plan_that_can_be_read():
     failure = ArmFailed("a", Outcome.CRASHED, "ValueError: \udcff\x1b[2J\n" + "é" * 10_000)
     choices = [Choice(technique=f"t{number}", value=1) for number in range(200)]

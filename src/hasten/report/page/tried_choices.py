@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.plan import Rejected
 from hasten.facts.trials import Reached, Tried
 from hasten.report.display import interval, listed, many, measured, named, ratio
 from hasten.report.page.charts import Axis, interval_picture, ratio_axis
@@ -63,7 +64,8 @@ def rows_of(evidence: Evidence) -> list[Row]:
     shown = {row.what for row in rows} | {trial.choice.technique for trial in evidence.tried}
     refused = evidence.surveyed.refused if evidence.surveyed is not None else dict[str, str]()
     rows += [Row(what=name, verdict="refused", reason=reason) for name, reason in refused.items()]
-    for item in evidence.plan.rejected:
+    not_tried = [Rejected(technique=name, reason=why) for name, why in evidence.plan.not_tried.items()]
+    for item in (*evidence.plan.rejected, *not_tried):
         what = item.technique if item.value is None else named(Choice(technique=item.technique, value=item.value))
         if what not in shown and item.technique not in refused:
             rows.append(Row(what=what, verdict="rejected", reason=item.reason))

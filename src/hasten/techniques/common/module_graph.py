@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import fx, nn
+from torch.fx.proxy import TraceError
 
 from hasten.data.order.randomness import undisturbed
 from hasten.errors import Misconfigured
@@ -35,8 +36,8 @@ def trace(model: nn.Module) -> list[Flow]:
     """The model's graphs, those in training first.
 
     A copy that shares the parameters is traced, so neither the model nor a random generator changes. `forward` runs
-    once for each graph, without data. Raises Misconfigured with the tracer's reason where the flow depends on data, or
-    the model cannot be copied.
+    once for each graph, without data. Raises Misconfigured where that is not possible, with the tracer's reason where
+    the flow depends on data.
     """
     try:
         parameters = inspect.signature(model.forward).parameters.values()
@@ -46,8 +47,12 @@ def trace(model: nn.Module) -> list[Flow]:
             return [_trace_once(model, training, fixed) for training in (True, False) for fixed in ways]
     # With proxies in place of tensors, a forward can raise any exception.
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise Misconfigured(f"the model cannot be traced: {reason}", where=type(model).__name__) from error
+        # What else Python and torch raise speaks of their own code, as of one that takes the place of forward.
+        reason = f": {str(error).splitlines()[0]}" if isinstance(error, TraceError) else ""
+        what = (
+            f"torch.fx cannot trace this model, so what depends on how its layers are connected is not possible{reason}"
+        )
+        raise Misconfigured(what, where=type(model).__name__, fix="remove conv_bn_bias from the plan") from error
 
 
 def _trace_once(model: nn.Module, training: bool, fixed: dict[str, Any]) -> Flow:

@@ -1,6 +1,7 @@
 """Compile a model in place, and log how long that takes, how often it happens, and where the code is cached.
 
-The log is read from torch's callbacks at both ends of every compilation. Checked on torch 2.9 to 2.13.
+The log is read from torch's callbacks at both ends of every compilation, and from its warning that it will not compile
+a function once more. Checked on torch 2.9 to 2.13.
 
 Compiled code is loaded from a cache and executed. torch's default is a known name under /tmp, which any user can create
 first, so ours is below the user's cache directory. TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR are used unchanged.
@@ -8,9 +9,11 @@ first, so ours is below the user's cache directory. TORCHINDUCTOR_CACHE_DIR and 
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch._dynamo.config
@@ -20,6 +23,34 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from hasten.checkpoint.folders.private_folders import own_folder, user_cache
 from hasten.techniques.setup import CompileOptions
+
+_WARNS = "torch._dynamo.convert_frame"
+_VALUE = re.compile(r"self\b|L\['self'\]|\w+(\.\w+|\[.+?\])* == ")
+
+
+class LimitReached(logging.Handler):
+    """reason: why torch's limit of recompilations was reached, and what to do; empty as long as it was not."""
+
+    def __init__(self, *, is_dynamic: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._is_dynamic = is_dynamic
+        self.reason = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.reason or not str(record.msg).startswith("torch._dynamo hit config.%s") or len(record.args or ()) < 4:
+            return
+        _, limit, function, guard = map(str, tuple(record.args or ())[:4])
+        guard = " ".join(re.sub(r"^\d+/\d+: ", "", guard).partition("(HINT")[0].partition("  #")[0].split())
+        if "mismatch at index" in guard or "stride" in guard:
+            cure = "pad batches to few sizes" if self._is_dynamic else "set dynamic = true in the options of compile"
+        elif _VALUE.match(guard):
+            cure = "keep that value in a tensor (register_buffer), or out of what forward reads"
+        else:
+            cure = "keep what changes out of what forward reads, or remove compile from the plan"
+        self.reason = (
+            f"{function} was compiled {limit} times, which is torch's limit, and runs without compilation since "
+            f"whenever none of these fits: {guard}; {cure}"
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -31,12 +62,17 @@ class CompileLog:
     graphs: int = 0  # times that a piece of Python was translated, for the first time or again
     recompiles: int = 0  # of these, again: for another shape, or because something it relied on had changed
     began: float = 0.0  # of the compilation under way, on the monotonic clock
+    limit: LimitReached = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limit = LimitReached(is_dynamic=self.options.dynamic is True)
 
     def summary(self) -> str:
         """One line."""
         backend = self.options.backend
         took = "compiling" if backend is None else "tracing"
         line = f"{took} took {self.seconds:.1f} s: {self.graphs} graphs, {self.recompiles} of them again"
+        line += f". {self.limit.reason}" if self.limit.reason else ""
         if backend is None:
             return line
         found = ", ".join(f"{times} by {name}" for name, times in sorted(backend.found.items()))
@@ -45,9 +81,11 @@ class CompileLog:
     def start(self) -> None:
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
+        logging.getLogger(_WARNS).addHandler(self.limit)
 
     def stop(self) -> None:
         """Count nothing from here on."""
+        logging.getLogger(_WARNS).removeHandler(self.limit)
         if self._on_start in callback_handler.start_callbacks:  # torch.compiler.reset removes them as well
             callback_handler.remove_start_callback(self._on_start)
             callback_handler.remove_end_callback(self._on_end)

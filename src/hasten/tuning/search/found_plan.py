@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hasten.facts.choice import Choice
 from hasten.facts.formatting import shortened
@@ -29,13 +29,27 @@ def plan_found(
     """
     choices = () if proven is None else proven.choices
     choices = choices if gained is None else gained.choices
+    left = _left(choices, tried)
+    skipped = [each for each in left if each.verdict == "skipped" and not _failed(each, proofs)]
     return Plan(
         job=surveyed.fingerprint,
         machine=surveyed.proven_on,
         total=None if proven is None else _total(proven, surveyed.process_seconds),
         choices=tuple(_planned(choice, proven, proofs, gained) for choice in choices),
-        rejected=tuple(_rejected(choices, surveyed.refused, tried, proofs)),
+        rejected=tuple(_rejected(each, choices, proofs) for each in left if each not in skipped),
+        not_tried=_not_tried(choices, skipped, surveyed.refused),
     )
+
+
+def faster_and_rejected(plan: Plan, tried: Sequence[Tried]) -> list[Rejected]:
+    """What was shown as faster in a round, and whose technique is not in the plan."""
+    kept = {planned.choice.technique for planned in plan.choices}
+    faster = [each.choice for each in tried if each.verdict == "faster" and each.choice.technique not in kept]
+    return [
+        each
+        for each in plan.rejected
+        if any((each.technique, each.value) == (choice.technique, choice.value) for choice in faster)
+    ]
 
 
 def _total(proven: Confirmed, process_seconds: float) -> Total:
@@ -73,24 +87,38 @@ def _proof(proven: Proven) -> Proof | None:
     return Proof(gradient_error=round(proven.gradient_error, 3), bound=proven.bound)
 
 
-def _rejected(
-    kept: Sequence[Choice], refused: Mapping[str, str], tried: Sequence[Tried], proofs: Sequence[Proven]
-) -> Iterable[Rejected]:
-    """What was tried and is not in the plan, by its last trial; then what no technique would try here."""
+def _left(kept: Sequence[Choice], tried: Sequence[Tried]) -> list[Tried]:
+    """The last trial of every choice that is not in the plan."""
     last: list[Tried] = []
     for each in tried:
         last = [other for other in last if not same(other.choice, each.choice)] + [each]
-    for each in last:
-        if any(same(each.choice, choice) for choice in kept):
-            continue
-        failed = [proof.reason for proof in proofs if same(proof.choice, each.choice) and not proof.passes]
-        reason = failed[-1] if failed else _why(each, kept)
-        options = ", ".join(f"{name} = {value}" for name, value in each.choice.options.items())
-        reason = shortened(f"with {options}: {reason}" if options else reason, LONGEST_REASON)
-        yield Rejected(technique=each.choice.technique, value=each.choice.value, reason=reason)
-    for technique, reason in refused.items():
-        if not any(choice.technique == technique for choice in kept):
-            yield Rejected(technique=technique, reason=reason)
+    return [each for each in last if not any(same(each.choice, choice) for choice in kept)]
+
+
+def _rejected(tried: Tried, kept: Sequence[Choice], proofs: Sequence[Proven]) -> Rejected:
+    failed, choice = _failed(tried, proofs), tried.choice
+    reason = failed[-1] if failed else _why(tried, kept)
+    options = ", ".join(f"{name} = {value}" for name, value in choice.options.items())
+    reason = shortened(f"with {options}: {reason}" if options else reason, LONGEST_REASON)
+    return Rejected(technique=choice.technique, value=choice.value, reason=reason)
+
+
+def _failed(tried: Tried, proofs: Sequence[Proven]) -> list[str]:
+    """Why its proofs have failed."""
+    return [proof.reason for proof in proofs if same(proof.choice, tried.choice) and not proof.passes]
+
+
+def _not_tried(kept: Sequence[Choice], skipped: Sequence[Tried], refused: Mapping[str, str]) -> dict[str, str]:
+    """Technique -> the values that were skipped, and why; or why it has none to try here."""
+    values = dict[str, dict[str, list[str]]]()
+    for each in skipped:
+        values.setdefault(each.choice.technique, {}).setdefault(each.reason, []).append(str(each.choice.value))
+    found = {
+        technique: "; ".join(f"{', '.join(each)}: {reason}" for reason, each in reasons.items())
+        for technique, reasons in values.items()
+    }
+    found |= {technique: why for technique, why in refused.items() if all(technique != each.technique for each in kept)}
+    return {technique: shortened(why, LONGEST_REASON) for technique, why in found.items()}
 
 
 def _why(tried: Tried, kept: Sequence[Choice]) -> str:

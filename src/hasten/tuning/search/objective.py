@@ -104,6 +104,12 @@ def is_gain(found: Speedup) -> bool:
     return found.low > 1 and found.ratio >= WORTH_SEEING
 
 
+def least_visible(tried: Sequence[Tried]) -> float | None:
+    """The smallest gain that a trial could have shown, by the intervals of all; None where nothing was measured."""
+    found = [each.speedup for each in tried if each.speedup is not None]
+    return min((each.ratio / each.low for each in found if each.low > 0 and each.pairs), default=None)
+
+
 def looks_faster(tried: Tried) -> bool:
     """Whether it may be a gain that was not significant."""
     return tried.verdict == "no difference" and tried.speedup is not None and tried.speedup.ratio >= LOOKS_FASTER
