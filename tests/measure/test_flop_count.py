@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
+from torch.utils import flop_counter
 from torch.utils.checkpoint import checkpoint
 
 from hasten.measure.flop_count import profile_flops
@@ -68,3 +70,38 @@ def test_what_has_no_formula_is_listed_and_not_passed_over():
         profile = profile_flops(run, model, 2)
     assert profile.uncounted == ("aten::mv", "hasten_test::twice")
     assert profile.flops_per_sample == 2 * 4 * 4
+
+
+def jagged() -> torch.Tensor:
+    rows = [torch.randn(count, 4) for count in (2, 3)]
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+def refuse(*given: object, **named: object) -> int:
+    raise NotImplementedError("no formula\nfor these shapes")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "formulas", "reason"),
+    [
+        (jagged(), {}, "Multiple dispatch failed"),
+        (torch.randn(2, 4), {torch.ops.aten.addmm: refuse}, "NotImplementedError: no formula"),
+    ],
+    ids=["nested", "formula"],
+)
+def test_where_the_counter_fails_the_work_is_unknown_and_the_reason_known(monkeypatch, inputs, formulas, reason):
+    for operator, formula in formulas.items():
+        monkeypatch.setitem(flop_counter.flop_registry, operator, formula)
+    model = nn.Linear(4, 4)
+    profile = profile_flops(lambda: model(inputs), model, 2)
+    assert (profile.flops_per_sample, profile.by_module) == (None, {})
+    assert reason in profile.failed
+    assert "\n" not in profile.failed
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+
+
+def test_an_error_of_the_model_itself_is_raised():
+    model = nn.Linear(4, 4)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        profile_flops(lambda: model(torch.randn(2, 3)), model, 2)

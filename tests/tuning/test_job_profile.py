@@ -11,6 +11,7 @@ from hasten.facts.plan import make_plan
 from hasten.measure.memory_profile import Kind
 from hasten.tuning.job_profile import FEWEST, MOST, profile_job
 from support import small_job
+from support.doctor.faulty_model_job import jagged_job
 
 
 def test_a_profile_counts_what_can_be_counted_and_times_the_rest():
@@ -29,6 +30,13 @@ def test_a_profile_counts_what_can_be_counted_and_times_the_rest():
     assert 0 <= found.times.data_wait_share <= 1
     assert found.utilization is not None
     assert found.utilization > 0
+
+
+def test_a_profile_does_without_the_work_that_cannot_be_counted():
+    found = profile_job(jagged_job())
+    assert (found.flops.flops_per_sample, found.utilization) == (None, None)
+    assert "Multiple dispatch failed" in found.flops.failed
+    assert found.times.median_seconds > 0
 
 
 @pytest.mark.gpu

@@ -24,6 +24,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.formatting import byte_size
 from hasten.report.display import count, decimal, duration, per_second, percent, scaled, table
 from hasten.report.terminal.output import show
+from hasten.report.terminal.profile_text import work
 from hasten.report.terminal.text_chart import chart
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _show_profile(name: str, found: JobProfile) -> None:
         ("model", f"{count(found.parameters)} parameters"),
         ("step", f"{duration(times.median_seconds)}: the median of {times.steps} with their data; {half}"),
         ("speed", f"{per_second(times.samples_per_second)} samples/s, {wait} of the time waiting for data"),
-        ("work", f"{scaled(found.flops.flops_per_sample, 'FLOP')} a sample, forward and backward"),
+        ("work", work(found.flops.flops_per_sample, found.flops.failed)),
     ]
     if found.utilization is not None:
         lines.append(("reached", f"{percent(found.utilization)} of the {matrix}"))

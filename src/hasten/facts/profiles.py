@@ -35,6 +35,7 @@ class ModelProfile:
     steps: that were trained for it.
     useless_biases: of convolutions whose batch norm cancels them; None where the model cannot be traced.
     untraceable: why it cannot.
+    uncounted: why the floating-point operations are unknown, where they are.
     """
 
     device: str  # "cpu", "cuda:0"
@@ -43,10 +44,11 @@ class ModelProfile:
     layers: tuple[Layer, ...]
     useless_biases: tuple[str, ...] | None
     untraceable: str
-    flops_per_sample: float
+    flops_per_sample: float | None
     memory_bytes: int  # of the device
     peak_bytes: int
     activation_bytes: int  # at the peak
+    uncounted: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

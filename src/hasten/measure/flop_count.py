@@ -7,6 +7,9 @@ Not counted: element-wise work, normalisation, softmax, embeddings, loss and opt
 products. Recurrent layers, grouped products and operators from outside torch have no formula and are not small: those
 that ran are listed in `uncounted`. Fused attention counts as if no key were masked, and checkpointed layers count
 twice in the forward direction, because they run twice.
+
+The counter itself fails on some tensors and operators, as on jagged nested tensors. Then nothing is known, and `failed`
+gives the reason.
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ _WITHOUT_FORMULA = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlopProfile:
-    flops_per_sample: float
+    flops_per_sample: float | None  # None where the counter failed
     by_module: Mapping[str, float]  # of a sample, most first; each with all inside it; "" is the model
     uncounted: tuple[str, ...]  # operators that ran, do much work, and have no formula
+    failed: str = ""  # the counter's own error, in its words
 
 
 def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> FlopProfile:
@@ -39,11 +43,20 @@ def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> 
 
     `run` needs no optimizer. Only modules called through `model` appear by name. The backward pass of a module whose
     inputs need no gradient may include what ran after it; the sum is exact.
+
+    Where that fails, `run` is called once more without the counter, and raises what is its own error.
     """
     unknown = _WithoutFormula()
     counter = FlopCounterMode(display=False, custom_mapping=_attention_formulas())
-    with unknown, counter:
+    failed = ""
+    try:
+        with unknown, counter:
+            run()
+    except Exception as error:  # whatever a formula, or a subclass of tensors, raises under the counter
+        failed = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+    if failed:
         run()
+        return FlopProfile(flops_per_sample=None, by_module={}, uncounted=(), failed=failed)
     counts, root = counter.get_flop_counts(), type(model).__name__
     by_operator = {name: counts.get(f"{root}.{name}" if name else root, {}) for name, _ in model.named_modules()}
     by_module = {name: sum(found.values()) / samples for name, found in by_operator.items() if found}

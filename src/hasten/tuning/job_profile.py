@@ -1,7 +1,7 @@
 """Where the memory and the seconds of a job's step go, on this machine.
 
-A copy of the job is trained for a few dozen steps. FLOPs are counted in the first step, memory is traced in the next
-two, and then whole optimizer steps with their data are timed.
+A copy of the job is trained for a few dozen steps. FLOPs are counted in the first step (a second one is taken where
+the counter fails), memory is traced in the next two, and then whole optimizer steps with their data are timed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hasten.techniques.allocator import fragmentation
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
-BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory
+BEFORE_TIMING = 4  # optimizer steps: two for the arithmetic, two for memory
 FEWEST, MOST = 5, 50  # optimizer steps that are timed
 TIMED_SECONDS = 5.0  # after which the timing ends, once it has its fewest steps
 
@@ -48,7 +48,7 @@ class JobProfile:
     fragmentation: float | None  # share of the reserved memory, 0 to 1; None where torch keeps no cache of it
     flops: FlopProfile
     rate: MatrixRate
-    utilization: float | None  # None when no operation of the model has a formula
+    utilization: float | None  # None where no operation was counted
 
 
 def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
@@ -69,7 +69,7 @@ def _profile(run: Run) -> JobProfile:
     times = _time(run, step)
     lost = fragmentation(torch.cuda.memory_stats(run.device)) if run.device.type == "cuda" else None
     rate = measure_matrix_rate(setup.step.autocast or next(run.model.parameters()).dtype, run.device)
-    reached = flops.flops_per_sample * times.samples_per_second / rate.flops_per_second
+    reached = (flops.flops_per_sample or 0.0) * times.samples_per_second / rate.flops_per_second
     return JobProfile(
         device=str(run.device),
         parameters=built.fingerprint.parameters,
@@ -78,7 +78,7 @@ def _profile(run: Run) -> JobProfile:
         fragmentation=lost,
         flops=flops,
         rate=rate,
-        utilization=reached if flops.flops_per_sample > 0 else None,
+        utilization=reached or None,
     )
 
 

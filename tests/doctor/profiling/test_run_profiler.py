@@ -28,8 +28,8 @@ from hasten.doctor.profiling.run_profiler import profile_run
 from hasten.doctor.registry import found_in_model, found_in_run
 from hasten.facts.plan import make_plan
 from hasten.facts.profiles import CheckpointCost, NotMeasured, RunProfile
-from hasten.report.terminal.profile_text import run_lines
-from support.doctor.faulty_model_job import Model, job
+from hasten.report.terminal.profile_text import layer_rows, model_lines, run_lines
+from support.doctor.faulty_model_job import Model, jagged_job, job
 from support.doctor.run_profiles import HEALTHY
 
 GROWTH = 1 << 19  # bytes
@@ -49,7 +49,7 @@ def test_a_model_shows_its_useless_bias_its_unused_layer_and_what_gets_no_gradie
     assert "in_features 50 and out_features 50" in found["H604"].message
     assert all(each.path.endswith("faulty_model_job.py") for each in found.values())
     assert found_model.activation_bytes > 0
-    assert found_model.flops_per_sample > 0
+    assert found_model.flops_per_sample
 
 
 def test_the_grid_is_that_of_the_device_and_the_precision():
@@ -148,6 +148,16 @@ def test_a_model_under_which_no_mode_can_count_is_profiled_without_its_lines(mon
     monkeypatch.setattr(Operations, "__torch_dispatch__", refuse)
     found = profiled(job())
     assert (found.operations, found.not_counted) == (0, "no rule for this mode")
+
+
+def test_batches_of_nested_tensors_are_profiled_without_what_no_mode_can_count():
+    model, run = profile_model(jagged_job()), profiled(jagged_job())
+    assert model.flops_per_sample is None
+    assert "Multiple dispatch failed" in dict(model_lines(model))["work"]
+    assert "unknown" in layer_rows(model)[2]
+    assert model.peak_bytes > 0
+    assert run.together.value > 0
+    assert "not supported for NestedTensor" in run.no_larger
 
 
 @pytest.mark.proof

@@ -1,4 +1,4 @@
-"""A job with faults in its model, for looks at it."""
+"""A job with faults in its model, and one whose batches are jagged, for profiles of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 import hasten
 
@@ -38,3 +39,22 @@ def job(loss: Callable[..., Any] | None = None, **changes: Any) -> hasten.Job:
         "epochs": 1,
     }
     return hasten.Job(**(given | changes))
+
+
+class Padding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layer(rows).to_padded_tensor(0.0).sum(1)
+
+
+def jagged_job() -> hasten.Job:
+    """Modes of torch that count operations do not know its nested tensors."""
+
+    def collate(samples: Any) -> Any:
+        rows = [images.flatten()[: 5 + number % 3, None] for number, (images, _) in enumerate(samples)]
+        return torch.nested.nested_tensor(rows, layout=torch.jagged), torch.stack([label for _, label in samples])
+
+    return job(model=Padding, train=TensorDataset(*job().train), collate=collate)

@@ -8,8 +8,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
+from torch.utils import flop_counter
 
+from hasten.errors import Misconfigured
 from hasten.facts.job import Loss
 from hasten.facts.mesh import Mesh, Sharding
 from hasten.facts.plan import make_plan
@@ -102,6 +105,15 @@ def test_on_shapes_alone_a_job_needs_what_it_needs_with_numbers(monkeypatch):
 
 def no_mode(**options: object) -> nullcontext[None]:
     return nullcontext()
+
+
+def test_a_model_whose_arithmetic_cannot_be_counted_is_refused(monkeypatch):
+    def refuse(*given: Any, **named: Any) -> int:
+        raise NotImplementedError("of no known shape")
+
+    monkeypatch.setitem(flop_counter.flop_registry, torch.ops.aten.addmm, refuse)
+    with pytest.raises(Misconfigured, match=r"FLOP counter fails on it .*of no known shape"):
+        needs_of(mesh_job())
 
 
 def test_parameters_are_counted_where_they_lie():

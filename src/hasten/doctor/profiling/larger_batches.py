@@ -31,13 +31,13 @@ def larger_batches(
     found, largest, window = list[LargerBatch](), 1, first_window(kept)
     for times in LARGER:
         refused = _too_few(run, times) or _too_large(run, times * step_bytes() // largest)
-        larger = None if refused else enlarged(window, times)
-        if larger is None:
-            return tuple(found), refused or "its batches are not tensors of one row a sample"
-        sizes = {times: larger} if found else {1: window, times: larger}  # other batches may be longer or shorter
         try:
+            larger = None if refused else enlarged(window, times)
+            if larger is None:
+                return tuple(found), refused or "its batches are not tensors of one row a sample"
+            sizes = {times: larger} if found else {1: window, times: larger}  # other batches may be longer or shorter
             found += _tried(timed, sizes, max(2, steps // times))
-        except Exception as error:  # memory may be short, or the model written for one size of batch
+        except Exception as error:  # memory is short, the model is for one size of batch, or its tensors are nested
             return tuple(found), reason_of(error)
         if not may_be_cheaper([(each.times, each.step.value) for each in found]):
             break

@@ -25,7 +25,7 @@ from hasten.training.run import Run
 from hasten.users_code import short
 
 STEPS = 3
-_PROFILED_STEPS = 3  # one for the arithmetic, two for memory
+_PROFILED_STEPS = 4  # two for the arithmetic, two for memory
 _SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim", "num_embeddings")
 
 
@@ -48,7 +48,7 @@ def _profile(run: Run) -> ModelProfile:
             step()
     flops = profile_flops(step, run.model, run.loader.first_share)
     memory = profile_memory(step, run.model, run.optimizers)
-    shares = {name: each / max(flops.flops_per_sample, 1) for name, each in flops.by_module.items()}
+    shares = {name: each / max(flops.flops_per_sample or 0, 1) for name, each in flops.by_module.items()}
     kept = dict(memory.by_module)
     return ModelProfile(
         device=str(run.device),
@@ -61,6 +61,7 @@ def _profile(run: Run) -> ModelProfile:
         memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
         peak_bytes=memory.peak_bytes,
         activation_bytes=memory.by_kind[Kind.ACTIVATIONS],
+        uncounted=flops.failed,
     )
 
 

@@ -53,7 +53,7 @@ def budget_rows(run: RunProfile) -> list[str]:
 def model_lines(model: ModelProfile) -> list[tuple[str, str]]:
     activations = byte_size(model.activation_bytes)
     lines = [
-        ("work", f"{scaled(model.flops_per_sample, 'FLOP')} a sample, forward and backward, in {model.precision}"),
+        ("work", work(model.flops_per_sample, model.uncounted, f", in {model.precision}")),
         ("memory", f"{byte_size(model.peak_bytes)} at the peak, of which activations {activations}"),
     ]
     if model.untraceable:
@@ -61,12 +61,20 @@ def model_lines(model: ModelProfile) -> list[tuple[str, str]]:
     return lines
 
 
+def work(flops_per_sample: float | None, failed: str, precision: str = "") -> str:
+    """Of a sample. failed: the error of what counts it, where it is unknown."""
+    if flops_per_sample is None:
+        return f"unknown, because torch's FLOP counter fails on this model ({failed})"
+    return f"{scaled(flops_per_sample, 'FLOP')} a sample, forward and backward{precision}"
+
+
 def layer_rows(model: ModelProfile) -> list[str]:
     """The layers with the most arithmetic, and those with the most activations."""
     heaviest = sorted(model.layers, key=lambda layer: (-layer.flops_share, -layer.activation_bytes))[:_ROWS]
+    shares = ["unknown" if model.uncounted else percent(layer.flops_share) for layer in heaviest]
     rows = [
-        [layer.name, layer.kind, count(layer.parameters), percent(layer.flops_share), byte_size(layer.activation_bytes)]
-        for layer in heaviest
+        [layer.name, layer.kind, count(layer.parameters), share, byte_size(layer.activation_bytes)]
+        for layer, share in zip(heaviest, shares, strict=True)
     ]
     return table(["layer", "is", "parameters", "arithmetic", "activations"], rows)
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
@@ -215,9 +216,12 @@ def _measure(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any])
 
     with mode:
         few, many = (saved_by(partial(forward, batch), setup.model, parts) for batch in batches)
-        flops = profile_flops(both_ways, setup.model, SAMPLES[0]).flops_per_sample
+        flops = profile_flops(both_ways, setup.model, SAMPLES[0])
         setup.model.zero_grad(set_to_none=True)
-    return _Measured(built=built, parts=parts, few=few, many=many, flops_per_sample=flops)
+    if flops.flops_per_sample is None:
+        what = f"the arithmetic of the model is unknown: torch's FLOP counter fails on it ({flops.failed})"
+        raise Misconfigured(what, where=name, fix="compare meshes by short runs, as no plan can be made without it")
+    return _Measured(built=built, parts=parts, few=few, many=many, flops_per_sample=flops.flops_per_sample)
 
 
 def _weights(job: Job, built: PreparedJob, parts: ModelParts) -> dict[str, _Weight]:
