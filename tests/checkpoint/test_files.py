@@ -134,14 +134,6 @@ def test_pieces_of_any_length_are_in_the_file_in_their_order(tmp_path_factory, m
     assert path.read_bytes() == b"".join(pieces)
 
 
-def test_what_is_in_a_folder_is_on_the_disk_before_its_name_and_the_name_before_the_return(tmp_path):
-    (tmp_path / "building").mkdir()
-    with file_faults.recorded() as operations:
-        files.rename_folder(tmp_path / "building", tmp_path / "done")
-    building, done = str(tmp_path / "building"), str(tmp_path)
-    assert operations == [("fsync", building), ("rename", building), ("fsync", done)]
-
-
 def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_leads_to(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").touch()

@@ -141,16 +141,6 @@ def test_a_line_logs_the_rate_of_its_last_step_at_the_end_of_an_epoch_as_well(lo
     assert logged == pytest.approx({step: 0.1 * 0.5 ** ((step - 1) // 4) for step in logged})
 
 
-@pytest.mark.trap(51)
-def test_a_loss_that_is_not_finite_under_finite_gradients_is_an_error():
-    def loss(model, batch):
-        return functional.cross_entropy(model(batch[0]), batch[1]) + torch.tensor(math.inf)
-
-    with pytest.raises(NonFinite, match="every gradient was finite") as failure:
-        events_of(small_job(loss=loss, log_every=2))
-    assert "step 1" in failure.value.where
-
-
 def test_log_lines_that_wait_for_their_loss_are_sent_when_the_run_fails():
     steps = count(1)
 
@@ -221,15 +211,6 @@ def test_a_run_ends_and_evaluates_where_it_should_however_seldom_it_logs(log_eve
     assert result.steps == 13
     assert [event.step for event in of_kind(events, Evaluated)] == [4, 8, 12, 13]
     assert of_kind(events, Trained)[-1].step == 13
-
-
-def test_how_often_one_evaluates_does_not_change_what_is_learned():
-    def model():
-        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
-
-    finals = [events_of(judged_job(model=model, evaluate_every=every))[0].weights for every in (1, 3, None)]
-    for other in finals[1:]:
-        assert all(torch.equal(finals[0][key], value) for key, value in other.items())
 
 
 def test_a_run_folder_holds_plan_environment_metrics_and_weights(tmp_path):

@@ -1,4 +1,4 @@
-"""A prepared run: the loop of one's own, and going on from a state to the bit."""
+"""A prepared run: the loop of one's own, and what it refuses."""
 
 import copy
 
@@ -10,52 +10,20 @@ from torch.nn import functional
 import hasten
 from hasten.entry import prepare
 from hasten.errors import JobError, Misconfigured
-from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.training.step_parts.supervised import supervised
 from support import small_job
 
 
-def rich_job(**changes):
-    """Dropout, momentum, a one-cycle with cycling momentum, an average, early stopping: all that has a state."""
-    job = small_job()
-    fields = {
-        "model": lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)),
-        "loss": supervised(functional.cross_entropy),
-        "optimizer": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
-        "schedule": lambda optimizer, total_steps: torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, 0.2, total_steps=total_steps
-        ),
-        "average": ExponentialAverage(0.9),
-        "valid": job.train,
-        "stop": EarlyStopping(patience=50),
-        "epochs": 3,
-        "batch_size": 7,
-    }
-    return small_job(**(fields | changes))
-
-
-def trace(run, until=None):
-    """(loss bits, rate, momentum) of every step until the end, evaluating at each epoch's end."""
-    found = []
-    while not run.finished:
-        for batch in run.epoch_batches():
-            loss = run.step(batch)
-            found.append((loss.item().hex(), run.schedule.rates(), run.schedule.momenta()))
-            if until is not None and run.steps == until:
-                return found
-        found.append(run.evaluate().results["loss"].hex())
-    return found
-
-
 def test_a_run_without_a_plan_is_a_plain_loop_to_the_bit():
     train = small_job().train
-    job = rich_job(
+    job = small_job(
         model=lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)),
+        loss=supervised(functional.cross_entropy),
         optimizer=lambda params: torch.optim.Adam(params, lr=1e-2),
-        schedule=None,
-        average=None,
-        stop=None,
+        valid=train,
+        batch_size=7,
+        epochs=3,
         clip_norm=0.5,
     )
     with prepare(job) as run:
@@ -75,45 +43,10 @@ def test_a_run_without_a_plan_is_a_plain_loop_to_the_bit():
         assert run.evaluate().results["loss"] == pytest.approx(valid, rel=1e-6)
 
 
-@pytest.mark.trap(15)
-@pytest.mark.trap(32)
-@pytest.mark.parametrize(("cut", "microbatch"), [(1, None), (9, 3), (17, None)])
-def test_a_run_goes_on_from_its_state_to_the_bit(cut, microbatch):
-    plan = make_plan(microbatch=microbatch) if microbatch else None
-    with prepare(rich_job(), plan) as whole:
-        wanted = trace(whole)
-        final = whole.weights()
-    with prepare(rich_job(), plan) as first:
-        until_step(first, cut)
-        state = copy.deepcopy(first.state_dict())
-    torch.manual_seed(123)  # nothing of the process may matter
-    with prepare(rich_job(), plan) as second:
-        second.load_state_dict(state)
-        rest = trace(second)
-        assert all(torch.equal(final[key], value) for key, value in second.weights().items())
-    assert wanted[-len(rest) :] == rest
-
-
-def until_step(run, step):
-    while run.steps < step:
-        for batch in run.epoch_batches():
-            run.step(batch)
-            if run.steps == step and run.window_closed:
-                return
-        run.evaluate()
-
-
 def closed(run):
     for batch in run.batches():
         run.step(batch)
         yield batch
-
-
-@pytest.mark.trap(16)
-def test_a_one_cycle_lands_exactly_on_the_last_applied_update():
-    with prepare(rich_job(max_steps=11, average=None)) as run:
-        list(closed(run))
-        assert run.schedule.rates()[0] == pytest.approx(0.2 / 25 / 1e4, rel=1e-6)
 
 
 @pytest.mark.trap(31)
@@ -200,25 +133,6 @@ def test_saved_weights_fit_the_jobs_own_model_whatever_the_plan_did():
     own.load_state_dict(weights)
     own.eval()
     assert functional.cross_entropy(own(images[0]), images[1]).item() == pytest.approx(wanted, rel=1e-5)
-
-
-@pytest.mark.trap(32)
-def test_an_evaluation_judges_the_averaged_weights_and_training_goes_on_from_its_own():
-    job = rich_job(average=ExponentialAverage(0.9))
-    features, labels = job.valid
-    with prepare(job) as run:
-        for _, batch in zip(range(9), run.batches(), strict=False):
-            run.step(batch)
-        raw = [parameter.detach().clone() for parameter in run.model.parameters()]
-        found = run.evaluate().results["loss"]
-        assert all(torch.equal(mine, now) for mine, now in zip(raw, run.model.parameters(), strict=True))
-        kept = job.model()
-        kept.load_state_dict(run.weights())
-        with torch.no_grad():
-            averaged = functional.cross_entropy(kept.eval()(features), labels).item()
-            own = functional.cross_entropy(copy.deepcopy(run.model).eval()(features), labels).item()
-    assert found == pytest.approx(averaged, rel=1e-5)
-    assert found != pytest.approx(own, rel=1e-3)
 
 
 def test_a_window_that_was_left_in_its_middle_begins_anew():

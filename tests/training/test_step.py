@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hasten.errors import JobError, NonFinite
-from hasten.facts.job import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
 from support.training.steps import (
@@ -40,21 +38,6 @@ def with_mark(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     features = batch[0].clone()
     features[0, 0] = 99.0
     return features, batch[1]
-
-
-@pytest.mark.trap(51)
-@pytest.mark.parametrize(("value", "where"), [(math.nan, 0), (math.inf, 2)])
-def test_a_non_finite_gradient_in_any_microbatch_moves_no_weight_and_is_an_error(value, where):
-    model = classifier()
-    before = copy.deepcopy(model.state_dict())
-    step = Step(model, poisoned(value), [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)])
-    pieces = cut(rows(6), [2, 2, 2])
-    pieces[where] = with_mark(pieces[where])
-    for position, piece in enumerate(pieces):
-        step.accumulate(piece, 2, last=position == 2)
-    with pytest.raises(NonFinite, match=r"step 1.*0\.weight|0\.weight"):
-        step.update()
-    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
 @pytest.mark.trap(9)
@@ -244,43 +227,6 @@ def test_weights_changed_in_place_are_seen_by_the_next_forward_under_autocast():
         model.weight.mul_(3)
     second = step.accumulate(batch, 4, last=True)
     assert not torch.equal(first, second)
-
-
-@pytest.mark.trap(14)
-def test_16_bit_weights_move_at_a_rate_far_below_their_precision():
-    model = nn.Linear(4, 1, bias=False).to(torch.bfloat16)
-    with torch.no_grad():
-        model.weight.fill_(1.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    step = Step(model, lambda model, batch: model(batch).sum(), [optimizer])
-    step._masters.hand_to(optimizer)
-    for _ in range(100):
-        step.accumulate(torch.ones(1, 4, dtype=torch.bfloat16), 1)
-        step.update()
-    assert model.weight.detach().float().mean().item() == pytest.approx(1 - 100 * 1e-4, abs=0.004)
-    assert model.weight.dtype == torch.bfloat16
-
-
-# ── a loss function that is none ────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (lambda model, batch: None, "returned None"),
-        (lambda model, batch: model(batch[0]), "with shape"),
-        (lambda model, batch: model(batch[0]).sum().detach(), "without a gradient"),
-        (lambda model, batch: Loss(3.0, 1), "the total as 3.0"),
-        (lambda model, batch: Loss(model(batch[0]).sum(), torch.ones(2)), "a count of shape"),
-    ],
-)
-def test_what_is_no_loss_is_refused_in_one_line(loss, message):
-    model = classifier()
-    step = Step(model, loss, [Recording(model.parameters())])
-    with pytest.raises(JobError, match=message) as refusal:
-        step.accumulate(rows(4), 4)
-    assert refusal.value.field == "loss"
-    assert refusal.value.fix
 
 
 @pytest.mark.fault("out of device memory mid-run")

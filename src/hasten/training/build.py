@@ -35,7 +35,7 @@ from hasten.training.setup.process_options import process_options
 from hasten.training.state.averages import WeightAverage
 from hasten.training.state.declared_state import UndeclaredState
 from hasten.training.state.result_weights import ResultWeights
-from hasten.training.state.train_state import PerRank, RandomStates, TrainState
+from hasten.training.state.train_state import RandomStates, TrainState
 from hasten.training.state.window_snapshot import StepRollback
 from hasten.training.step import Step
 from hasten.training.step_parts.losses import calling
@@ -233,8 +233,6 @@ class Built:
 
     def _further_parts(self) -> dict[str, Any]:
         """Parts of a checkpoint, beside those that TrainState composes."""
-        shared = {"grid": self.grid, "device": self.device, "notify": self.notices.append}
-        lost = "the random numbers of layers such as dropout differ from those of the uninterrupted run"
         parts: dict[str, Any] = {
             "step": self.step,
             "result": self.result,
@@ -243,7 +241,7 @@ class Built:
             "stopping": self.stopping,
             "keeping": self.keeping,
             "evaluator": self.evaluator,
-            "random": PerRank(part=RandomStates(self.device), lost=lost, **shared),
+            "random": RandomStates(grid=self.grid, device=self.device, notify=self.notices.append),
         }
         return {name: part for name, part in parts.items() if part is not None}
 

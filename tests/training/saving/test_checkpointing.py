@@ -18,7 +18,6 @@ from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Finished, Resumed
 from support.checkpoint import stores
-from support.checkpoint.forger import as_of_version
 from support.training import killed_jobs
 from support.training.saved_runs import STEPS, check_same, every, job, notices, resumed, saved_in, saves, trained
 
@@ -169,20 +168,6 @@ def test_where_every_checkpoint_is_damaged_nothing_is_begun_anew_over_them(tmp_p
     assert stores.files_below(tmp_path / "run") == before
 
 
-def test_a_run_of_an_earlier_version_is_refused_with_what_to_do_and_nothing_of_it_is_changed(tmp_path):
-    trained(tmp_path / "run", saving=every(3))
-    for each in Store(tmp_path / "run" / "checkpoints").found():
-        as_of_version(each.path, 1, None)
-    before = stores.files_below(tmp_path / "run")
-    with pytest.raises(StorageFailed) as caught:
-        resumed(tmp_path / "run")
-    assert str(caught.value) == (
-        f"{tmp_path / 'run' / 'checkpoints' / 'step-10'}: the checkpoint was saved by hasten 0.1.0, and this version "
-        f"cannot read it\n  → finish this run with hasten 0.1.0, or start a new run in another folder"
-    )
-    assert stores.files_below(tmp_path / "run") == before
-
-
 @pytest.mark.fault("killed during save, rotation or resume")
 def test_leftovers_of_a_killed_process_are_removed(tmp_path, whole):
     (whole / "checkpoints" / ".step-7.tmp-0123abcd").mkdir()
@@ -190,15 +175,6 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path, whole):
     (whole / ".plan.toml.0123abcd.tmp").write_text("half")
     resumed(whole)
     assert not list(whole.rglob(".*"))
-
-
-def test_lines_that_were_logged_after_the_checkpoint_are_not_there_twice(tmp_path, whole):
-    trained(tmp_path / "run", saving=every(3))
-    newest, *_ = Store(tmp_path / "run" / "checkpoints").found()
-    damaged(newest)  # so the run goes back, and logs a step that is in its log already
-    resumed(tmp_path / "run", saving=every(3))
-    steps = [event[0] for event in killed_jobs.trace(tmp_path / "run") if isinstance(event, tuple) and len(event) == 4]
-    assert steps == [*range(1, STEPS + 1)]
 
 
 # ---- another configuration

@@ -27,7 +27,6 @@ from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.saving.retention import remove_old, retained
 from hasten.training.saving.saver import Saver, State
 from support.checkpoint import file_faults, stores
-from support.checkpoint.forger import as_of_version
 
 
 @st.composite
@@ -96,13 +95,6 @@ def test_one_that_cannot_be_read_stays_and_is_told(store, code):
     assert os.strerror(code) in caught.value.what
     assert caught.value.where == str(store.folder / "step-5")
     assert steps(store) == [7, 5, 3]
-
-
-def test_one_of_another_version_of_hasten_stays_and_is_reported(store):
-    as_of_version(store.save(stores.contents(2)).path, 4, "9.0")
-    with pytest.raises(StorageFailed, match=r"saved by hasten 9\.0"):
-        made(store)
-    assert steps(store) == [7, 5, 2]
 
 
 def test_what_cannot_be_removed_keeps_no_other_one_from_going(store, monkeypatch):

@@ -219,26 +219,6 @@ def test_trials_of_a_job_that_builds_other_data_each_time_are_refused(folder):
     assert "torch.Generator().manual_seed(0)" in caught.value.fix
 
 
-def test_from_python_the_seed_of_the_data_is_the_callers(tmp_path):
-    """Only training is seeded by Job.seed; a resumed job with other data is refused as by the command."""
-
-    def job(seed: int) -> hasten.Job:
-        rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(seed))
-        return hasten.Job(
-            model=lambda: torch.nn.Linear(6, 3),
-            loss=hasten.supervised(torch.nn.functional.cross_entropy),
-            optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
-            train=(rows, torch.arange(40) % 3),
-            batch_size=8,
-            max_steps=5,
-        )
-
-    hasten.train(job(0), run_dir=tmp_path, receivers=[])
-    hasten.resume(job(0), run_dir=tmp_path, receivers=[])
-    with pytest.raises(Misconfigured, match="data: train has other values"):
-        hasten.resume(job(1), run_dir=tmp_path, receivers=[])
-
-
 def test_a_function_that_makes_the_data_draws_the_same_whatever_the_seed_of_the_job():
     drawn = list[torch.Tensor]()
 

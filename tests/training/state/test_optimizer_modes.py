@@ -153,25 +153,6 @@ def test_early_stopping_keeps_the_best_weights_of_evaluation_mode():
     close(result.weights, wanted[best][1])
 
 
-@pytest.mark.proof
-def test_a_loop_of_ones_own_evaluates_and_takes_weights_between_steps():
-    wanted = plain_loop()
-    with hasten.prepare(free_job()) as run:
-        losses = []
-        for batch in run.batches():
-            run.step(batch)
-            before = copy.deepcopy(run.model.state_dict())
-            weights = run.weights()
-            assert equal(run.model.state_dict(), before)
-            if run.steps % 5 == 0:
-                losses.append(run.evaluate().results["loss"])
-                assert equal(run.model.state_dict(), before)
-                assert equal(run.weights(), weights)
-        assert losses == pytest.approx([loss for loss, _ in wanted], rel=1e-4)
-        close(run.weights(), wanted[-1][1])
-        assert not equal(run.weights(), run.model.state_dict())
-
-
 def test_training_weights_come_back_after_an_evaluation_that_fails():
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if not model.training:

@@ -113,20 +113,6 @@ def test_an_auxiliary_term_is_weighted_by_samples_and_not_by_items():
         assert logged == pytest.approx(whole, rel=1e-6)
 
 
-def test_a_window_of_one_gives_a_plain_loops_bits():
-    batch = (rows(8)[0].float(), rows(8)[1])
-    ours, plain = classifier(torch.float32), classifier(torch.float32)
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
-    step = Step(ours, mean_loss_function, [torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9)])
-    for _ in range(5):
-        optimizer.zero_grad()
-        mean_loss_function(plain, batch).backward()
-        optimizer.step()
-        step.accumulate(batch, 8)
-        step.update()
-    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), plain.parameters(), strict=True))
-
-
 @pytest.mark.trap(7)
 def test_sums_of_16_bit_gradients_do_not_drift():
     pieces = [(features.bfloat16(), target) for features, target in cut(rows(256), [1] * 256)]

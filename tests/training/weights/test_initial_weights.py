@@ -94,21 +94,6 @@ def test_a_tensor_of_several_names_needs_to_be_given_by_one(tmp_path: Path):
         put(written(tmp_path / "b.safetensors", {n: e for n, e in given.items() if "weight" not in n}), Tied())
 
 
-def test_a_model_whose_sizes_are_not_known_yet_is_told_what_it_needs(tmp_path: Path):
-    path = written(tmp_path / "a.safetensors")
-    with pytest.raises(hasten.errors.JobError, match="returned a model whose weight is not initialized") as caught:
-        hasten.train(small_job(model=lambda: nn.LazyLinear(3)), weights=path, receivers=[])
-    assert caught.value.field == "model"
-    assert "run one forward" in caught.value.fix
-
-    def model() -> nn.Module:
-        made = nn.LazyLinear(3)
-        made(torch.zeros(1, 6))
-        return made
-
-    assert same(hasten.train(small_job(model=model, **STILL), weights=path, receivers=[]).weights, linear())
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -210,11 +195,6 @@ def test_a_run_that_was_killed_while_it_was_built_begins_with_the_weights_it_was
             lambda tmp: (tmp / "a.safetensors").unlink(),
             Misconfigured,
             "this run started from are missing or have changed",
-        ),
-        (
-            lambda tmp: (tmp / "run" / NAME).write_text("{"),
-            StorageFailed,
-            "does not say which weights the run started from",
         ),
         (
             lambda tmp: (tmp / "run" / NAME).write_text('{"path": 3}'),

@@ -31,6 +31,7 @@ from hasten.training.state.torch_tensors import have_same_form, make_buffers
 from hasten.training.state.window_snapshot import SMALL_BYTES
 
 _ADDED_BY_PLAN = frozenset({"ending"})  # starts empty where the run began without it
+_LOST = "the random numbers of layers such as dropout differ from those of the uninterrupted run"
 _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: it follows from the plan, not from the checkpoint
 
 
@@ -208,45 +209,30 @@ def _numbered(optimizer: Optimizer, saved: dict[str, Any]) -> list[tuple[Tensor,
     return [*zip(parameters, numbers, strict=True)]
 
 
-# ── states of each rank ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class RandomStates:
-    """torch's, NumPy's and Python's global generators. torch's are seeded again for each step."""
-
-    device: torch.device
-
-    def state_dict(self) -> dict[str, Any]:
-        return random_state(self.device)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        set_random_state(state, self.device)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PerRank:
-    """The state of a part on every rank, saved together as a list and loaded by rank. lost: what to report where the
-    ranks were others; the part then keeps its state. notify: receives it."""
+class RandomStates:
+    """torch's, NumPy's and Python's global generators on every rank, saved together as a list and loaded by rank.
+    torch's are seeded again for each step.
 
-    part: Stateful
+    notify: receives why they could not be restored; they then stay as they are.
+    """
+
     grid: Grid
     device: torch.device
-    lost: str
     notify: Callable[[str], None]
 
     def state_dict(self) -> dict[str, Any]:
         """All ranks call it together."""
-        states = gather_over_ranks([self.part.state_dict()], self.grid.all, self.device)
+        states = gather_over_ranks([random_state(self.device)], self.grid.all, self.device)
         return {"together": self.grid.together, "ranks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         before, now = len(state["ranks"]), self.grid.all.size
         if (state["together"], before) != (self.grid.together, now):
             ranks = f"by {before} ranks and resumed with {now}" if before != now else "by ranks of another layout"
-            self.notify(f"the run was saved {ranks}: {self.lost}")
+            self.notify(f"the run was saved {ranks}: {_LOST}")
             return
         try:
-            self.part.load_state_dict(state["ranks"][self.grid.all.rank])
+            set_random_state(state["ranks"][self.grid.all.rank], self.device)
         except ValueError as error:
-            self.notify(f"{self.lost}: {error}")
+            self.notify(f"{_LOST}: {error}")
