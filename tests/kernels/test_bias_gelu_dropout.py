@@ -1,5 +1,5 @@
-"""What is dropped is decided by a seed and by where it stands: forward and backward, in the fast form and in the plain
-one, by however many threads, the same; and it is as random as it should be."""
+"""What is dropped is decided by a seed: forward and backward, by however many threads, the same; and it is as random as
+it should be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from hasten.kernels.activation.bias_gelu_dropout import CPP, bias_gelu_dropout
-from hasten.kernels.activation.philox import drawn
+from support.kernels.philox import drawn, philox
 
 needs_a_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 FORMATS = [torch.float64, torch.float32, torch.bfloat16]  # the first has the plain form
@@ -28,13 +28,26 @@ def seed_of(number):
     return torch.tensor(number, dtype=torch.int64)
 
 
+# From Random123's file of known answers, philox 4x32, 10 rounds: counter, key, result.
+KNOWN = [
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
 @needs_a_compiler
 @pytest.mark.parametrize(("seed", "p"), [(0, 1e-3), (1, 0.1), (2**40 + 3, 0.5), (2**63 - 1, 0.77), (-(2**63), 0.999)])
-def test_the_fast_form_drops_what_the_plain_one_drops(seed, p):
+def test_the_fast_form_drops_by_the_numbers_of_philox(seed, p):
+    for counter, key, wanted in KNOWN:
+        assert tuple(map(int, philox(tuple(torch.tensor([each]) for each in counter), key))) == wanted
     assert CPP.why_plain() is None
     for rows, width in ((1, 1), (9, 63), (3, 64), (33, 1000)):
         wanted = drawn(seed, rows, width) >= round(p * 2**32)
-        for dtype in FORMATS:
+        for dtype in (torch.float32, torch.bfloat16):
             assert torch.equal(kept(rows, width, p=p, seed=seed_of(seed), dtype=dtype), wanted), (rows, width, dtype)
 
 
@@ -45,6 +58,10 @@ def test_backward_drops_what_forward_dropped(dtype):
     y.sum().backward()
     assert torch.equal(x.grad != 0, y != 0)
     assert 0 < (y != 0).double().mean() < 1
+    whole = x.detach().clone().requires_grad_()
+    bias_gelu_dropout(whole, None, training=False).sum().backward()
+    for found, undropped in ((y.detach(), functional.gelu(whole.detach())), (x.grad, whole.grad)):
+        assert_close(found[y != 0], (undropped / 0.6)[y != 0], rtol=2e-2, atol=0)
 
 
 @every_format
@@ -118,12 +135,13 @@ def test_more_dimensions_are_rows_and_a_bias_may_have_another_dtype(dtype):
     assert_close(bias.grad, x.grad.float().sum((0, 1, 2)), rtol=2e-2, atol=2e-2)
 
 
-def test_without_a_compiler_the_result_is_the_same(monkeypatch):
+def test_without_a_compiler_the_result_is_the_same_but_for_what_is_dropped(monkeypatch):
     x, bias = torch.randn(9, 100), torch.randn(100)
-    wanted = bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1))
+    wanted = bias_gelu_dropout(x, bias, 0)
     monkeypatch.setattr(CPP, "library", "there is no compiler here")
     assert CPP.why_plain() == "there is no compiler here"
-    assert_close(bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1)), wanted)
+    found = bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1))
+    assert_close(found[found != 0], wanted[found != 0] / 0.7)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@
     y = bias_gelu_dropout(x, bias, p=0.1, training=model.training)
 
 Composed of torch's functions, each one is a pass over memory, and the sum, GELU's result and a mask are saved. Here
-only x is saved: which elements are dropped is a function of a seed and of their position (philox.py), so backward
+only x is saved: which elements are dropped is a function of a seed and of their position (philox.h), so backward
 computes the mask again. The seed is drawn from torch's generator at each call. So torch.manual_seed decides the masks,
 a resumed run continues with the same ones, and an activation checkpoint drops the same elements when it is recomputed.
-The masks differ from torch.nn.functional.dropout's, and torch.compile with inductor draws seeds of its own.
+The masks differ from torch.nn.functional.dropout's, and torch.compile with inductor draws seeds of its own. The plain
+form draws its masks from a torch generator with that seed, so they differ from those of the C++ form.
 
 The gradient of the bias is summed in float32, over 64 parts of the rows and then over the parts. So it does not depend
 on the number of threads. The C++ form is for processors; graph_rewrite.py leaves an accelerator torch's own functions.
@@ -28,7 +29,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.kernels.activation.gelu import VARIANTS
-from hasten.kernels.activation.philox import drawn
 from hasten.kernels.operators import Compiled, dense_like, differentiable, operator, why_plain_on
 
 CPP = Compiled(Path(__file__).with_suffix(".cpp"))
@@ -89,7 +89,8 @@ def _dropped(tensor: Tensor, seed: Tensor, p: float) -> Tensor:
     threshold, scale = _dropping(p)
     if not threshold:
         return tensor * scale
-    stay = drawn(int(seed), *_as_rows(tensor), tensor.device).view(tensor.shape) >= threshold
+    generator = torch.Generator(tensor.device).manual_seed(int(seed))
+    stay = torch.randint(2**32, tensor.shape, generator=generator, device=tensor.device) >= threshold
     return torch.where(stay, tensor * scale, tensor * 0)
 
 

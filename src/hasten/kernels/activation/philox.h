@@ -1,4 +1,10 @@
-// Philox4x32-10 for 64 neighbours of a row at once; philox.py describes it.
+// Philox4x32-10: random numbers that are a function of their position, for 64 neighbours of a row at once.
+//
+// Ten rounds of two products and an exclusive or mix a counter of 128 bits with a key of 64 bits, and return four numbers of
+// 32 bits. The key is the seed, and the counter is the number of a row and of a column: column c gets number c % 64 // 16 of
+// the counter c // 64 * 16 + c % 16, which suits vectors.
+//
+// Source: Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"; their library is Random123.
 #pragma once
 
 #ifdef __AVX2__

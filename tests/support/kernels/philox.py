@@ -1,15 +1,4 @@
-"""Philox4x32-10: random numbers that are a function of their position, so that none has to be saved.
-
-    words = drawn(seed, rows, width)            # the same at every call, on any device, with any number of threads
-
-Ten rounds of two products and an exclusive or mix a counter of 128 bits with a key of 64 bits, and return four numbers
-of 32 bits that pass the known batteries of statistical tests. The key is the seed. The counter is the number of a row
-and of a column, so a random number depends on these two alone. Counters are assigned to suit a processor's vectors:
-column c gets number c % 64 // 16 of the counter c // 64 · 16 + c % 16. This file computes that with torch's functions.
-philox.h is the fast form and returns the same bits.
-
-Source: Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"; their library is Random123.
-"""
+"""What philox.h computes, with torch's functions."""
 
 from __future__ import annotations
 
@@ -22,11 +11,11 @@ _STEPS = (0x9E3779B9, 0xBB67AE85)  # of the key, from one round to the next
 _COLUMNS = 64  # served by sixteen counters of four numbers each
 
 
-def drawn(seed: int, rows: int, width: int, device: torch.device | str = "cpu") -> Tensor:
+def drawn(seed: int, rows: int, width: int) -> Tensor:
     """rows × width random numbers of 32 bits, as int64. seed: 64 bits."""
-    row = torch.arange(rows, dtype=torch.int64, device=device)[:, None]
+    row = torch.arange(rows, dtype=torch.int64)[:, None]
     blocks = -(-width // _COLUMNS)
-    column = torch.arange(blocks * 16, dtype=torch.int64, device=device)[None, :]
+    column = torch.arange(blocks * 16, dtype=torch.int64)[None, :]
     four = philox((column & _LOW, row & _LOW, row >> 32, torch.zeros_like(row)), (seed & _LOW, seed >> 32 & _LOW))
     dealt = torch.stack([each.view(rows, blocks, 16) for each in four], dim=2)
     return dealt.flatten(1)[:, :width]
