@@ -7,8 +7,6 @@ import subprocess
 
 import pytest
 
-from hasten.facts.plan import make_plan
-from hasten.facts.plan_file import plan_to_toml
 from support.ranks.launching import command, environment, losses, ran, still_there, until_begun
 
 
@@ -27,7 +25,7 @@ def gone_on(folder, job, processes):
     return losses(folder / "cut_run")
 
 
-ALONE, TWO, FOUR = (), ("--nproc", "2"), ("--nproc", "4")
+ALONE, TWO = (), ("--nproc", "2")
 
 
 @pytest.mark.proof
@@ -49,28 +47,6 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, before, after)
     assert ran(tmp_path, "cut_short", "--run-dir", "whole").returncode == 0
     begun_and_cut(tmp_path, "cut_short", before)
     assert gone_on(tmp_path, "cut_short", after) == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
-
-
-IN_PARTS = (*TWO, "--plan", "in_parts.toml")
-
-
-@pytest.mark.proof
-@pytest.mark.trap(38)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param(IN_PARTS, ALONE, id="in parts, then alone"),
-        pytest.param(ALONE, IN_PARTS, id="alone, then in parts"),
-        pytest.param(TWO, IN_PARTS, id="whole, then in parts"),
-        pytest.param(IN_PARTS, TWO, id="in parts, then whole"),
-        pytest.param(IN_PARTS, (*FOUR, *IN_PARTS[2:]), id="in two parts, then in four"),
-    ],
-)
-def test_a_run_goes_on_in_other_parts(tmp_path, before, after):
-    (tmp_path / "in_parts.toml").write_text(plan_to_toml(make_plan(shard="zero3")))
-    assert ran(tmp_path, "cut_short_in_layers", "--run-dir", "whole").returncode == 0
-    begun_and_cut(tmp_path, "cut_short_in_layers", before)
-    assert gone_on(tmp_path, "cut_short_in_layers", after) == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
 
 
 @pytest.mark.proof

@@ -11,7 +11,6 @@ from hasten.facts.plan import make_plan
 from hasten.parallel.repeated_blocks import unshared_blocks
 from support.parallel.shard_jobs import (
     Language,
-    cut_and_gone_on,
     gathered_layers,
     language_job,
     made_once,
@@ -70,17 +69,6 @@ def test_an_average_of_weights_is_kept_in_parts(run_on):
     wanted = trained_with_average({})
     for found in run_on(2, trained_with_average, {"shard": "zero3"}):
         check_alike(found, wanted)
-
-
-@pytest.mark.trap(36)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [({"shard": "zero2"}, {}), pytest.param({}, {"shard": "zero3"}, marks=pytest.mark.proof)],
-    ids=str,
-)
-def test_a_run_goes_on_in_parts_that_was_whole_and_the_other_way_round(before, after, run_on, alone):
-    for found in run_on(2, cut_and_gone_on, before, after):
-        check_weights(found, alone["weights"])
 
 
 def test_what_cannot_be_trained_in_parts_is_refused_on_all_ranks(run_on):

@@ -6,13 +6,11 @@ from functools import cache
 
 import pytest
 
-from parallel.test_tensor import check_alike, check_weights
+from parallel.test_tensor import check_alike
 from support.parallel.tensor_jobs import (
     all_refused,
-    cut_and_gone_on,
     strange_word,
     trained,
-    trained_with_average,
 )
 
 GPT_WORDS, WORDS_AND_HEAD = {"vocabulary": ["words", "head"]}, {"vocabulary": ["words", "head"], "sequence": True}
@@ -63,22 +61,6 @@ def test_shares_of_words_and_of_a_sequence_train_what_one_process_does(ranks, ch
 def test_a_word_that_no_vocabulary_has_is_refused_as_by_one_process(run_on):
     for told in run_on(2, strange_word, -1):
         assert told == "IndexError"
-
-
-@pytest.mark.trap(36)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (together(2, WORDS_AND_HEAD), {}),
-        pytest.param({}, together(2, WORDS_AND_HEAD), marks=pytest.mark.proof),
-        pytest.param(together(2, WORDS_AND_HEAD), {"tensor": 2}, marks=pytest.mark.proof),
-    ],
-    ids=str,
-)
-def test_a_run_goes_on_with_words_in_shares_or_not(before, after, run_on):
-    wanted = trained_with_average({})["weights"]
-    for found in run_on(2, cut_and_gone_on, before, after):
-        check_weights(found, wanted)
 
 
 def test_what_cannot_be_in_shares_is_refused_with_the_reason(run_on):

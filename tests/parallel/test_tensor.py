@@ -13,7 +13,6 @@ from hasten.parallel.tensor.layer_patterns import Columns, Heads, Rows, divisibl
 from support.parallel.tensor_jobs import (
     all_refused,
     copied_teacher,
-    cut_and_gone_on,
     held_alike,
     noticed,
     put_together,
@@ -89,29 +88,6 @@ def test_averages_and_other_norms_are_those_of_one_process(way, run_on):
     wanted = way({})
     for found in run_on(2, way, TOGETHER):
         check_alike(found, wanted)
-
-
-@pytest.mark.trap(36)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({}, TOGETHER),
-        *(
-            pytest.param(*each, marks=pytest.mark.proof)
-            for each in [
-                (TOGETHER, {}),
-                (TOGETHER, TOGETHER),
-                (TOGETHER, {"shard": "zero3"}),
-                ({"shard": "zero2"}, TOGETHER),
-            ]
-        ),
-    ],
-    ids=str,
-)
-def test_a_run_goes_on_with_layers_held_together_or_not(before, after, run_on):
-    wanted = trained_with_average({})["weights"]
-    for found in run_on(2, cut_and_gone_on, before, after):
-        check_weights(found, wanted)
 
 
 @pytest.mark.trap(9)

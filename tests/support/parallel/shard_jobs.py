@@ -22,7 +22,7 @@ from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run
 from support import small_job
 from support.ranks.rank_jobs import PartlyUsed
-from support.ranks.word_jobs import gone_on_from, job_on_words, loss
+from support.ranks.word_jobs import job_on_words, loss
 from support.training.collected_events import Collected
 
 WORDS, WIDTH, LENGTH = 19, 8, 5
@@ -119,10 +119,6 @@ def _refusal(choices: dict[str, Any] | None = None, **changes: Any) -> str:
     except HastenError as error:
         return str(error)
     return ""
-
-
-def cut_and_gone_on(before: dict[str, Any], after: dict[str, Any], **changes: Any) -> dict[str, Tensor]:
-    return gone_on_from(5, lambda: language_job(**changes), before, after)
 
 
 def told_unreached() -> list[str]:

@@ -26,7 +26,7 @@ from hasten.parallel.launch.process_group import from_the_leader
 from hasten.parallel.sharding import Split
 from hasten.training.state.sharded_state import whole_state
 from support.parallel.tensor_models import LENGTH, MODELS, WORDS
-from support.ranks.word_jobs import gone_on_from, job_on_words, loss
+from support.ranks.word_jobs import job_on_words, loss
 
 
 def word_job(model: str = "gpt", **changes: Any) -> hasten.Job:
@@ -62,11 +62,6 @@ def trained_with_average(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 def trained_by_the_largest(choices: Mapping[str, Any]) -> dict[str, Any]:
     return trained(choices | {"clipping": (0.05, {"norm_type": math.inf})})
-
-
-def cut_and_gone_on(before: Mapping[str, Any], after: Mapping[str, Any], **changes: Any) -> dict[str, Tensor]:
-    average = hasten.ExponentialAverage(0.9)
-    return gone_on_from(5, lambda: word_job(average=average, **changes), before, after)
 
 
 def skipped_alike() -> list[Any]:
