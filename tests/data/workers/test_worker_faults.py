@@ -61,6 +61,12 @@ def test_memory_is_blamed_only_on_evidence(before, now, kind, said):
     assert "holding 300 MiB when last looked at" in error.what
 
 
+def test_a_crash_names_the_signal():
+    error = ended(WORKER, -signal.SIGSEGV, 0, 0)
+    assert "was killed by SIGSEGV" in error.what
+    assert "faulthandler" in error.fix
+
+
 @pytest.mark.parametrize(
     ("free", "kind", "room"),
     [

@@ -74,12 +74,6 @@ def test_a_kill_that_the_kernel_counts_as_one_for_memory_is_full_memory(monkeypa
     assert "has killed 2 process(es) for memory" in error.what
 
 
-def test_a_crash_names_the_signal():
-    error = failure_of("crash", DataFailed)
-    assert "SIGSEGV" in error.what
-    assert "faulthandler" in error.fix
-
-
 @pytest.mark.parametrize(("harm", "code"), [("exit", 3), ("leave", 0)])
 def test_a_worker_that_ends_by_itself_is_told_with_its_exit_code(harm, code):
     error = failure_of(harm, DataFailed)
@@ -162,17 +156,6 @@ def test_a_stream_that_is_entered_far_inside_has_more_time_for_its_first_batch()
 def test_a_stopped_worker_cannot_answer_and_that_is_said():
     error = failure_of("stop", Hang, TWO, STOPPED)
     assert "is stopped (by SIGSTOP, or by a debugger) and cannot say where" in error.what
-
-
-@pytest.mark.proof
-@pytest.mark.fault("worker hangs")
-def test_a_stopped_worker_whose_batches_were_not_taken_yet_is_a_hang_too():
-    """torch takes the memory of a batch from its worker, which cannot give it."""
-
-    feed = feed_of(Harmful("stop", bad=4), LoaderOptions(workers=1, prefetch_factor=3), patience=STOPPED)
-    answers = feed.answers(requests(24))
-    with pytest.raises(Hang, match="is stopped"):
-        list(answers)
 
 
 class Clock:

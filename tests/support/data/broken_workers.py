@@ -50,14 +50,6 @@ def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def crash() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def break_the_bus() -> None:
-    os.kill(os.getpid(), signal.SIGBUS)
-
-
 def leave() -> None:
     os._exit(3)  # sys.exit() would be a failure of the sample
 
@@ -74,8 +66,6 @@ def circle() -> None:
 HARMS = {
     "kill": kill,
     "stop": stop,
-    "crash": crash,
-    "bus": break_the_bus,
     "exit": leave,
     "leave": leave_without_a_word,
     "circle": circle,

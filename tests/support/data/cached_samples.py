@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import random
-import textwrap
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from PIL import Image
 
 from hasten.data.cache.cache_key import key_of
 
-TORCH_DTYPES = [
-    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn),
-    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.bool, torch.complex64),
-]
-NUMPY_DTYPES = ["<f4", "<f8", "<f2", "|u1", "|i1", "<i2", "<u4", "<i8", "|b1", "<c8", ">f4", ">i2"]
 MODES = ["L", "LA", "RGB", "YCbCr", "LAB", "HSV", "RGBA", "CMYK", "I;16", "I", "F"]
 
 
@@ -85,14 +77,6 @@ def key(part: object) -> str:
     return key_of(Holding(part), 1)
 
 
-def made(source: str, name: str = "transform", **names: object) -> Any:
-    """What code, given as text, calls by this name, as if a module of the user's own held it."""
-    module = types.ModuleType("users_code")
-    module.__dict__.update(names)
-    exec(textwrap.dedent(source), module.__dict__)
-    return module.__dict__[name]
-
-
 def samples_of(dataset: Any) -> list[Any]:
     return [dataset[index] for index in range(len(dataset))]
 
@@ -142,85 +126,7 @@ def _bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-# ── any sample ──────────────────────────────────────────────────────────────────────────────────────────────────────
-# A form is a function from a seed to a sample: what differs between the samples of a data set follows from the seed.
-
-
-def _noise(seed: int, size: int) -> bytes:
-    return np.random.default_rng(seed).bytes(size)
-
-
-def _tensor(dtype: torch.dtype, dims: int, order: int, ragged: bool) -> Any:
-    def made(seed: int) -> torch.Tensor:
-        shape = _shape(seed if ragged else 0, dims)
-        length = int(np.prod(shape, dtype=np.int64))
-        if dtype == torch.bool:
-            return torch.from_numpy(np.frombuffer(_noise(seed, length), np.uint8) > 127).reshape(shape)
-        data = torch.frombuffer(bytearray(_noise(seed, length * dtype.itemsize) or b"\0" * 16), dtype=dtype)
-        return data[:length].reshape(shape).permute(_permutation(dims, order))
-
-    return made
-
-
-def _array(dtype: str, dims: int, order: int, ragged: bool) -> Any:
-    def made(seed: int) -> np.ndarray:
-        shape = _shape(seed if ragged else 0, dims)
-        length = int(np.prod(shape, dtype=np.int64))
-        if dtype == "|b1":
-            return (np.frombuffer(_noise(seed, length), np.uint8) > 127).reshape(shape)
-        data = np.frombuffer(_noise(seed, length * np.dtype(dtype).itemsize), dtype).reshape(shape).copy()
-        return data.transpose(_permutation(dims, order))
-
-    return made
-
-
-def _shape(seed: int, dims: int) -> tuple[int, ...]:
-    return tuple(np.random.default_rng((seed, dims)).integers(0, 5, dims).tolist())
-
-
-def _permutation(dims: int, order: int) -> tuple[int, ...]:
-    return tuple(np.random.default_rng(order).permutation(dims).tolist())
-
-
-def _picture(mode: str) -> Any:
-    return lambda seed: picture(mode, seed)
-
-
 def picture(mode: str, seed: int) -> Image.Image:
     width, height = 1 + seed % 5, 1 + seed % 3
     size = len(Image.new(mode, (width, height)).tobytes())
-    return Image.frombytes(mode, (width, height), _noise(seed, size))
-
-
-_DIMS = {"dims": st.integers(0, 4), "order": st.integers(0, 9), "ragged": st.booleans()}
-ENDS = st.one_of(
-    st.builds(_tensor, st.sampled_from(TORCH_DTYPES), **_DIMS),
-    st.builds(_array, st.sampled_from(NUMPY_DTYPES), **_DIMS),
-    st.builds(_picture, st.sampled_from(MODES)),
-    st.sampled_from(
-        [
-            lambda seed: seed - 5,
-            lambda seed: (-1) ** seed * 2**62 + seed,
-            lambda seed: float("nan") if seed % 2 else -0.0 + seed,
-            lambda seed: complex(seed, -0.0),
-            lambda seed: seed % 2 == 0,
-            lambda seed: "ä\udc80\0" * seed,
-            lambda seed: _noise(seed, seed),
-            lambda seed: np.float32(seed),
-            lambda seed: np.int8(seed),
-            lambda seed: np.uint16(seed),
-            lambda seed: None,
-        ]
-    ),
-)
-FORMS = st.recursive(
-    ENDS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3).map(lambda made: lambda seed: [each(seed) for each in made]),
-        st.lists(inner, max_size=3).map(lambda made: lambda seed: tuple(each(seed) for each in made)),
-        st.dictionaries(st.text(max_size=3) | st.integers(-3, 3), inner, max_size=3).map(
-            lambda made: lambda seed: {key: each(seed) for key, each in made.items()}
-        ),
-    ),
-    max_leaves=6,
-)
+    return Image.frombytes(mode, (width, height), np.random.default_rng(seed).bytes(size))
