@@ -230,13 +230,6 @@ def test_a_failure_is_one_block_with_its_exit_code(here: Path, arguments: list[s
     assert not CONTROL_CODE.search(error)
 
 
-@pytest.mark.fault("user exception")
-def test_a_failure_of_the_users_code_shows_their_lines_and_none_of_ours_above_them(here: Path):
-    _, _, error = ran("train", "jobs_of_tests.py:faulty")
-    first = error.splitlines()[0]
-    assert first.endswith('jobs_of_tests.py", line 12, in <lambda>')
-
-
 def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What Python has come to with these arguments, in a process that signals can end."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])

@@ -1,4 +1,4 @@
-"""The page in a real browser: light and dark, on a telephone and on a wide screen, and with hostile texts.
+"""The page in a real browser: light and dark, on a telephone and on a wide screen.
 
 It needs a Python with PyQt6-WebEngine, which is this one or that of HASTEN_BROWSER_PYTHON.
 """
@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +22,10 @@ from hasten.report.page.plan_evidence import gathered
 from hasten.report.page.plan_page import page_of as page_of_plan
 from hasten.report.page.run_log import read_run
 from hasten.report.page.run_page import page_of as page_of_run
-from support.report.hostile import PAYLOADS, of_one_job, with_texts
 from support.report.samples import sample_plan, sample_records, write_run
 
 PROGRAM = Path(__file__).parent.parent / "support" / "report" / "in_browser.py"
 WIDTHS = (400, 1400)
-PAINTED = ("plan", "run")
-TEXTS = {
-    "hostile": lambda: itertools.cycle(PAYLOADS),
-    "harmless": lambda: (f"text {number}" for number in itertools.count()),
-}
 SECONDS = 120
 
 
@@ -59,12 +52,10 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     pages = {
         "plan": page_of_plan(gathered(sample_plan(), "plan.toml", sample_records())),
         "run": page_of_run(read_run(write_run(folder / "run-1"))),
-        **{name: plan_with(texts()) for name, texts in TEXTS.items()},
-        **{f"{name} run": run_with(folder / "run-1", texts()) for name, texts in TEXTS.items()},
     }
     for name, html in pages.items():
         (folder / f"{name}.html").write_text(html, encoding="utf-8")
-    asked = [f"{width}x{folder / name}.html{'' if name in PAINTED else '!'}" for name in pages for width in WIDTHS]
+    asked = [f"{width}x{folder / name}.html" for name in pages for width in WIDTHS]
     done = subprocess.run(
         [BROWSER, str(PROGRAM), request.param, str(folder), *asked],
         capture_output=True,
@@ -75,16 +66,6 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     assert done.returncode == 0, done.stderr[-2000:]
     names = itertools.product(pages, WIDTHS)
     return request.param, folder, dict(zip(names, json.loads(done.stdout), strict=True))
-
-
-def plan_with(texts: Iterator[str]) -> str:
-    records = [with_texts(record, texts.__next__) for record in sample_records(steps=12, seeds=2)]
-    plan = of_one_job(with_texts(sample_plan(), texts.__next__), records)
-    return page_of_plan(gathered(plan, "plan.toml", records))
-
-
-def run_with(folder: Path, texts: Iterator[str]) -> str:
-    return page_of_run(with_texts(read_run(folder), texts.__next__))
 
 
 def colour(text: str) -> tuple[int, ...]:
@@ -102,12 +83,6 @@ def brightness(text: str) -> float:
 def test_a_page_loads_nothing_runs_nothing_and_breaks_no_policy(shown):
     for look in shown[2].values():
         assert (look["scripts"], look["images"], look["links"], look["loaded"], look["said"]) == (0, 0, 0, 0, [])
-
-
-def test_hostile_texts_give_the_browser_no_element_more(shown):
-    for width in WIDTHS:
-        for kind in ("", " run"):
-            assert shown[2]["hostile" + kind, width]["tags"] == shown[2]["harmless" + kind, width]["tags"]
 
 
 def test_a_page_fits_its_screen_and_cuts_nothing(shown):

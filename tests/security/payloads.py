@@ -304,18 +304,11 @@ def _renamed(suffix: str) -> Payload:
     return Payload(f"a pickle that is called {suffix}", WEIGHTS, put, WEIGHTS)
 
 
-def _link(sound: Path, marker: Path) -> Path:
-    path = sound.with_name("a.safetensors")
-    path.symlink_to("/dev/zero")
-    return path
-
-
 def weights_files() -> list[Payload]:
     return [
         *pickles(),
         *map(_safetensors, SAFETENSORS),
         *map(_renamed, (".safetensors", ".toml", ".json", "")),
-        Payload("a device", WEIGHTS, _link, WEIGHTS),
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -150,18 +149,6 @@ UNUSUAL_STATES: dict[str, str] = {
 }
 
 
-def _special_file(name: str, place: str, make: Callable[[Path], None]) -> Payload:
-    """Everybody is tried with it: what is no file may have no end."""
-
-    def put(sound: Path, marker: Path) -> Path:
-        path = sound / place
-        path.unlink()
-        make(path)
-        return sound
-
-    return Payload(f"{place.rpartition('/')[2]}: {name}", RUN, put, place)
-
-
 def _pickled(place: str) -> Payload:
     def put(sound: Path, marker: Path) -> Path:
         (sound / place).write_bytes(pickle.dumps(gadgets(marker)["os.system"], protocol=2))
@@ -233,10 +220,6 @@ def checkpoints() -> list[Payload]:
         *(_sealed_file(STATE, name, text, spoils=False) for name, text in UNUSUAL_STATES.items()),
         *(_sealed_file(TENSORS, name, content) for name, content in SAFETENSORS.items()),
         *map(_pickled, (MANIFEST, STATE, TENSORS)),
-        _special_file("a pipe", MANIFEST, os.mkfifo),
-        _special_file("a pipe", STATE, os.mkfifo),
-        _special_file("a device", TENSORS, lambda path: path.symlink_to("/dev/zero")),
-        _special_file("a device", MANIFEST, lambda path: path.symlink_to("/dev/zero")),
         *(_asked(name, change) for name, change in ASKS.items()),
         _begun_with("no JSON", lambda marker: "{"),
         _begun_with("deep", lambda marker: DEEP),

@@ -34,7 +34,7 @@ LOOK = """(() => {
   return {
     height: root.scrollHeight, width: root.clientWidth, wanted: root.scrollWidth,
     dark: matchMedia("(prefers-color-scheme: dark)").matches, ink: style.color, page: style.backgroundColor,
-    tags: all.map(each => each.localName), scripts: document.scripts.length, images: document.images.length,
+    scripts: document.scripts.length, images: document.images.length,
     links: document.querySelectorAll("[href], [src], [style]").length,
     loaded: performance.getEntriesByType("resource").length,
     beyond: beyond.map(each => each.outerHTML.slice(0, 120)), cut: cut.map(each => each.outerHTML.slice(0, 120)),
@@ -73,7 +73,6 @@ class Show:
             self._app.quit()
             return
         width, _, path = self._left.pop(0).partition("x")
-        self._painted, path = not path.endswith("!"), path.removesuffix("!")
         self._width, self._name = int(width), f"{Path(path).stem}-{width}-{SCHEME}.png"
         self._page.said.clear()
         self._view.resize(self._width, 600)
@@ -86,12 +85,8 @@ class Show:
 
     def _looked(self, look: dict) -> None:
         self._look, self._last = {**look, "said": list(self._page.said)}, None
-        if self._painted:
-            self._view.resize(self._width, int(look["height"]))
-            self._settle()
-        else:
-            self._found.append(self._look)
-            self._next()
+        self._view.resize(self._width, int(look["height"]))
+        self._settle()
 
     def _settle(self) -> None:
         """Take the picture once it has been painted down to its foot, and does not change any more."""
