@@ -30,10 +30,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(made: Path, tmp_path: Path) -> Path:
     """A folder with a run in runs/job-1, and the present one while the test runs."""
     shutil.copytree(made, tmp_path / "runs" / "job-1")
-    monkeypatch.chdir(tmp_path)
     return tmp_path / "runs" / "job-1"
 
 
@@ -167,10 +166,9 @@ JOBS = {
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_weights_of_a_complete_run_are_those_that_it_left(tmp_path: Path, monkeypatch, name: str):
+def test_the_weights_of_a_complete_run_are_those_that_it_left(tmp_path: Path, name: str):
     plan, changes = JOBS[name]
     run = complete_run(tmp_path / "run", plan, **changes)
-    monkeypatch.chdir(tmp_path)
     assert ran("export run -o model.safetensors")[0] == 0
     assert Path("model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 

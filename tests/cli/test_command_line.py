@@ -68,13 +68,10 @@ def full():
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     """A folder with jobs and a plan, and the present one while the test runs."""
     (tmp_path / "jobs_of_tests.py").write_text(JOBS)
     (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "clipping"\nvalue = 1.0\n')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "jobs_of_tests", raising=False)
     return tmp_path
 
 

@@ -20,8 +20,7 @@ WRONG = "optimizer.zero_grad(set_to_none=False)\n"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(tmp_path: Path) -> Path:
     (tmp_path / "wrong.py").write_text(WRONG)
     (tmp_path / "right.py").write_text("optimizer.zero_grad()\n")
     return tmp_path

@@ -36,11 +36,8 @@ GIVEN = "--set batch_size=4 -- --steps 3"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     (tmp_path / "going_jobs.py").write_text(JOBS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
     return tmp_path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,15 +28,12 @@ def nothing():
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     """A folder with data and pictures, and the present one while the test runs."""
     (tmp_path / "data_of_tests.py").write_text(DATA)
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (8, 6)).save(tmp_path / "photos" / name / ("1.jpg" if name == "cat" else "1.png"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "data_of_tests", raising=False)
     return tmp_path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,9 @@ CLUSTER = "--memory 80GB --bandwidth 50GB"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     """A folder with jobs, and the present one while the test runs."""
     (tmp_path / "jobs_of_meshes.py").write_text(JOBS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "jobs_of_meshes", raising=False)
     return tmp_path
 
 

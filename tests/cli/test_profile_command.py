@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from hasten.cli.profile_command import fragments
@@ -22,12 +20,9 @@ def test_fragmentation_is_told_and_many_fragments_with_their_remedy(share: float
     assert fragments(share) == says
 
 
-def test_a_schedule_of_too_many_steps_is_refused_before_it_is_drawn(tmp_path, monkeypatch):
+def test_a_schedule_of_too_many_steps_is_refused_before_it_is_drawn(tmp_path):
     text = "from support import small_job\n\ndef job():\n    return small_job(epochs=None, max_steps=20_000_000)\n"
     (tmp_path / "long_jobs.py").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "long_jobs", raising=False)
     code, _, error = ran("schedule long_jobs.py:job")
     assert code == 2
     assert "has 20,000,000 steps, and a schedule is drawn for 2,000,000 at most" in error

@@ -23,13 +23,12 @@ CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     """A folder with jobs and plans, and the present one while the test runs."""
     for jobs in ("loss_jobs.py", "resumed_jobs.py"):
         shutil.copy(Path(__file__).parents[1] / "tuning" / "jobs" / jobs, tmp_path)
     (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "accumulation"\nvalue = 2\n')
     (tmp_path / "nothing.toml").write_text('[[choice]]\ntechnique = "precision"\nvalue = "fp32"\n')
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -11,11 +11,10 @@ from support.report.samples import PLAIN_TAKES, write_plan, write_run
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     """A folder with a plan, its trials and a run, and the present one while the test runs."""
     write_plan(tmp_path)
     write_run(tmp_path / "runs" / "job-1")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -35,13 +35,10 @@ OPTIONS = "--epochs 3 --seed 5 --save-every 1 --keep-last 3 --keep-every 2 --gra
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     """A folder with two jobs of one name in two files, and the present one while the test runs."""
     for name in ("going_a", "going_b"):
         (tmp_path / f"{name}.py").write_text(JOBS)
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
 
 

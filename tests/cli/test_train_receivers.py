@@ -38,13 +38,9 @@ def nothing():
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Path:
     (tmp_path / "train_jobs.py").write_text(JOBS)
     (tmp_path / "sending.py").write_text(SENDING)
-    for name in ("train_jobs", "sending"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,9 @@ CURE = 'put what trains under `if __name__ == "__main__":`'
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path: Path) -> None:
     (tmp_path / "trains.py").write_text(f"{SCRIPT}\ntrain()\n")
     (tmp_path / "guarded.py").write_text(f'{SCRIPT}\nif __name__ == "__main__":\n    train()\n')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
 
 
 @pytest.mark.parametrize(

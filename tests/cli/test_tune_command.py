@@ -38,8 +38,7 @@ def ran(*arguments: str, busy: bool = True) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(tmp_path: Path) -> Path:
     return tmp_path
 
 

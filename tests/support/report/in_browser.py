@@ -1,8 +1,7 @@
 """Shows pages in Qt's WebEngine, which is Chromium without a window, and tells what it made of them, as JSON.
 
 It is a program of its own, run by whichever Python has PyQt6-WebEngine: the tests' environment need not, for it takes
-half a gigabyte. Arguments: "light" or "dark", a folder for the pictures, and pages as WIDTHxPATH, or as
-WIDTHxPATH! for one of which no picture is needed.
+half a gigabyte. Arguments: "light" or "dark", a folder for the pictures, and pages as WIDTHxPATH.
 """
 
 from __future__ import annotations
