@@ -47,7 +47,6 @@ def checks_of(source: Source) -> list[Check]:
         disk.check_writes,
         disk.check_reads,
         handlers.check_handlers,
-        shapes.check_docstring,
         shapes.check_budgets,
         names.check_private_names,
         *([words.check_words] if source.room in SAY_NO_OLD_WORDS else []),
@@ -61,7 +60,6 @@ def test_the_package_keeps_to_its_rules():
 
 
 def test_tools_and_tests_keep_to_theirs():
-    assert_none(fault for source in TOOLS for fault in shapes.check_docstring(source))
     assert_none(fault for source in TOOLS + TESTS for fault in shapes.check_budgets(source))
     assert_none(fault for source in TESTS for fault in handlers.check_sleeps(source))
 

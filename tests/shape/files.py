@@ -36,12 +36,6 @@ def _functions(body: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncF
             yield from _functions(getattr(node, part, ()))
 
 
-def check_docstring(source: Source) -> Iterator[Fault]:
-    """Every module says what it is for."""
-    if not (ast.get_docstring(source.tree) or "").strip():
-        yield Fault(source, 1, "has no module docstring")
-
-
 def check_folders(paths: Iterable[str], techniques: Collection[str]) -> Iterator[Fault]:
     """No folder holds more files than a newcomer can take in. Rules, techniques and the tests of techniques are tables,
     of which every entry is a file. techniques: their names."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shape.files import check_basenames, check_budgets, check_docstring, check_folders
+from shape.files import check_basenames, check_budgets, check_folders
 from shape.planted import found
 from shape.source import Source
 
@@ -36,13 +36,6 @@ def test_a_function_longer_than_a_screen_is_caught():
     assert found(check_budgets, "def short():\n" + body) == []
     assert found(check_budgets, "def long():\n" + body + "    x = 1\n") == [1]
     assert found(check_budgets, "class C:\n async def long():\n" + body + "    x = 1\n") == [2]
-
-
-def test_a_module_without_a_docstring_is_caught():
-    assert found(check_docstring, "x = 1\n'not a docstring'") == [1]
-    assert found(check_docstring, '"""  """') == [1]
-    assert found(check_docstring, "") == [1]
-    assert found(check_docstring, '"""What it is for."""') == []
 
 
 def crowded(folder: str, count: int) -> list[str]:

