@@ -96,12 +96,12 @@ def resume(
     Otherwise as train. Raises Misconfigured also for a change that is not allowed, and if another process trains there.
     """
     with joined(), failing_as_one(cause_of):
-        before, notes = from_the_leader(RunFolder(Path(run_dir)).asked)
+        before = from_the_leader(RunFolder(Path(run_dir)).asked)
         # Replaced fields that this job has too are recorded again, so that the command line resumes the same run.
         changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
         asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
         shared = {"weights": weights, "run_dir": run_dir, "receivers": receivers}
-        return resume_run(job, plan, asked, allow_change=allow_change, notes=notes, **shared)
+        return resume_run(job, plan, asked, allow_change=allow_change, **shared)
 
 
 def begin(
@@ -140,7 +140,7 @@ def resume_run(
     run_dir: str | Path,
     allow_change: Sequence[str],
     receivers: Sequence[AnyReceiver] | None,
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
     way_on: str | None = None,
 ) -> Result:
     """Resume as resume does, and record the options. notes: for the user. way_on: the command that resumes the run."""

@@ -111,4 +111,4 @@ def _asked(weights: Path | None, run: Path | None) -> tuple[Path, RunRequest]:
         export = shlex.join(["hasten", "export", str(run), "-o", "NAME.safetensors"])
         what = "the run has not ended, so its weights are only in its checkpoints"
         raise Misconfigured(what, where=str(run), fix=f"{export}, then --weights NAME.safetensors")
-    return run / WEIGHTS, RunFolder(run).asked()[0]
+    return run / WEIGHTS, RunFolder(run).asked()

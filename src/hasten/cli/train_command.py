@@ -284,10 +284,9 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
 
     if given.weights is not None and not checkpoints_in(folder / CHECKPOINTS):
         check_file(given.weights)  # with a checkpoint, they are not read
-    before, notes = RunFolder(folder).asked()
-    before, others = with_receivers_beside(before, job)
+    before, others = with_receivers_beside(RunFolder(folder).asked(), job)
     now, begun_by = given.over(before, job), job_of(folder)
-    notes = [*notes, *(() if given.receivers else others)]
+    notes = [] if given.receivers else others
     if begun_by is not None and not same_job(begun_by, job):
         notes.append(f"the run was started by {begun_by} and is resumed by {job}")
     repeated = given.over(RunRequest(), job).options

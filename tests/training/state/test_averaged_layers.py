@@ -240,27 +240,6 @@ def test_spectral_norm_under_an_average_keeps_unit_vectors_and_evaluates_as_well
         assert each.norm().item() == pytest.approx(1, abs=1e-5)
 
 
-@KINDS
-def test_a_parameter_that_is_unfrozen_is_averaged_from_its_first_update_on(kind):
-    def make() -> nn.Module:
-        model = around(nn.Linear(6, 6))
-        model[1].weight.requires_grad_(False)
-        return model
-
-    states = []
-    job = averaged_job(make, kind)
-    with hasten.prepare(job) as run:
-        for batch in run.batches():
-            run.step(batch)
-            states.append(snapshot(run.model))
-            if run.steps == 6:
-                run.model[1].weight.requires_grad_(True)
-        kept = run.weights()
-    assert not torch.equal(states[5]["1.weight"], states[-1]["1.weight"])
-    values = [states[max(number, 6)]["1.weight"] for number in range(len(states))]
-    torch.testing.assert_close(kept["1.weight"], mean_of(values, kind))
-
-
 def test_a_buffer_that_is_filled_in_an_evaluation_stays_filled():
     class Table(Holding):
         def forward(self, rows: Tensor) -> Tensor:

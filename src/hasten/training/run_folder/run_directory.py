@@ -27,7 +27,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml, read_plan
 from hasten.facts.saving import Saving
 from hasten.training.reporting.logs import JsonLines
-from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, WEIGHTS, has_begun
+from hasten.training.run_folder.folder_names import CHECKPOINTS, METRICS, PLAN, WEIGHTS
 from hasten.training.run_folder.run_request import RunRequest, asked_in
 from hasten.training.weights.tensor_file import as_file
 
@@ -53,19 +53,9 @@ class RunFolder:
         path = self.path / PLAN
         return read_plan(path) if path.exists() else None
 
-    def asked(self) -> tuple[RunRequest, tuple[str, ...]]:
-        """How the run was requested, and notices. Unrecorded, defaults hold and no checkpoint is removed."""
-        try:
-            found, why = asked_in(self.path), f"{self.path / ASKED} is missing"
-        except StorageFailed as error:
-            found, why = None, f"{error.where}: {error.what}"
-        if found is not None or not has_begun(self.path):
-            return found or RunRequest(), ()
-        notice = (
-            f"the options of this run are unknown, so defaults are used, and no checkpoint is removed until "
-            f"--keep-every is given: {why}"
-        )
-        return RunRequest(saving=Saving(keep_every=1)), (notice,)
+    def asked(self) -> RunRequest:
+        """How the run was requested; by default where that is not recorded. Raises StorageFailed as asked_in does."""
+        return asked_in(self.path) or RunRequest()
 
     def check_space(self, weights_bytes: int, saving: Saving) -> None:
         """Raises StorageFailed when not even the weights of the coming checkpoints would fit on the disk.

@@ -26,6 +26,7 @@ CHANGES: Mapping[str, type] = {"epochs": int, "max_steps": int, "batch_size": in
 
 _LARGEST_BYTES = 1 << 22
 _LARGEST_NUMBER = 1 << 63
+_REMOVE = f"remove {ASKED} to resume with default options; give those again that the run began with, as --keep-every"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +94,9 @@ def asked_in(folder: Path) -> RunRequest | None:
         ):
             raise ValueError
     except Damaged as error:
-        raise Damaged(error.what, where=str(folder), fix=error.fix) from error
+        raise Damaged(error.what, where=str(folder), fix=_REMOVE) from error
     except (ValueError, Misconfigured) as error:  # a seal can be forged, so each value is checked
-        raise Damaged(f"{ASKED} is invalid", where=str(folder)) from error
+        raise Damaged(f"{ASKED} is invalid", where=str(folder), fix=_REMOVE) from error
     return request
 
 

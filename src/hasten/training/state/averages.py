@@ -1,8 +1,8 @@
 """An average of the weights over the updates of a run, which often generalises better than the last weights.
 
-It changes once for each applied update. Parameters that require a gradient, or did once, and floating-point buffers
-named `running_mean` or `running_var` are averaged. Everything else is copied, as torch's AveragedModel does by default,
-with the value that the model has at the evaluation, or where weights are kept. The formulas are torch's
+It changes once for each applied update. Parameters that require a gradient when the run begins, and floating-point
+buffers named `running_mean` or `running_var`, are averaged. Everything else is copied, as torch's AveragedModel does by
+default, with the value that the model has at the evaluation, or where weights are kept. The formulas are torch's
 (torch.optim.swa_utils); the model is never copied, so what a plan did to it holds.
 """
 
@@ -43,7 +43,8 @@ class WeightAverage:
         sharding: how this rank holds the parameters."""
         self._sharding = sharding or Sharding()
         self._parameters = dict(model.named_parameters())
-        self._trained = dict(zip(self._parameters, masters.replace(self._parameters.values()), strict=True))
+        masters_of = zip(self._parameters, masters.replace(self._parameters.values()), strict=True)
+        self._trained = {name: each for name, each in masters_of if each.requires_grad}
         self._statistics = {
             f"{path}.{name}".lstrip("."): (buffers_of(module), name)
             for path, module in model.named_modules()
@@ -117,9 +118,7 @@ class WeightAverage:
 
         A statistic that was replaced by one of another form begins a new mean.
         """
-        means = self._means
-        averaged = {name: each for name, each in self._trained.items() if each.requires_grad or name in means}
-        averaged = dict[str, Tensor](averaged) | self._present_statistics()
+        means, averaged = self._means, dict[str, Tensor](self._trained) | self._present_statistics()
         self._means = {
             name: means[name] if name in means and have_same_form(means[name], each) else each.detach().clone()
             for name, each in averaged.items()
