@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.checkpoint import files
-from hasten.checkpoint.direct_io import read_bytes
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults
 
@@ -145,10 +144,3 @@ def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_lead
     files.remove_folder(folder)
     assert os.listdir(tmp_path) == ["kept"]
     assert os.listdir(tmp_path / "kept") == ["file"]
-
-
-def test_what_is_no_file_is_not_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(StorageFailed, match=r"it is a (named pipe|device|folder), not a file"):
-            read_bytes(path, 9)

@@ -81,17 +81,6 @@ def test_cycling_the_momentum_of_an_optimizer_without_is_refused(make, name):
     assert scheduled(make_optimizer(make), without).unit == "step"
 
 
-@pytest.mark.trap(16)
-def test_adam_cycles_its_first_beta_and_sgd_its_momentum():
-    for name, momentum in {"SGD": 0.95, "AdamW": 0.95}.items():
-        optimizer = make_optimizer(OPTIMIZERS[name])
-        schedule = scheduled(optimizer, SCHEDULERS["OneCycleLR"])
-        momenta = [update(optimizer, schedule)[0][1] for _ in range(TOTAL)]
-        assert momenta[0] == momentum
-        assert min(momenta) == pytest.approx(0.85, abs=1e-3)
-        assert optimizer.param_groups[0].get("betas", (0, 0.99))[1] == 0.99
-
-
 # ── plateaus ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PLATEAU = partial(torch_schedulers.ReduceLROnPlateau, factor=0.5, patience=1)

@@ -38,22 +38,6 @@ class OnSignals(nn.Module):
         return self.linear(self.norm(rows[:, :, None] * torch.tensor([1.0, -1.0, 0.5, 2.0])).mean(2))
 
 
-class Synchronised(nn.Module):
-    """torch computes SyncBatchNorm on accelerators alone, so its statistics are moved by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.SyncBatchNorm(6), nn.Linear(6, 3)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        if self.training:
-            with torch.no_grad():
-                self.norm.num_batches_tracked.add_(1)
-                self.norm.running_mean.lerp_(rows.mean(0), 0.1)
-                self.norm.running_var.lerp_(rows.var(0), 0.1)
-        return self.linear((rows - self.norm.running_mean) * self.norm.weight + self.norm.bias)
-
-
 class Holding(nn.Module):
     """Beside a linear layer, a tensor that every training step writes to and that has no gradient."""
 
@@ -101,7 +85,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "spectral norm, new": lambda: around(parametrizations.spectral_norm(nn.Linear(6, 6))),
     "weight norm, new": lambda: around(parametrizations.weight_norm(nn.Linear(6, 6))),
     "batch norm": lambda: around(nn.BatchNorm1d(6)),
-    "synchronised batch norm": Synchronised,
     "instance norm": OnSignals,
     "own normalization": Own,
     "float buffer": lambda: Holding(torch.ones(3), lambda held, rows: rows.mean(0)[:3]),
