@@ -21,16 +21,12 @@ OF_ANOTHER_WORLD: dict[str, bytes] = {
 BROKEN_PLANS: dict[str, bytes] = {
     "binary": bytes(range(256)),
     "no UTF-8": b'[[choice]]\ntechnique = "\xff"\nvalue = 1\n',
-    "larger than a plan": b"#" * (1 << 21),
     "deep": f"a = {DEEP}".encode(),
     "deep tables": b"[" + b"a." * 3_000 + b"a]",
     "a huge number": f"schema = {HUGE}".encode(),
     "a pickle": pickle.dumps({"schema": 1}),
     "YAML that makes an object": b'!!python/object/apply:os.system ["touch ran"]\n',
     "an unknown key": f"{json.dumps(HOSTILE)} = 1".encode(),
-    "a class that is none": _CHOICE + f"value = 1.0\npreserves = {json.dumps(HOSTILE)}".encode(),
-    "a newer schema": b"schema = 99",
-    "infinity": _CHOICE + b"value = inf",
 }
 _PROVEN = f"""
 [job]
@@ -86,11 +82,8 @@ def trials() -> list[Payload]:
         "texts with control codes": ("\n".join(json.dumps(_each_text(each, HOSTILE)) for each in records), False),
         "texts that are no Unicode": ("\n".join(json.dumps(_each_text(each, "\ud800")) for each in records), False),
         "an unknown record": (json.dumps({"record": HOSTILE}), True),
-        "a record that is a list": (json.dumps({"record": []}), True),
         "an unknown field": (json.dumps(records[0] | {HOSTILE: 1}), True),
         "a field of another type": (json.dumps(records[0] | {"total_steps": HOSTILE}), True),
-        "a class that is none": (json.dumps(records[0] | {"ceiling": 99}), True),
-        "no object": ("[]\n3\nnull\n", True),
         "a number too large": (json.dumps(records[0]).replace("4600", "9" * 4000), False),
         "deep": (DEEP, False),  # as a line that a crash has cut off
         "binary": (bytes(range(256)).decode("latin-1"), False),
