@@ -55,11 +55,7 @@ def time_left(seconds: float) -> str:
 
 def count(number: int) -> str:
     """Exact below ten million, then in millions or thousands of millions: 79,882, 86.6 M, 1.34 G."""
-    if number < 10_000_000:
-        return f"{number:,}"
-    if number < 999_500_000:
-        return f"{number / 1e6:.{1 if number < 99_950_000 else 0}f} M"
-    return f"{number / 1e9:.2f} G"
+    return f"{number:,}" if number < 10_000_000 else scaled(number, "")
 
 
 def many(number: int, thing: str) -> str:

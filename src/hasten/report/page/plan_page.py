@@ -33,7 +33,7 @@ as one; an arm that failed on the way says nothing about the choice."""
 def page_of(evidence: Evidence) -> str:
     """The whole page as HTML, from what is known of a plan."""
     sections = [
-        _plan(evidence),
+        plan_section(evidence),
         time_to_the_target(evidence),
         time_of_the_run(evidence),
         time_of_a_step(evidence),
@@ -135,7 +135,8 @@ def _warnings(evidence: Evidence) -> list[str]:
 # ── the plan's choices and their proofs ─────────────────────────────────────────────────────────────────────────────
 
 
-def _plan(evidence: Evidence) -> Section | None:
+def plan_section(evidence: Evidence) -> Section | None:
+    """What the plan has chosen, and how that is known; None where there is no plan, and no search has ended so."""
     if not evidence.plan.choices:
         shown = evidence.confirmed or evidence.came_to_nothing
         return Section(title="The plan", lead="The plan has no technique: the job runs unchanged.") if shown else None
@@ -144,7 +145,7 @@ def _plan(evidence: Evidence) -> Section | None:
     axis = ratio_axis(item.speedup for item in earned)
     return Section(
         title="The plan",
-        lead=f"{worth}What each choice claims to preserve is checked on this job.",
+        lead=worth + ("What each choice claims to preserve is checked on this job." if evidence.surveyed else ""),
         table=Table(
             caption="Techniques of the plan",
             columns=[("technique", "name"), ("", "drawn"), ("ratio", "number"), ("claims", "claim"), ("proof", "")],
@@ -166,12 +167,8 @@ def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell
         worth = ["", Cell(text=ratio(stated), small=f"{interval(stated)}, as the plan states")]
     else:
         worth = ["", ""]
-    return [Cell(text=choice_text(choice), kind="code"), *worth, claim_of(planned), _proof_of(evidence, planned)]
-
-
-def claim_of(planned: PlannedChoice) -> str:
-    claim = planned.choice.preserves
-    return "not stated" if claim is None else claim.words
+    claim = "not stated" if choice.preserves is None else choice.preserves.words
+    return [Cell(text=choice_text(choice), kind="code"), *worth, claim, _proof_of(evidence, planned)]
 
 
 def _answer(record: Proven) -> str:

@@ -9,13 +9,13 @@ from statistics import median
 
 from hasten.facts.events import Trained
 from hasten.facts.formatting import byte_size
-from hasten.report.display import decimal, duration, listed, many, named, per_second, percent
+from hasten.report.display import decimal, duration, listed, many, per_second, percent
 from hasten.report.page.charts import Line, chart, number
 from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, Table
-from hasten.report.page.plan_page import claim_of
+from hasten.report.page.plan_evidence import Evidence
+from hasten.report.page.plan_page import plan_section
 from hasten.report.page.render import html_of
 from hasten.report.page.run_log import RunLog
-from hasten.report.page.tried_choices import speedup_cell
 
 MOST_EVALUATIONS = 24  # rows of the table; the chart and the file have them all
 COURSE: Sequence[tuple[str, str, Callable[[Trained], float | None], Callable[[float], str]]] = (
@@ -99,22 +99,10 @@ def _median(values: Sequence[float], show: Callable[[float], str]) -> Cell:
     return Cell(text=show(median(values)), small=f"the median of {len(values):,}")
 
 
-def _plan(log: RunLog) -> Section:
+def _plan(log: RunLog) -> Section | None:
     if not log.plan.choices:
         return Section(title="The plan", lead="None: the run is the baseline.")
-    columns = [("technique", "name"), ("speed-up, as the plan states", "number"), ("claims to preserve", "")]
-    rows: list[list[Cell | str]] = [
-        [
-            Cell(text=named(item.choice), kind="code"),
-            speedup_cell(item.speedup) if item.speedup is not None else "not measured",
-            claim_of(item),
-        ]
-        for item in log.plan.choices
-    ]
-    return Section(
-        title="The plan",
-        table=Table(caption="Techniques of the plan", columns=columns, rows=rows, kind="hidden-caption"),
-    )
+    return plan_section(Evidence(plan=log.plan, path=log.folder, budgets={}))
 
 
 def _losses(log: RunLog) -> Section:

@@ -93,11 +93,11 @@ def speedup_cells(speedup: Speedup | None, axis: Axis, kind: str) -> list[Cell |
     """The picture of a ratio, and the ratio with its interval."""
     if speedup is None:
         return ["", ""]
-    return [Cell(picture=interval_picture(speedup, axis, kind, measured(speedup))), speedup_cell(speedup)]
-
-
-def speedup_cell(speedup: Speedup) -> Cell:
-    return Cell(text=ratio(speedup), small=f"{interval(speedup)}, {many(speedup.pairs, 'pair')}")
+    picture = interval_picture(speedup, axis, kind, measured(speedup))
+    return [
+        Cell(picture=picture),
+        Cell(text=ratio(speedup), small=f"{interval(speedup)}, {many(speedup.pairs, 'pair')}"),
+    ]
 
 
 def _cells(row: Row, axis: Axis) -> list[Cell | str]:
