@@ -9,16 +9,11 @@ import torch
 from hasten.entry import prepare
 from hasten.errors import PlanError
 from hasten.facts.plan import make_plan
+from support.parallel.alike import check_alike
 from support.parallel.shard_jobs import language_job, told_unreached, trained
 
 SMALL_BUCKETS = ("plain", {"bucket_mb": 0.0005})
 STATIC = ("plain", {"static_graph": True})
-
-
-def check_alike(found, wanted):
-    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-6)
-    for name, weight in wanted["weights"].items():
-        torch.testing.assert_close(found["weights"][name], weight, rtol=1e-9, atol=1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from torch import nn
 
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.parallel.repeated_blocks import unshared_blocks
+from support.parallel.alike import check_alike
 from support.parallel.shard_jobs import (
     Language,
     gathered_layers,
@@ -19,18 +19,6 @@ from support.parallel.shard_jobs import (
     trained_in_short,
     trained_with_average,
 )
-
-
-def check_alike(found, wanted):
-    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-6)
-    assert found["results"] == pytest.approx(wanted["results"], rel=1e-9)
-    check_weights(found["weights"], wanted["weights"])
-
-
-def check_weights(found, wanted):
-    assert found.keys() == wanted.keys()
-    for name, weight in wanted.items():
-        torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from parallel.test_tensor import check_alike
+from support.parallel.alike import check_alike
 from support.parallel.tensor_jobs import (
     all_refused,
     strange_word,

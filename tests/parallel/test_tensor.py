@@ -10,6 +10,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.parallel.tensor.layer_patterns import Columns, Heads, Rows, divisible
+from support.parallel.alike import check_alike, check_weights
 from support.parallel.tensor_jobs import (
     all_refused,
     copied_teacher,
@@ -27,21 +28,6 @@ from support.parallel.tensor_jobs import (
 from support.parallel.tensor_models import GPT, Encoder, Tripled
 
 TOGETHER = {"tensor": 2}
-
-
-def check_alike(found, wanted):
-    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-9)
-    assert found["norms"] == pytest.approx(wanted["norms"], rel=1e-6)
-    assert found["results"] == pytest.approx(wanted["results"], rel=1e-9)
-    check_weights(found["weights"], wanted["weights"])
-
-
-def check_weights(found, wanted):
-    assert found.keys() == wanted.keys()
-    for name, weight in wanted.items():
-        torch.testing.assert_close(
-            found[name], weight, rtol=1e-9, atol=1e-10
-        )  # Adam makes much of a gradient that is nothing but rounding
 
 
 @pytest.fixture(scope="module")

@@ -67,26 +67,21 @@ def shuffled(seed: int) -> list[int]:
 FIXED = rows(0), labels(0)
 OTHER_WITH_ANOTHER_SEED: dict[str, Build] = {
     "a tensor": rows,
-    "labels beside fixed rows": lambda seed: (FIXED[0], labels(seed)),
     "a dictionary of arrays": lambda seed: {"x": np.random.default_rng(seed).random((100, 3)), "y": FIXED[1].numpy()},
     "half precision": lambda seed: rows(seed).bfloat16(),
     "complex numbers": lambda seed: torch.complex(rows(seed), rows(seed + 9)),
     "bits": lambda seed: rows(seed) > 0,
-    "numbers without a sign": lambda seed: labels(seed).to(torch.uint16),
     "a random split": lambda seed: random_split(TensorDataset(*FIXED), [60, 40], torch.Generator().manual_seed(seed))[
         0
     ],
     "a random split of a data set": lambda seed: Subset(Reading(), shuffled(seed)),
     "an array that a data set holds": lambda seed: Reading(table=rows(seed).numpy()),
-    "a tuple that a data set holds": lambda seed: Reading(table=(rows(seed), FIXED[1])),
     "files and classes that a data set holds": lambda seed: Reading(
         samples=[(Path("a.png"), label) for label in labels(seed).tolist()]
     ),
     "a list of dictionaries": lambda seed: [{"text": "a", "label": label} for label in labels(seed).tolist()],
     "data sets joined": lambda seed: ConcatDataset([Reading(), Reading(table=rows(seed))]),
     "a list of samples": lambda seed: [*zip(rows(seed), range(100), strict=True)],
-    "a list of texts and their classes": lambda seed: [("text", label) for label in labels(seed).tolist()],
-    "a function": lambda seed: lambda: rows(seed),
     "rows that a sampler chose": lambda seed: DataLoader(
         Reading(), batch_size=5, sampler=SubsetRandomSampler(shuffled(seed)[:50])
     ),
@@ -118,14 +113,9 @@ def test_data_of_another_length_form_or_dtype_is_other_data():
         pytest.param([("/a/1.png", 0)] * 9, [("/b/c/1.png", 0)] * 9, id="a list of files in another folder"),
         pytest.param(Reading(read=0), Reading(read=70), id="of which more was read"),
         pytest.param(Reading(cache={}), Reading(cache={0: rows(0), 1: 7}), id="with samples in a dictionary"),
-        pytest.param(Reading(cache=[]), Reading(cache=[(rows(0), 7)]), id="with samples in a list that grew"),
         pytest.param(
             Reading(cache=[None] * 9), Reading(cache=[(rows(0), 7)] * 9), id="with samples in a list that was filled"
         ),
-        pytest.param(
-            Reading(cache=[None] * 9), Reading(cache=[None] * 8 + [{"x": rows(0), "y": 7}]), id="with one sample kept"
-        ),
-        pytest.param(Reading(cache=[None] * 9), Reading(cache=["text"] * 9), id="with texts kept"),
         pytest.param(
             Reading(part=Reading(cache=[])), Reading(part=Reading(cache=[rows(0)])), id="with samples kept in a part"
         ),

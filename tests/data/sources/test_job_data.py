@@ -51,11 +51,6 @@ class Stream(IterableDataset):
         return iter(range(5))
 
 
-class SizedStream(Stream):
-    def __len__(self):
-        return 5
-
-
 class Batched(Squares):
     def __getitems__(self, indices):
         return [self[index] for index in indices]

@@ -21,7 +21,6 @@ from hasten.techniques.contract import No
 from support import small_job
 
 policy: Any = None
-holder = SimpleNamespace(current=None)
 registry: dict[str, Any] = {}
 
 
@@ -44,21 +43,6 @@ class NamesAGlobal(IterableDataset[Any]):
             yield torch.ones(6), int(policy(torch.ones(6)).argmax())
 
 
-class Acting(nn.Sequential):
-    def act(self, row: Any) -> int:
-        return int(self(row).argmax())
-
-
-class CallsAMethodOfTheModel(Rows):
-    def __getitem__(self, index: int) -> Any:
-        return torch.ones(6), policy.act(torch.ones(6))
-
-
-class NamesAnAttributeOfAGlobal(Rows):
-    def __getitem__(self, index: int) -> Any:
-        return torch.ones(6), int(holder.current(torch.ones(6)).argmax())
-
-
 class NamesAnEntryOfAGlobal(Rows):
     def __getitem__(self, index: int) -> Any:
         return torch.ones(6), int(registry["policy"](torch.ones(6)).argmax())
@@ -67,10 +51,6 @@ class NamesAnEntryOfAGlobal(Rows):
 class CallsAFunctionOfTheFile(Rows):
     def __getitem__(self, index: int) -> Any:
         return torch.ones(6), best(torch.ones(6))
-
-
-class OfTheClass(Rows):
-    shared: Any = None
 
 
 class Transform:
@@ -92,8 +72,7 @@ def labelled(model: Any, samples: Any) -> Any:
 def made_for(data_of: Any) -> Any:
     """A job whose data set is made with its model, which everything that is global here holds too."""
     global policy
-    policy = holder.current = registry["policy"] = made = Acting(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
-    OfTheClass.shared = None
+    policy = registry["policy"] = made = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
     data = data_of(made)
     given = data if isinstance(data, dict) else {"train": data}
     return small_job(**({"model": lambda: made, "batch_size": 4, "epochs": None, "max_steps": 2} | given))
@@ -143,8 +122,6 @@ def mining(model: Any) -> Any:
 
 REACHING = {
     "a global": (lambda model: NamesAGlobal(), "NamesAGlobal.__iter__: policy"),
-    "a method of a global": (lambda model: CallsAMethodOfTheModel(), "CallsAMethodOfTheModel.__getitem__: policy"),
-    "an attribute of a global": (lambda model: NamesAnAttributeOfAGlobal(), "__getitem__: holder.current"),
     "an entry of a global": (lambda model: NamesAnEntryOfAGlobal(), r"__getitem__: registry\['policy'\]"),
     "a function of the file": (lambda model: CallsAFunctionOfTheFile(), "best: policy"),
     "an attribute": (Rows, r"\(train.held\)"),
@@ -152,13 +129,10 @@ REACHING = {
     "a closure": (local_class, "local_class.<locals>.Local.__getitem__: model"),
     "a default argument": (default_argument, "default_argument.<locals>.act: a default argument"),
     "a partial": (lambda model: Rows(partial(labelled, model)), r"\(train.held.args\[0\]\)"),
-    "a method of the model": (lambda model: Rows(model.forward), r"\(train.held.__self__\)"),
-    "a transform": (lambda model: Rows(Transform(model)), r"\(train.held.model\)"),
     "a part of a data set": (lambda model: Subset(Rows(Transform(model)), range(8)), r"\(train.dataset.held.model\)"),
     "several data sets": (lambda model: ConcatDataset([Rows(), Rows(model)]), r"\(train.datasets\[1\].held\)"),
     "a method of the model, as collate": (collated_by_a_method, r"\(collate.__self__\)"),
     "a function that calls a method of the model, as collate": (mining, "collate: makes_batches"),
-    "collate": (lambda model: {"train": Rows(), "collate": partial(labelled, model)}, r"\(collate.args\[0\]\)"),
 }
 
 
@@ -210,7 +184,6 @@ INDEPENDENT = {
     "an attribute with the name of a global": lambda model: HasAnEncoder(),
     "an attribute of an attribute with the name of a global": lambda model: HasSettings(),
     "vectors that an embedding of the model began with": pretrained,
-    "nothing": lambda model: Rows(),
     "columns": lambda model: (torch.ones(16, 6), torch.zeros(16, dtype=torch.long)),
     "very many samples": lambda model: [(torch.ones(6), 0)] * 100_000,
 }

@@ -17,6 +17,7 @@ from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from support.parallel.pipeline_models import MODELS
 from support.parallel.tensor_models import LENGTH, WORDS
+from support.ranks import word_jobs
 from support.ranks.word_jobs import gone_on_from, job_on_words, loss
 
 
@@ -51,23 +52,7 @@ def job_of(model: str = "GPT", kind: str = "loss", **changes: Any) -> hasten.Job
 
 
 def trained(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", **changes: Any) -> dict[str, Any]:
-    """A whole run with an evaluation after each epoch: what it leaves, and how much of the weights this rank held."""
-    with prepare(job_of(model, kind, **changes), make_plan(**choices)) as run:
-        results, norms = list[float](), list[float]()
-        for _ in range(2):
-            for batch in run.epoch_batches():
-                run.step(batch)
-                if run.window_closed:
-                    norms.append(run.gradient_norm or 0.0)
-            results += run.evaluate().results.values()
-        return {
-            "weights": run.weights(),
-            "losses": [window.mean for window in run.losses.drain()],
-            "norms": norms,
-            "results": results,
-            "held": sum(each.numel() for each in run.model.parameters()),
-            "unreached": sorted(run.built.step.unreached or ()),
-        }
+    return word_jobs.trained(job_of(model, kind, **changes), choices)
 
 
 def trained_with_average(
@@ -117,23 +102,7 @@ def cut_and_gone_on(before: Mapping[str, Any], after: Mapping[str, Any], **chang
 
 
 def skipped_alike() -> list[Any]:
-    """An infinity in what the second rank alone holds: what each rank did."""
-    with prepare(job_of(clip_norm=None), make_plan(pipeline=2)) as run:
-        batches = run.batches()
-        run.step(next(batches))
-        while not run.window_closed:
-            run.step(next(batches))
-        before = [each.detach().clone() for each in run.model.parameters()]
-        if run.ranks.rank == 1:
-            held = run.model.blocks[3].mix.weight  # pyright: ignore[reportAttributeAccessIssue, reportIndexIssue]
-            held.register_hook(lambda gradient: gradient * math.inf)
-        try:
-            for batch in batches:
-                run.step(batch)
-        except HastenError as error:
-            same = all(map(torch.equal, before, run.model.parameters()))
-            return [type(error).__name__, same]
-    return []
+    return word_jobs.skipped_alike(job_of(clip_norm=None), {"pipeline": 2}, "blocks.3.mix.weight")
 
 
 def noticed(choices: Mapping[str, Any], model: str = "GPT") -> list[str]:

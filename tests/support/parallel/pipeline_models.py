@@ -179,38 +179,6 @@ class Masked(Untied):
         return self.head(self.norm(stream))
 
 
-class Stem(Untied):
-    """Batch norm lies before the blocks, and nothing behind them reads it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.BatchNorm1d(LENGTH)
-
-    def forward(self, words: Tensor) -> Tensor:
-        stream = self.first(self.words(words))
-        for block in self.blocks:
-            stream = block(stream)
-        return self.head(self.norm(stream))
-
-
-class TiedWithin(GPT):
-    """Two layers of one block have one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Again() for _ in range(4))
-
-
-class Again(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.second.weight = self.first.weight
-
-    def forward(self, stream: Tensor) -> Tensor:
-        return stream + self.second(self.first(stream).tanh())
-
-
 class Annealed(Untied):
     """What is counted behind the blocks is read before them."""
 
@@ -226,6 +194,6 @@ class Annealed(Untied):
         return self.head(stream)
 
 
-_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin)
+_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked)
 _OTHERS = (Twice, Remembering, Tied, Halves, Resting, Sparse, Annealed)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in (*_ROWS, *_OTHERS)}

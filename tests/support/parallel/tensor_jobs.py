@@ -26,6 +26,7 @@ from hasten.parallel.launch.process_group import from_the_leader
 from hasten.parallel.sharding import Split
 from hasten.training.state.sharded_state import whole_state
 from support.parallel.tensor_models import LENGTH, MODELS, WORDS
+from support.ranks import word_jobs
 from support.ranks.word_jobs import job_on_words, loss
 
 
@@ -34,21 +35,7 @@ def word_job(model: str = "gpt", **changes: Any) -> hasten.Job:
 
 
 def trained(choices: Mapping[str, Any], model: str = "gpt", **changes: Any) -> dict[str, Any]:
-    """A whole run with an evaluation after each epoch: what it leaves, and how much of the weights this rank held."""
-    with prepare(word_job(model, **changes), make_plan(**choices)) as run:
-        results, norms = list[float](), list[float]()
-        for _ in range(run.total_epochs or 0):
-            for batch in run.epoch_batches():
-                run.step(batch)
-                norms += [run.gradient_norm or 0.0] if run.window_closed else []
-            results += run.evaluate().results.values()
-        return {
-            "weights": run.weights(),
-            "losses": [window.mean for window in run.losses.drain()],
-            "norms": norms,
-            "results": results,
-            "held": sum(each.numel() for each in run.model.parameters()),
-        }
+    return word_jobs.trained(word_job(model, **changes), choices)
 
 
 def trained_for_long(choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,20 +52,7 @@ def trained_by_the_largest(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def skipped_alike() -> list[Any]:
-    """An infinity in what the second rank alone holds: what each rank did."""
-    with prepare(word_job(clip_norm=None), make_plan(tensor=2)) as run:
-        batches = run.batches()
-        run.step(next(batches))
-        before = [each.detach().clone() for each in run.model.parameters()]
-        if run.ranks.rank == 1:
-            held = run.model.blocks[0].mix.weight  # pyright: ignore[reportAttributeAccessIssue, reportIndexIssue]
-            held.register_hook(lambda gradient: gradient * math.inf)
-        try:
-            run.step(next(batches))
-        except HastenError as error:
-            same = all(map(torch.equal, before, run.model.parameters()))
-            return [type(error).__name__, same]
-    return []
+    return word_jobs.skipped_alike(word_job(clip_norm=None), {"tensor": 2}, "blocks.0.mix.weight")
 
 
 def held_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Tensor]:

@@ -130,15 +130,6 @@ class Resting(Block):
         return stream + self.perceptron(stream)
 
 
-class InTraining(Block):
-    """Which looks at all heads, and in training mode alone."""
-
-    def forward(self, stream: Tensor) -> Tensor:
-        if self.training:
-            stream = stream + self.query_key_value(self.attention_norm(stream)).std(-1, keepdim=True)
-        return super().forward(stream)
-
-
 class WithBatchNorm(Block):
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +200,6 @@ MODELS: dict[str, Any] = {
     "mixing": lambda: of_blocks(Mixing),
     "normed": lambda: of_blocks(Normed),
     "resting": lambda: of_blocks(Resting),
-    "training": lambda: of_blocks(InTraining),
     "batch norm": lambda: of_blocks(WithBatchNorm),
     "adapters": lambda: of_blocks(Adapted),
     "masked": lambda: Masked(),

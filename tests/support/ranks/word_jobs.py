@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.nn import functional
 
 import hasten
 from hasten.entry import prepare
+from hasten.errors import HastenError
 from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from hasten.training.state.sharded_state import whole_state
@@ -42,6 +44,44 @@ def job_on_words(model: Callable[[], nn.Module], words: int, length: int, /, **c
         "log_every": 1,
     }
     return hasten.Job(**(fields | changes))
+
+
+def trained(job: hasten.Job, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole run with an evaluation after each epoch: what it leaves, and how much of the weights this rank held."""
+    with prepare(job, make_plan(**choices)) as run:
+        results, norms = list[float](), list[float]()
+        for _ in range(run.total_epochs or 0):
+            for batch in run.epoch_batches():
+                run.step(batch)
+                norms += [run.gradient_norm or 0.0] if run.window_closed else []
+            results += run.evaluate().results.values()
+        return {
+            "weights": run.weights(),
+            "losses": [window.mean for window in run.losses.drain()],
+            "norms": norms,
+            "results": results,
+            "held": sum(each.numel() for each in run.model.parameters()),
+            "unreached": sorted(run.built.step.unreached or ()),
+        }
+
+
+def skipped_alike(job: hasten.Job, choices: Mapping[str, Any], held: str) -> list[Any]:
+    """An infinity in the gradient of a weight that the second rank holds, in the second step: what each rank did."""
+    with prepare(job, make_plan(**choices)) as run:
+        batches = run.batches()
+        run.step(next(batches))
+        while not run.window_closed:
+            run.step(next(batches))
+        before = [each.detach().clone() for each in run.model.parameters()]
+        if run.ranks.rank == 1:
+            run.model.get_parameter(held).register_hook(lambda gradient: gradient * math.inf)
+        try:
+            for batch in batches:
+                run.step(batch)
+        except HastenError as error:
+            same = all(map(torch.equal, before, run.model.parameters()))
+            return [type(error).__name__, same]
+    return []
 
 
 def gone_on_from(
