@@ -1,4 +1,4 @@
-"""LayerNorm with absent parameters, 16-bit and mixed dtypes, and huge numbers."""
+"""LayerNorm with absent parameters, and with 16-bit and mixed dtypes."""
 
 from __future__ import annotations
 
@@ -109,23 +109,6 @@ def test_either_output_alone_has_its_gradient(form):
     assert_close(found, wanted, rtol=1e-5, atol=1e-4)
     alone = torch.autograd.grad(layer_norm(x + residual, weight, bias), given, upstream)
     assert_close(alone, found, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e19, 1e30, 1e38])
-def test_rows_whose_squares_are_no_floats_are_exact(scale):
-    if why := module.CPP.why_plain():
-        pytest.skip(why)
-    torch.manual_seed(0)
-    rows = torch.randn(9, 70).clamp(-3, 3)
-    rows[4] = 2.5 + 0.1 * rows[4]  # and so its sum overflows as well
-    x = (scale * rows).requires_grad_()
-    exact = x.detach().double().requires_grad_()
-    weight, upstream = torch.randn(70), torch.randn(9, 70)
-    ours, wanted = layer_norm(x, weight), functional.layer_norm(exact, (70,), weight.double())
-    assert_close(ours.double(), wanted, rtol=1e-5, atol=1e-4)
-    (found,), (right,) = torch.autograd.grad(ours, x, upstream), torch.autograd.grad(wanted, exact, upstream.double())
-    largest = right.abs().amax(dim=1, keepdim=True)
-    assert_close(found / largest, right / largest, rtol=1e-4, atol=2e-4)
 
 
 def test_nan_and_infinity_stay_in_their_row(form):

@@ -7,34 +7,23 @@ using namespace hasten;
 
 namespace {
 
-constexpr float SMALL = 0x1p-80f; // scales numbers whose squares overflow
-
 struct Moments {
     float mean, inverse; // 1/√(variance + eps)
 };
 
-// Of a row times a scale. The deviations sum to the rounding error of the mean.
-template <class Number> Moments scaled_moments(const Number *row, int64_t width, float eps, float total, float scale) {
+// total: the sum of the row. The deviations sum to the rounding error of the mean.
+template <class Number> Moments moments(const Number *row, int64_t width, float eps, float total) {
     float mean = total / width;
     floats first{}, second{};
     along(width, [&](int64_t at, auto lanes) {
-        floats off = lanes.kept(lanes.load(row + at) * scale - mean);
+        floats off = lanes.kept(lanes.load(row + at) - mean);
         first = first + off;
         second = second + off * off;
     });
     float left = sum(first) / width;
     double variance = sum(second) / width - left * left;
-    variance = variance < 0.0 ? 0.0 : variance;
-    return {(mean + left) / scale, (float)(scale / std::sqrt(variance + (double)eps * scale * scale))};
-}
-
-template <class Number> Moments moments(const Number *row, int64_t width, float eps, float total) {
-    Moments found = scaled_moments(row, width, eps, total, 1.0f);
-    if (found.inverse > 0.0f)
-        return found;
-    floats small{}; // or the row contains NaN
-    along(width, [&](int64_t at, auto lanes) { small = small + lanes.load(row + at) * SMALL; });
-    return scaled_moments(row, width, eps, sum(small), SMALL);
+    variance = variance < 0.0 ? 0.0 : std::isinf(variance) ? NAN : variance; // not a silent 0 where squares overflow
+    return {mean + left, (float)(1 / std::sqrt(variance + (double)eps))};
 }
 
 // residual: null for LayerNorm alone; then no sum is written.
