@@ -11,6 +11,8 @@ within one level of 255; turned the right way up, which torchvision does not do,
 JPEG that is much larger than what is shown of it is decoded at a half, a quarter or an eighth of its size.
 """
 
+# ruff: noqa: SLF001  Copies of a data set are given their fields.
+
 from __future__ import annotations
 
 import copy

@@ -123,7 +123,7 @@ class ComparedArm:
         cold = max(median(self._cold) - median(warm), 0.0) if self._cold else 0.0
         return Measured(
             windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[: len(self.memory)]),
-            one_off=cold + median(one_off(*start, step) for start in stepped._starts),
+            one_off=cold + median(one_off(*start, step) for start in stepped._starts),  # noqa: SLF001  of this class
             turns=tuple(stepped.all_turns),
             evaluations=tuple(warm),
             peak_bytes=max(self.memory, default=0),
