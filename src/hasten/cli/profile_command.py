@@ -180,22 +180,23 @@ def fragments(share: float | None) -> str:
 
 def _show_microbatches(job: Job, plan: Plan | None) -> None:
     """Search, and show every trial and the seconds of each size."""
-    from hasten.tuning.microbatch_search import fastest_microbatch
+    from hasten.tuning.microbatch_search import microbatch_trials
 
     def report(trial: MicrobatchTrial) -> None:
-        took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"
+        took = f"{duration(trial.median_seconds)} a step" if trial.step_seconds else "does not fit into memory"
         typer.echo(f"  tried {trial.size} samples at a time: {took}")
 
     typer.echo("")
-    found = fastest_microbatch(job, plan, watch=report)
+    trials = microbatch_trials(job, plan, watch=report)
+    fastest = min(trials, key=lambda trial: trial.median_seconds)
     rows = [
         [f"{trial.size}", duration(trial.median_seconds), duration(min(took)), duration(max(took)), str(len(took))]
-        for trial in found.trials
+        for trial in trials
         if (took := trial.step_seconds)
     ]
-    show("Microbatch", [("batch", f"{found.batch_size}, in one optimizer step whatever the size")])
+    show("Microbatch", [("batch", f"{trials[0].size}, in one optimizer step whatever the size")])
     echo_indented(table(["samples at a time", "median step", "fastest", "slowest", "steps"], rows))
-    show("", [("fastest", f"{found.fastest.size} samples at a time")])
+    show("", [("fastest", f"{fastest.size} samples at a time")])
 
 
 def _write_image(path: Path, figure: Any) -> None:

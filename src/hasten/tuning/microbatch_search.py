@@ -1,7 +1,6 @@
 """The fastest microbatch that fits, found by running whole optimizer steps of the job itself.
 
-The global batch stays. Sizes are the batch and its halves, each in a run of its own; there are two rounds, down and up,
-so that a machine that slows down meanwhile does not decide. Halving ends when two sizes in a row were slower.
+The global batch stays. Sizes are the batch and its halves, each in a run of its own, until two in a row were slower.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from hasten.techniques.microbatch import halves
 from hasten.training.failures.as_failure import is_out_of_memory
 from hasten.training.probes.brief_run import brief_run, whole_step
 
-WARM_UP, TIMED = 2, 6  # optimizer steps of one run
-SLOWER_IN_A_ROW = 2
+WARM_UP, TIMED = 2, 12  # optimizer steps of one run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,29 +29,17 @@ class MicrobatchTrial:
     """What one size did. Seconds are those of whole optimizer steps, data included."""
 
     size: int
-    fits: bool
-    step_seconds: tuple[float, ...] = ()  # every timed step; empty when it does not fit
+    step_seconds: tuple[float, ...] = ()  # every timed step; empty when it does not fit into memory
 
     @property
     def median_seconds(self) -> float:
         return median(self.step_seconds) if self.step_seconds else float("inf")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MicrobatchSearch:
-    batch_size: int
-    trials: tuple[MicrobatchTrial, ...]  # largest first
-
-    @property
-    def fastest(self) -> MicrobatchTrial:
-        """Of the sizes that ran; the larger of two that are alike."""
-        return min(self.trials, key=lambda trial: trial.median_seconds)
-
-
-def fastest_microbatch(
+def microbatch_trials(
     job: Job, plan: Plan | None = None, *, watch: Callable[[MicrobatchTrial], None] = lambda trial: None
-) -> MicrobatchSearch:
-    """Try the batch and its halves on the job, by its plan, and time them.
+) -> list[MicrobatchTrial]:
+    """Time the batch and its halves on the job, by its plan; one at least fits into memory.
 
     watch: called after every run of a size. Random states, those of the device included, are restored. Raises
     OutOfMemory when not even one sample fits.
@@ -61,36 +47,28 @@ def fastest_microbatch(
     job, plan = replace(job, average=None), plan or Plan()
     with brief_run(job, _with_size(plan, None), name="", steps=1) as run:
         batch_size = run.built.batch_size
-
-    def tried(size: int) -> MicrobatchTrial:
-        return _tried(job, _with_size(plan, None if size == batch_size else size), size, watch)
-
-    first, best, slower = list[MicrobatchTrial](), float("inf"), 0
+    trials = list[MicrobatchTrial]()
     for size in (batch_size, *halves(batch_size)):
-        first.append(tried(size))
-        slower = slower + 1 if first[-1].fits and first[-1].median_seconds > best else 0
-        best = min(best, first[-1].median_seconds)
-        if slower == SLOWER_IN_A_ROW:
+        trials.append(_tried(job, _with_size(plan, None if size == batch_size else size), size, watch))
+        medians = [trial.median_seconds for trial in trials if trial.step_seconds]
+        if len(medians) > 2 and min(medians[:-2]) < min(medians[-2:]):
             break
-    fitting = [trial.size for trial in first if trial.fits]
-    if not fitting:
+    if not any(trial.step_seconds for trial in trials):
         raise OutOfMemory(
             "not even one sample at a time fits into memory",
             where="microbatch",
             fix="use a smaller model, activation_checkpointing, or a device with more memory",
         )
-    second = {size: tried(size).step_seconds for size in reversed(fitting)}
-    trials = (replace(trial, step_seconds=trial.step_seconds + second.get(trial.size, ())) for trial in first)
-    return MicrobatchSearch(batch_size=batch_size, trials=tuple(trials))
+    return trials
 
 
 def _tried(job: Job, plan: Plan, size: int, watch: Callable[[MicrobatchTrial], None]) -> MicrobatchTrial:
     try:
-        trial = MicrobatchTrial(size=size, fits=True, step_seconds=tuple(_timed_steps(job, plan)))
+        trial = MicrobatchTrial(size=size, step_seconds=tuple(_timed_steps(job, plan)))
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        trial = MicrobatchTrial(size=size, fits=False)
+        trial = MicrobatchTrial(size=size)
     # Outside the except block, whose traceback keeps the failed step's tensors alive.
     gc.collect()
     if torch.cuda.is_available():

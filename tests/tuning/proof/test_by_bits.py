@@ -12,7 +12,7 @@ from torch import nn
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Proven
-from hasten.tuning.proof.claim_proofs import ByBits
+from hasten.tuning.proof import claim_proofs
 from hasten.tuning.trials.trial import Trial
 from tuning.jobs import loss_jobs
 from tuning.proof.test_claim_proofs import FLUSH, THREADS, arms, claiming
@@ -21,7 +21,7 @@ EXACT = claiming(Preserves.BITS, THREADS, FLUSH)
 
 
 def by_bits(*choices: Choice, function: str = "job") -> list[Proven]:
-    return ByBits(arms(function), lambda doing: None).prove(choices)
+    return claim_proofs.by_bits(arms(function), choices, lambda doing: None)
 
 
 def test_two_epochs_are_compared_from_their_first_steps_on():
@@ -50,7 +50,7 @@ def test_what_changes_a_bit_in_the_second_epoch_alone_does_not_pass(plant):
     found = {str(each.choice): each for each in by_bits(*EXACT, function="counting_epochs")}
     assert found["flush_denormals = True"].passes
     assert not found["threads = 1"].passes
-    assert "claims to be bit-exact, but the loss of step 6 is " in found["threads = 1"].reason
+    assert "claims to be bit-exact, but the loss of step 10 is " in found["threads = 1"].reason
 
 
 @pytest.mark.proof

@@ -9,8 +9,9 @@ import pytest
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Proof
-from hasten.facts.trials import Confirmed, Curves, Proven, Record, Surveyed, Tried, line_of, records_of
-from hasten.tuning.proof.claim_proofs import ByGradients, ByLosses, Choices, GradientProver, ShortRuns, prove
+from hasten.facts.trials import Confirmed, Curves, Doing, Proven, Record, Surveyed, Tried, line_of, records_of
+from hasten.tuning.proof import claim_proofs
+from hasten.tuning.proof.claim_proofs import Choices, GradientProver, ShortRuns, prove
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
@@ -59,15 +60,19 @@ class Judged:
 
 def by_gradients(folder: Path, *choices: Choice) -> Judged:
     asked = list[str]()
-    judge = ByGradients(GradientProver(arms(), folder, steps=4), lambda doing: asked.append(doing.what))
-    return Judged(judge.prove(choices), asked)
+    prover = GradientProver(arms(), folder, steps=4)
+    return Judged(claim_proofs.by_gradients(prover, choices, lambda doing: asked.append(doing.what))[0], asked)
 
 
-def by_losses(*choices: Choice, function: str = "job", unjudged: str | None = None) -> tuple[Judged, Curves | None]:
+def by_losses(*choices: Choice) -> tuple[Judged, Curves | None]:
     asked = list[str]()
     runs = ShortRuns(first_seed=0, steps=STEPS)
-    judge = ByLosses(arms(function), runs, lambda doing: asked.extend([doing.what] * (not doing.whole)))
-    return Judged(judge.prove(choices, unjudged), asked), judge.curves
+
+    def report(doing: Doing) -> None:
+        asked.extend([doing.what] * (not doing.whole))
+
+    proofs, curves = claim_proofs.by_losses(arms(), runs, choices, None, report)
+    return Judged(proofs, asked), curves
 
 
 # ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hasten.facts.choice import Choice
-from hasten.tuning.proof.claim_proofs import Answer, Asked, sort_out
+from hasten.tuning.proof.claim_proofs import Answer, sort_out
 
 A, B, C, D = (Choice(technique=name, value=True) for name in "abcd")
 EXACT = Choice(technique="exact", value=True)
@@ -23,9 +25,9 @@ def sorted_out(*failing: str, is_plans: bool = True) -> tuple[list[tuple[str, st
         passes = not any(set(each) <= set(names) for each in failing)
         return Answer(passes=passes, reason=names, is_plans=is_plans)
 
-    found = sort_out(Asked(proof), WHOLE, WHOLE[1:])
-    gone = [(each.choice.technique, "".join(choice.technique for choice in each.beside)) for each in found.dropped]
-    return gone, asked
+    proofs, _ = sort_out(proof, WHOLE, WHOLE[1:])
+    beside = {each.choice.technique: re.findall(r"(\w) = True", each.reason) for each in proofs if not each.passes}
+    return [(name, "".join(others)) for name, others in beside.items()], asked
 
 
 def test_what_passes_together_is_asked_once():

@@ -22,7 +22,7 @@ from hasten.tuning.search.bounds import (
     parts_of,
 )
 
-ALONE = Around(on_cpu=True, cores=8, reads_beside=False, memory_full=False)
+ALONE = Around(on_cpu=True, cores=8, reads_beside=False)
 RUN = PlannedRun(steps=100, evaluations=2, turns=5, turn_seconds=2.0)
 BUDGET = Budget(  # 100 × 1 + 2 × 5 + 5 × 2 = 120 s
     arm="plain",
@@ -54,8 +54,8 @@ def test_a_technique_that_the_table_does_not_know_is_never_skipped():
 
 
 def test_whatever_is_around_a_technique_only_adds_to_its_reach():
-    for technique, *values in itertools.product(ALL, *[[True, False]] * 3):
-        around = Around(on_cpu=values[0], cores=8, reads_beside=values[1], memory_full=values[2])
+    for technique, *values in itertools.product(ALL, *[[True, False]] * 2):
+        around = Around(on_cpu=values[0], cores=8, reads_beside=values[1])
         assert parts_of(technique.name, ALONE) <= parts_of(technique.name, around)
 
 

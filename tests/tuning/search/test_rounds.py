@@ -33,7 +33,7 @@ BUDGET = Budget(
 
 
 def profile(*proposed: Choice, fault_seconds: float = 0.0, **changes: Any) -> PlanProfile:
-    around = Around(on_cpu=True, cores=2, reads_beside=False, memory_full=False, fault_seconds=fault_seconds)
+    around = Around(on_cpu=True, cores=2, reads_beside=False, fault_seconds=fault_seconds)
     fields: dict[str, Any] = {
         "surveyed": None,
         "proposed": proposed,

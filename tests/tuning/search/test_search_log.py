@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.trials import Proven, Record, Tried
+from hasten.facts.trials import Record, Tried
 from hasten.tuning.search.candidates import OUT_OF_TIME
 from hasten.tuning.search.search_log import Options, SearchLog
-from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 
 PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
 BF16 = Choice(technique="precision", value="bf16", preserves=Preserves.STATISTICS)
@@ -32,24 +31,10 @@ def test_a_trial_is_remembered_on_top_of_the_same_choices_and_no_others():
     assert not found.remembered(BF16, ())
 
 
-def test_what_was_skipped_or_failed_is_tried_again():
-    assert log_of(tried(BF16, "skipped"), tried(BF16, "failed"))[0].remembered(BF16, ()) == []
+def test_what_was_skipped_or_failed_or_ended_early_is_tried_again():
+    early = replace(tried(BF16, "no difference"), cut_short=True)
+    assert log_of(tried(BF16, "skipped"), tried(BF16, "failed"), early)[0].remembered(BF16, ()) is None
     assert log_of(tried(BF16, "slower"))[0].remembered(BF16, ())
-
-
-def test_what_had_to_leave_before_its_answer_was_known_is_tried_again():
-    assert log_of(replace(tried(BF16, "no difference"), cut_short=True))[0].remembered(BF16, ()) == []
-
-
-def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():
-    assert log_of(tried(PREFETCH))[0].remembered(PREFETCH, ()) == []
-    first, kept = log_of()
-    first.add_failure([PREFETCH], ArmFailed("plain", Outcome.OUT_OF_MEMORY, "as planted"), "the job itself")
-    assert not first.is_sound(PREFETCH)
-    own = Proven(choice=PREFETCH, passes=True, reason="the same")
-    assert log_of(tried(PREFETCH), own, *kept)[0].remembered(PREFETCH, ())[1:] == [own]
-    harmful = Proven(choice=PREFETCH, passes=False, reason="step 3 differs")
-    assert log_of(tried(PREFETCH), harmful)[0].remembered(PREFETCH, ()) == [tried(PREFETCH), harmful]
 
 
 def test_what_comes_on_top_takes_none_of_the_searchs_time():

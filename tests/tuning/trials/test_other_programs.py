@@ -109,7 +109,6 @@ def test_a_disturbed_repeat_leaves_no_window_behind():
         arms, base, [other], ComparisonSettings(steps=2, repeats=3, checks=()), length, lambda *_: None
     )
     assert len(compared.base.windows) == len(compared.measured["bf16"].windows) == 3
-    assert len(compared.losses["plain"]) == 1 + 4 + 2 * (3 + 2)  # dropped repeats were run as well
     assert len(machine.told) == 1 + 2  # once what is dropped, and each wait
 
 

@@ -210,7 +210,6 @@ def test_what_bounds_depend_on_beside_the_budget_is_measured(plan, beside, monke
         on_cpu=trial.run.device.type == "cpu",
         cores=trial.run.setup.machine.cores,
         reads_beside=beside,
-        memory_full=False,
         fault_seconds=3.0,
     )
 

@@ -72,71 +72,37 @@ class Answer:
         )
 
 
-class Asked:
-    """A proof of a whole plan's choices, which is run once for each set of them."""
+Proof = Callable[[Choices], Answer]
 
-    def __init__(self, proof: Callable[[Choices], Answer]) -> None:
-        self._proof = proof
-        self._answers = dict[frozenset[str], Answer]()
 
-    def __call__(self, choices: Choices) -> Answer:
+def sort_out(proof: Proof, whole: Choices, among: Choices) -> tuple[list[Proven], Answer]:
+    """One record for each choice among the whole that may be dropped; none where no gradient can be judged. And the
+    answer of the plan with those that have passed together, or of the one that failed where none has."""
+    answers = dict[frozenset[str], Answer]()
+
+    def asked(choices: Choices) -> Answer:
         key = frozenset(map(str, choices))
-        if key not in self._answers:
-            self._answers[key] = self._proof(choices)
-        return self._answers[key]
+        if key not in answers:
+            answers[key] = proof(choices)
+        return answers[key]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dropped:
-    """answer: of what has failed; beside: the choices beside which it failed, empty where it was alone."""
-
-    choice: Choice
-    answer: Answer
-    beside: Choices = ()
-
-    @property
-    def reason(self) -> str:
-        if not self.beside or not self.answer.is_plans:
-            return self.answer.reason
-        return f"fails together with {listed(self.beside)}: {self.answer.reason}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sorted:
-    """passed: choices that have passed together; answer: of the plan with them, or of the one that failed where none
-    has."""
-
-    passed: Choices
-    answer: Answer
-    dropped: list[Dropped]
-
-    @property
-    def proofs(self) -> list[Proven]:
-        passed = [self.answer.of(choice) for choice in self.passed]
-        return passed + [each.answer.of(each.choice, each.reason) for each in self.dropped]
-
-
-def sort_out(asked: Asked, whole: Choices, among: Choices) -> Sorted:
-    """among: those of the whole that may be dropped."""
     answer = asked(whole)
-    dropped = [] if answer.passes else _dropped(asked, whole, among)
-    kept = without(whole, *(each.choice for each in dropped))
-    passed = tuple(choice for choice in among if _is_in(kept, choice))
-    return Sorted(passed=passed, answer=asked(kept) if passed else answer, dropped=dropped)
-
-
-def _dropped(asked: Asked, whole: Choices, among: Choices) -> list[Dropped]:
-    """From a whole that has failed, those without which the rest passes."""
-    if not (failed := asked(whole)).is_plans:
-        return [Dropped(choice=choice, answer=failed) for choice in among]
-    kept, dropped = list[Choice](), list[Dropped]()
+    if answer.unjudged is not None:
+        return [], answer
+    if answer.passes or not answer.is_plans:
+        return [answer.of(choice) for choice in among], answer
+    kept, dropped = list[Choice](), dict[int, Proven]()
     for choice in among:
-        answer = asked(without(whole, *(each for each in among if not _is_in([*kept, choice], each))))
-        if answer.passes:
+        one = asked(without(whole, *(each for each in among if not _is_in([*kept, choice], each))))
+        if one.passes:
             kept.append(choice)
         else:
-            dropped.append(Dropped(choice=choice, answer=answer, beside=tuple(kept)))
-    return dropped
+            beside = f"fails together with {listed(kept)}: " if kept and one.is_plans else ""
+            dropped[id(choice)] = one.of(choice, f"{beside}{one.reason}")
+    left = without(whole, *(choice for choice in among if id(choice) in dropped))
+    passed = [choice for choice in among if _is_in(left, choice)]
+    answer = asked(left) if passed else answer
+    return [*(answer.of(choice) for choice in passed), *dropped.values()], answer
 
 
 def claiming(choices: Choices, *claims: Preserves) -> Choices:
@@ -151,7 +117,7 @@ def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
     return any(one is choice for choice in choices)
 
 
-STEPS_OF_AN_EPOCH = 4  # whose losses are compared bit by bit, of two epochs
+STEPS_OF_AN_EPOCH = 8  # whose losses are compared bit by bit, of two epochs
 STEPS_OF_GRADIENTS = 8  # that the oracle is calibrated for
 LIMIT_SECONDS = 600.0  # of these
 SEEDS, FEWEST_STEPS = 3, 5  # of short runs
@@ -161,31 +127,25 @@ Report = Callable[[Doing], None]
 # ── by bits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ByBits:
-    """Proves plans of one job. The baseline's losses are computed once."""
+def by_bits(arms: Arms, choices: Choices, report: Report) -> list[Proven]:
+    """One record for each choice that claims bits. The baseline's losses are computed once."""
+    plain = list[float]()
 
-    def __init__(self, arms: Arms, report: Report) -> None:
-        self._arms, self._report = arms, report
-        self._asked = Asked(self._compared)
-        self._plain: list[float] | None = None
+    def losses(name: str, choices: Choices) -> list[float]:
+        with arms.start(name, plan_of(choices)) as arm:
+            return arm.ask("two epochs", steps=STEPS_OF_AN_EPOCH)["losses"]
 
-    def prove(self, choices: Choices) -> list[Proven]:
-        """One record for each choice that claims bits. Those that pass have passed together."""
-        exact = tuple(filter(is_proven_by_bits, choices))
-        return sort_out(self._asked, exact, exact).proofs if exact else []
-
-    def _compared(self, choices: Choices) -> Answer:
-        self._report(Doing(what=f"comparing the losses with {listed(choices)}, bit by bit"))
+    def compared(choices: Choices) -> Answer:
+        report(Doing(what=f"comparing the losses with {listed(choices)}, bit by bit"))
         try:
-            if self._plain is None:
-                self._plain = self._losses("plain", ())
-            return same_losses(self._plain, self._losses("planned", choices))
+            if not plain:
+                plain.extend(losses("plain", ()))
+            return same_losses(plain, losses("planned", choices))
         except ArmFailed as failed:
             return Answer(passes=False, reason=f"its losses could not be compared: {failed.reason}", unanswered=True)
 
-    def _losses(self, name: str, choices: Choices) -> list[float]:
-        with self._arms.start(name, plan_of(choices)) as arm:
-            return arm.ask("two epochs", steps=STEPS_OF_AN_EPOCH)["losses"]
+    exact = tuple(filter(is_proven_by_bits, choices))
+    return sort_out(compared, exact, exact)[0] if exact else []
 
 
 def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
@@ -203,27 +163,19 @@ def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
 # ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ByGradients:
-    """Proves plans of one job. unjudged: why no gradient of it can be judged, once that is known."""
+def by_gradients(prover: GradientProver, choices: Choices, report: Report) -> tuple[list[Proven], str | None]:
+    """One record for each choice that claims to be equal up to rounding; and why no gradient can be judged, None where
+    they can. Those that pass have passed together."""
+    rounding = _claiming_rounding(choices)
 
-    def __init__(self, prover: GradientProver, report: Report) -> None:
-        self._prover, self._report = prover, report
-        self._asked = Asked(self._proof)
-        self.unjudged: str | None = None
+    def proof(choices: Choices) -> Answer:
+        report(Doing(what=f"proving the gradients of {listed(_claiming_rounding(choices))}"))
+        return prover.prove(plan_of(choices))
 
-    def prove(self, choices: Choices) -> list[Proven]:
-        """One record for each choice that claims to be equal up to rounding; none where no gradient can be judged.
-        Those that pass have passed together."""
-        rounding = _claiming_rounding(choices)
-        if not rounding or self.unjudged is not None:
-            return []
-        strict = claiming(choices, Preserves.BITS, Preserves.ROUNDING)
-        self.unjudged = self._asked(strict).unjudged
-        return sort_out(self._asked, strict, rounding).proofs if self.unjudged is None else []
-
-    def _proof(self, choices: Choices) -> Answer:
-        self._report(Doing(what=f"proving the gradients of {listed(_claiming_rounding(choices))}"))
-        return self._prover.prove(plan_of(choices))
+    if not rounding:
+        return [], None
+    proofs, answer = sort_out(proof, claiming(choices, Preserves.BITS, Preserves.ROUNDING), rounding)
+    return proofs, answer.unjudged
 
 
 def _claiming_rounding(choices: Choices) -> Choices:
@@ -280,42 +232,28 @@ class ShortRuns:
     steps: int
 
 
-class ByLosses:
-    """Compares plans of one job with it. curves: of the last plan that has passed, or else that has not."""
+def by_losses(
+    arms: Arms, runs: ShortRuns, choices: Choices, unjudged: str | None, report: Report
+) -> tuple[list[Proven], Curves | None]:
+    """One record for each choice that claims equal statistics, and for those that claim rounding where no gradient of
+    the job can be judged. Those that pass have passed together. And the curves of the last plan that has passed, or
+    else that has not.
 
-    def __init__(self, arms: Arms, runs: ShortRuns, report: Report) -> None:
-        self._arms, self._runs, self._report = arms, runs, report
-        self._asked = Asked(self._compared)
-        self.curves: Curves | None = None
+    unjudged: why no gradient can be judged, None where they can.
+    """
+    seeds = range(runs.first_seed, runs.first_seed + SEEDS)
 
-    def prove(self, choices: Choices, unjudged: str | None) -> list[Proven]:
-        """One record for each choice that claims equal statistics, and for those that claim rounding where no gradient
-        of the job can be judged. Those that pass have passed together.
+    def watch(done: int, whole: int) -> None:
+        report(Doing(what=f"comparing losses over {SEEDS} seeds", done=done, whole=whole))
 
-        unjudged: why no gradient can be judged, None where they can.
-        """
-        claims = (Preserves.STATISTICS,) if unjudged is None else (Preserves.ROUNDING, Preserves.STATISTICS)
-        among = claiming(choices, *claims)
-        if not among:
-            return []
-        found = sort_out(self._asked, without(choices, *filter(changes_training, choices)), among)
-        self.curves = found.answer.curves
-        return [_with_unjudged(proof, unjudged) for proof in found.proofs]
+    def failed(reason: str, *, is_plans: bool) -> Answer:
+        reason = f"its losses could not be compared: {reason}"
+        return Answer(passes=False, reason=reason, by_losses=True, is_plans=is_plans)
 
-    def _compared(self, choices: Choices) -> Answer:
-        runs = self._runs
-        seeds = range(runs.first_seed, runs.first_seed + SEEDS)
-
-        def watch(done: int, whole: int) -> None:
-            self._report(Doing(what=f"comparing losses over {SEEDS} seeds", done=done, whole=whole))
-
-        def failed(reason: str, *, is_plans: bool) -> Answer:
-            reason = f"its losses could not be compared: {reason}"
-            return Answer(passes=False, reason=reason, by_losses=True, is_plans=is_plans)
-
+    def compared(choices: Choices) -> Answer:
         watch(0, 0)
         try:
-            curves = paired_curves(self._arms, plan_of(choices), seeds, max(runs.steps, FEWEST_STEPS), watch)
+            curves = paired_curves(arms, plan_of(choices), seeds, max(runs.steps, FEWEST_STEPS), watch)
         except ArmFailed as failure:
             is_plans = failure.arm != PLAIN
             who = "with it the job" if is_plans else "the baseline"
@@ -324,6 +262,13 @@ class ByLosses:
             return failed(invalid.what, is_plans=False)
         passes, inconclusive = curves.verdict not in ("harmed", "better"), curves.verdict == "inconclusive"
         return Answer(passes=passes, reason=curves.sentence, by_losses=True, inconclusive=inconclusive, curves=curves)
+
+    claims = (Preserves.STATISTICS,) if unjudged is None else (Preserves.ROUNDING, Preserves.STATISTICS)
+    among = claiming(choices, *claims)
+    if not among:
+        return [], None
+    proofs, answer = sort_out(compared, without(choices, *filter(changes_training, choices)), among)
+    return [_with_unjudged(proof, unjudged) for proof in proofs], answer.curves
 
 
 def _with_unjudged(proof: Proven, unjudged: str | None) -> Proven:
@@ -335,16 +280,16 @@ def _with_unjudged(proof: Proven, unjudged: str | None) -> Proven:
 
 def prove(arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns) -> Choices:
     """The choices of a plan that preserve what they claim. Every proof is added to the log."""
+    base = _sound(base, by_bits(arms, base, log.report), log)
     # Bytes of the job's own numbers: a folder that others cannot read, removed with the block.
     with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
-        gradients = ByGradients(GradientProver(arms, Path(folder)), log.report)
-        for judge in (ByBits(arms, log.report), gradients):
-            base = _sound(base, judge.prove(base), log)
-        losses = ByLosses(arms, runs, log.report)
-        base = _sound(base, losses.prove(base, gradients.unjudged), log)
-        if losses.curves is not None:
-            log.keep(losses.curves)
-        return base
+        proofs, unjudged = by_gradients(GradientProver(arms, Path(folder)), base, log.report)
+    base = _sound(base, proofs, log)
+    proofs, curves = by_losses(arms, runs, base, unjudged, log.report)
+    base = _sound(base, proofs, log)
+    if curves is not None:
+        log.keep(curves)
+    return base
 
 
 def _sound(base: Choices, proofs: Sequence[Proven], log: SearchLog) -> Choices:

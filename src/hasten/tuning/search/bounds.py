@@ -36,7 +36,6 @@ class Around:
     on_cpu: bool
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
-    memory_full: bool  # of the device
     fault_seconds: float = 0.0  # page faults of all threads in a step, times the measured seconds of one
 
 
@@ -47,15 +46,15 @@ class Reach:
     always: Parts
     reading_beside: Parts = NOTHING
     off_cpu: Parts = NOTHING
-    memory_full: Parts = NOTHING
 
 
 _READING = Reach(always=LOADING, reading_beside=EVERYTHING)
 _TRAINING = Reach(always=NOTHING)  # they change what is learned; target.py judges them
+_MEMORY = Reach(always=NOTHING)  # they trade time for memory, into which a job that is searched fits
 
 REACH: Mapping[str, Reach] = {
     "accumulation": Reach(always=STEP),
-    "activation_checkpointing": Reach(always=NOTHING, memory_full=STEP),  # it trades time for memory
+    "activation_checkpointing": _MEMORY,
     "allocator": Reach(always=EVERYTHING),
     "batch_size": _TRAINING,
     "cache": _READING,
@@ -80,12 +79,12 @@ REACH: Mapping[str, Reach] = {
     # copy the pages it writes to: what is updated.
     "persistent_workers": Reach(always=frozenset({Part.DATA_WAIT, Part.OPTIMIZER, Part.TURN})),
     "pin_memory": _READING,
-    "pipeline": Reach(always=NOTHING, memory_full=STEP),
+    "pipeline": _MEMORY,
     # tf32 is process-wide, for products in an optimizer or a device transform as well.
     "precision": Reach(always=COMPUTING | {Part.OPTIMIZER, Part.TRANSFER}),
     "prefetch": Reach(always=LOADING),  # workers do the same work, only sooner or later
     "schedule": _TRAINING,
-    "shard": Reach(always=NOTHING, memory_full=STEP),
+    "shard": _MEMORY,
     "stop_at": _TRAINING,
     "tensor": Reach(always=STEP),
     "threads": Reach(always=EVERYTHING),
@@ -101,7 +100,7 @@ REMEDIED: Mapping[str, Parts] = {
     "SLOW_CONVOLUTION": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),
     "MANY_SMALL_OPERATIONS": frozenset({Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.PYTHON}),
     "SLOW_OPTIMIZER": frozenset({Part.OPTIMIZER}),
-    "MEMORY_FULL": frozenset({Part.FORWARD, Part.BACKWARD}),
+    "MEMORY_FULL": NOTHING,
     "SLOW_LOADING": frozenset({Part.DATA_WAIT, Part.TRANSFER, Part.TURN}),
     "DEVICE_IDLE": frozenset({Part.DATA_WAIT, Part.TRANSFER, Part.PYTHON}),
     "SLOW_ALLOCATION": frozenset({Part.FORWARD, Part.BACKWARD}),
@@ -135,8 +134,7 @@ def parts_of(technique: str, around: Around) -> Parts:
         return EVERYTHING
     parts = reach.always
     parts |= reach.reading_beside if around.reads_beside else NOTHING
-    parts |= NOTHING if around.on_cpu else reach.off_cpu
-    return parts | (reach.memory_full if around.memory_full else NOTHING)
+    return parts if around.on_cpu else parts | reach.off_cpu
 
 
 def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[str, str]) -> dict[str, Bound]:
@@ -160,8 +158,6 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
 
 def _presence(symptom: str, budget: Budget, around: Around) -> float:
     """How much of a symptom there is, from 0 to 1, by the budget's steps."""
-    if symptom == "MEMORY_FULL":
-        return float(around.memory_full)
     computing = budget.forward + budget.backward
     if symptom == "SLOW_ALLOCATION" and around.on_cpu and computing > 0:
         return min(1.0, around.fault_seconds / computing)

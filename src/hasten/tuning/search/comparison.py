@@ -57,7 +57,6 @@ class ComparedArm:
     evaluations: list[float] = field(default_factory=list[float])  # of warm processes
     turns: list[float] = field(default_factory=list[float])
     memory: list[int] = field(default_factory=list[int])
-    _losses: tuple[float, ...] | None = None  # of its first run, once that is over
     _starts: list[tuple[float, float | None, Window]] = field(default_factory=list[tuple[float, float | None, Window]])
     _cold: list[float] = field(default_factory=list[float])  # the first evaluation of each process
     _arm: Arm | None = None
@@ -100,20 +99,12 @@ class ComparedArm:
         if self.all_turns or self.entry.same_steps:
             return
         arm = self._started()
-        self._keep_losses(arm)  # its next window restarts the run
         self.turns.append(arm.ask("turn")["seconds"])
         self._end_unless_resident()
 
     @property
     def all_turns(self) -> list[float]:
         return self.turns + (self._arm.turns if self._arm is not None else [])
-
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """Of its first run, from the first step on."""
-        if self._losses is not None:
-            return self._losses
-        return () if self._arm is None else tuple(self._arm.losses)
 
     def measured(self, base: ComparedArm | None = None) -> Measured:
         """base: whose windows, start and turns are its own, where its steps are the same."""
@@ -131,14 +122,9 @@ class ComparedArm:
 
     def end(self) -> None:
         if self._arm is not None:
-            self._keep_losses(self._arm)
             self.turns += self._arm.turns
             self._arm = None
         self._alive.close()
-
-    def _keep_losses(self, arm: Arm) -> None:
-        if self._losses is None:
-            self._losses = tuple(arm.losses)
 
     def _end_unless_resident(self) -> None:
         if not self.resident:
@@ -194,7 +180,6 @@ class Compared:
     measured: dict[str, Measured]
     failed: dict[str, ArmFailed]
     early: dict[str, tuple[float, ...]]
-    losses: dict[str, tuple[float, ...]]
 
 
 Watch = Callable[[int, int, dict[str, float]], None]
@@ -281,13 +266,11 @@ class _Comparison:
     def result(self) -> Compared:
         self._measure_turns([self.base, *self.running.values()])
         entries = {**self.running, **self.dropped}
-        everyone = {self.base.entry.name: self.base, **entries}
         return Compared(
             base=self.base.measured(),
             measured={name: arm.measured(self.base) for name, arm in entries.items()},
             failed=self._failed,
             early=self._early,
-            losses={name: arm.losses for name, arm in everyone.items()},
         )
 
     def _measure_turns(self, arms: Sequence[ComparedArm]) -> None:

@@ -4,9 +4,8 @@ All arms are new processes on new windows: a search keeps the luckiest of many c
 The baseline runs a second time in another process: where equal arms differ, the plan must differ more.
 
 A choice stays where the plan without it is slower with 80 % confidence, and by more than equal arms differ. The others
-are removed and the rest is measured again, because two choices can replace each other. Where there is no time to
-measure again, the fastest measured plan is taken. Choices that earn nothing stay where the plan is proven with them and
-not without.
+are removed and the rest is measured again, because two choices can replace each other. Choices that earn nothing stay
+where the plan is proven with them and not without, or where there is no time to measure again.
 """
 
 from __future__ import annotations
@@ -74,11 +73,10 @@ def confirm(
                     _report(found, proven)
                 choices, settings = left, next_settings
                 continue
-            shorter = measuring.fastest_without_one(found, idle)
         if shorter is not None and (is_proven(shorter.confirmed) or not is_proven(found.confirmed)):
             found = shorter
         elif is_proven(found.confirmed):
-            found = _with_all_kept(found)  # each idle choice can go because of another one, and not all can
+            found = _with_all_kept(found)
         elif not left:
             found = measuring.nothing(found)
         _report(found, proven)
@@ -132,12 +130,6 @@ class _Measuring:
             return None
         confirmed = self._confirmed(choices, comparison.measured[name], comparison, found.confirmed.noise, kept)
         return Confirmation(confirmed=confirmed, comparison=comparison)
-
-    def fastest_without_one(self, found: Confirmation, idle: Sequence[Choice]) -> Confirmation | None:
-        """Of the plans without an idle choice that were measured: the fastest that is proven; None where none is."""
-        shorter = [self.without_one(found, removed) for removed in idle]
-        proven = [each for each in shorter if each is not None and is_proven(each.confirmed)]
-        return _with_all_kept(max(proven, key=lambda each: each.confirmed.speedup.ratio)) if proven else None
 
     def nothing(self, found: Confirmation) -> Confirmation:
         """The empty plan: the baseline in its second process."""

@@ -129,9 +129,6 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         if around.on_cpu:  # elsewhere a step whose parts are timed waits at every boundary
             step = mean([budget.step, step])
         turns = [arm.first_turn or 0.0, *arm.turns]
-        if not base:
-            longest = max(first, second, budget.evaluation, *turns)
-            arms.expect(build_seconds=arm.build_seconds, request_seconds=longest)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
         process_seconds = arms.process_seconds(arm)

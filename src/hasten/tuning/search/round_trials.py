@@ -14,14 +14,13 @@ from statistics import median
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried
 from hasten.measure.paired_timing import early_speedup
-from hasten.tuning.proof.claim_proofs import same_losses
 from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
 from hasten.tuning.search.objective import WORTH_SEEING, costs, is_gain, speedup, spread_over
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
-from hasten.tuning.search.search_log import SearchLog, claims_bits
+from hasten.tuning.search.search_log import SearchLog
 from hasten.tuning.trials.arms import Arms
 
 IN_A_COMPARISON = 6  # candidates that share the windows of one base
@@ -46,11 +45,12 @@ class RoundTrials:
         Raises ArmFailed when the base fails."""
         results, new = list[Tried](), list[Choice]()
         for choice in choices:
-            records = self.log.remembered(choice, base)
-            for record in records:
-                self.log.add(record)
-            results += [record for record in records if isinstance(record, Tried)]
-            new += [] if records else [choice]
+            known = self.log.remembered(choice, base)
+            if known is None:
+                new.append(choice)
+            else:
+                self.log.add(known)
+                results.append(known)
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         always = new
@@ -114,9 +114,6 @@ class RoundTrials:
         results = [_tried(choice, base, compared, profile) for choice in group]
         for tried in results:
             self.log.add(tried)
-            if claims_bits(tried):
-                losses = compared.losses
-                self.log.add(same_losses(losses[PLAIN], losses[str(tried.choice)]).of(tried.choice))
         return results
 
     # ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -165,7 +165,7 @@ class SearchRounds:
             return False
         if stage.since is None or tried_again(choice.technique, stage.since):
             return True
-        if self.log.remembered(choice, stage.base):
+        if self.log.remembered(choice, stage.base) is not None:
             return True
         seconds, last = stage.profile.run_seconds, self.log.last_trial(choice)
         if last is not None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
@@ -90,22 +89,17 @@ class SearchLog:
         late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
         return [name for name in late if name not in tried]
 
-    def remembered(self, choice: Choice, base: Sequence[Choice]) -> list[Tried | Proven]:
-        """What an earlier search found out about a choice on top of these: its trial, and the proof by the trial's
-        losses, which is the next record. Empty where the trial failed, ended before its result was known, or was
-        interrupted before such a proof."""
-        for tried, proof in pairwise([*self.known, None]):
+    def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
+        """The trial of a choice on top of these in an earlier search. None where there was none, where it failed, or
+        where it ended before its result was known."""
+        for tried in self.known:
             if not (isinstance(tried, Tried) and same(tried.choice, choice)):
                 continue
             if tried.cut_short or tried.verdict in ("skipped", "failed"):
                 continue
-            if len(tried.on) != len(base) or not all(map(same, tried.on, base)):
-                continue
-            if not claims_bits(tried):
-                return [tried]
-            if isinstance(proof, Proven) and same(proof.choice, choice):
-                return [tried, proof]
-        return []
+            if len(tried.on) == len(base) and all(map(same, tried.on, base)):
+                return tried
+        return None
 
     def last_trial(self, choice: Choice) -> Tried | None:
         """The last time that an arm was started for it; what was skipped may be tried later."""
@@ -115,8 +109,3 @@ class SearchLog:
     def is_sound(self, choice: Choice) -> bool:
         """Whether no proof of it has failed."""
         return all(proof.passes for proof in self.proofs if same(proof.choice, choice))
-
-
-def claims_bits(tried: Tried) -> bool:
-    """Whether its losses have to be the base's, and it may join the plan."""
-    return tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference")

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,7 @@ LEAST_MEMORY, LEAST_DISK = 0.2, 0.5  # shares of what was free at an arm's start
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Seconds that an arm may take to be built, and for one request, such as a window: of a job that was not profiled
-    yet, see Arms.expect."""
+    """Seconds that an arm may take to be built, and for one request, such as a window, before it is called hung."""
 
     build_seconds: float = 3600.0
     window_seconds: float = 600.0
@@ -73,8 +72,6 @@ class LimitCheck:
 
 
 CHECK_SECONDS = 0.1  # between two checks of what a running arm holds
-SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
-MANY_TIMES, LEAST_BUILD_SECONDS, LEAST_WINDOW_SECONDS = 20.0, 300.0, 120.0  # before an arm is called hung
 
 
 class Arm:
@@ -90,7 +87,7 @@ class Arm:
         self.name, self._process, self._limits = name, process, limits
         self._check, self._check_at = LimitCheck(process.child.pid, process.folder), 0.0
         self._killed_before, self._failure = killed_for_memory(), None
-        self.turns, self.losses, self.peak_bytes = list[float](), list[float](), 0
+        self.turns, self.peak_bytes = list[float](), 0
         self.first_turn: float | None = None
         with self._failing_alone():
             answer = self._answer_within(limits.build_seconds)
@@ -108,7 +105,6 @@ class Arm:
                     self.turns.append(seconds)
                 elif self.first_turn is None:
                     self.first_turn = seconds
-            self.losses += found["losses"]
             self.peak_bytes = found["peak_bytes"]
             return Window(arm=self.name, steps=found["steps"], seconds=found["seconds"])
 
@@ -186,9 +182,9 @@ class Arms:
         other_programs: OtherPrograms | None = None,
         options: JobOptions = NONE_GIVEN,
     ) -> None:
-        self._job, self._given, self.place, self.options = job, limits or Limits(), place, options
+        self._job, self._limits, self.place, self.options = job, limits or Limits(), place, options
         self.other_programs = other_programs or OtherPrograms(None)
-        self._limits, self._libraries = self._given, libraries_of(job)
+        self._libraries = libraries_of(job)
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
 
@@ -198,9 +194,8 @@ class Arms:
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
         process = TrialProcess(self._job, plan_to_toml(plan), self._libraries, self.options)
-        slow_once = any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
-            arm = Arm(name, process, self._given if slow_once else self._limits)
+            arm = Arm(name, process, self._limits)
             self._check_data(arm.data)
             yield arm
         finally:
@@ -220,12 +215,3 @@ class Arms:
             saving = self.other_programs.undisturbed(lambda: float(arm.ask("saving")["seconds"]))
             self._process_seconds = saving + self.other_programs.undisturbed(lambda: import_seconds(self._libraries))
         return self._process_seconds
-
-    def expect(self, *, build_seconds: float, request_seconds: float) -> None:
-        """Set limits by how long the baseline took: an arm that takes many times that, and longer than a job should, is
-        hung. Limits that were given stay, and hold for techniques that are slow once by nature."""
-        self._limits = replace(
-            self._given,
-            build_seconds=min(self._given.build_seconds, max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)),
-            window_seconds=min(self._given.window_seconds, max(LEAST_WINDOW_SECONDS, MANY_TIMES * request_seconds)),
-        )

@@ -29,7 +29,6 @@ from hasten.training.step_parts.window import Phase
 from hasten.tuning.search.bounds import Around
 from hasten.tuning.trials.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
 
-FULL = 0.8  # share of the memory there from which it is called full
 _PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UPDATE: Part.OPTIMIZER}
 
 
@@ -57,7 +56,12 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     seconds[Part.EVALUATION] = trial.evaluate(EVALUATION_SECONDS)["seconds"]
     spent = {part.value: value for part, value in seconds.items()}
     cost = fault_cost().seconds if trial.run.device.type == "cpu" else 0.0  # on an accelerator bounds do not use it
-    around = _around(trial.run, window["peak_bytes"], fault_seconds=faults / taken * cost)
+    around = Around(
+        on_cpu=trial.run.device.type == "cpu",
+        cores=trial.run.setup.machine.cores,
+        reads_beside=trial.run.setup.loader.workers > 0,
+        fault_seconds=faults / taken * cost,
+    )
     return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
 
 
@@ -98,15 +102,3 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[part] += now - self._mark
         self._mark = now
-
-
-def _around(run: Run, peak_bytes: int, *, fault_seconds: float) -> Around:
-    machine, on_cpu = run.setup.machine, run.device.type == "cpu"
-    there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
-    return Around(
-        on_cpu=on_cpu,
-        cores=machine.cores,
-        reads_beside=run.setup.loader.workers > 0,
-        memory_full=there > 0 and peak_bytes > FULL * there,
-        fault_seconds=fault_seconds,
-    )
