@@ -129,8 +129,6 @@ template <class Out, class Compute, class... In> void each(int64_t count, Out *o
     }
 }
 
-typedef uint64_t longs __attribute__((vector_size(4 * WIDTH))); // half as many 64-bit numbers
-
 // The first `count` numbers, at most a whole vector.
 template <class Number> inline floats load_up_to(const Number *from, int64_t count) {
     return count < WIDTH ? load_some(from, count) : load(from);

@@ -1,6 +1,5 @@
 // dropout(gelu(x + bias)) and its derivatives; bias_gelu_dropout.py describes them.
 #include "gelu.h"
-#include "philox.h"
 
 using namespace hasten;
 
@@ -15,19 +14,33 @@ struct Dropout {
     float scale;
 };
 
-// compute(first column, number of columns, their factors) for each vector of a row.
+// splitmix64 (Steele, Lea and Flood, 2014).
+inline uint64_t mixed(uint64_t state) {
+    state += 0x9E3779B97F4A7C15u;
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9u;
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EBu;
+    return state ^ (state >> 31);
+}
+
+// The finalizer of MurmurHash3 (Appleby): each bit of the result depends on all bits.
+inline words hashed(words numbers) {
+    numbers = (numbers ^ (numbers >> 16)) * 0x85EBCA6Bu;
+    numbers = (numbers ^ (numbers >> 13)) * 0xC2B2AE35u;
+    return numbers ^ (numbers >> 16);
+}
+
+// compute(first column, number of columns, their factors) for each vector of a row. The random numbers are a function of
+// seed, row and column alone.
 template <class Compute> inline void along(int64_t row, int64_t width, Dropout dropout, Compute compute) {
-    Drawn random = {};
-    for (int64_t block = 0; block * DRAWN < width; block++) {
-        if (dropout.threshold)
-            random = drawn(dropout.seed, row, block);
-        for (int64_t part = 0; part < 4 * GROUPS; part++) {
-            int64_t at = block * DRAWN + part * WIDTH;
-            if (at >= width)
-                break;
-            floats factor = random.of[part] >= dropout.threshold ? all(dropout.scale) : floats{};
-            compute(at, width - at < WIDTH ? width - at : WIDTH, factor);
+    uint64_t key = mixed(mixed(dropout.seed) ^ (uint64_t)row);
+    for (int64_t at = 0; at < width; at += WIDTH) {
+        floats factor = all(dropout.scale);
+        if (dropout.threshold) {
+            words columns = (words)lanes() + (uint32_t)at;
+            words random = hashed(hashed(columns ^ (uint32_t)key) + (uint32_t)(key >> 32));
+            factor = random >= dropout.threshold ? factor : floats{};
         }
+        compute(at, width - at < WIDTH ? width - at : WIDTH, factor);
     }
 }
 

@@ -4,8 +4,8 @@
     y = bias_gelu_dropout(x, bias, p=0.1, training=model.training)
 
 Composed of torch's functions, each one is a pass over memory, and the sum, GELU's result and a mask are saved. Here
-only x is saved: which elements are dropped is a function of a seed and of their position (philox.h), so backward
-computes the mask again. The seed is drawn from torch's generator at each call. So torch.manual_seed decides the masks,
+only x is saved: which elements are dropped is a function of a seed and of their position, so backward computes the
+mask again. The seed is drawn from torch's generator at each call. So torch.manual_seed decides the masks,
 a resumed run continues with the same ones, and an activation checkpoint drops the same elements when it is recomputed.
 The masks differ from torch.nn.functional.dropout's, and torch.compile with inductor draws seeds of its own. The plain
 form draws its masks from a torch generator with that seed, so they differ from those of the C++ form.
