@@ -15,21 +15,15 @@ On an accelerator every boundary waits for the computing stream, so the step is 
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
+from hasten.doctor.profiling.timed_steps import PartsClock
 from hasten.measure.process_memory import fault_cost, page_faults
-from hasten.measure.speedup_bound import STEP, Part
+from hasten.measure.speedup_bound import Part
 from hasten.training.probes.brief_run import observing
-from hasten.training.run import Run
-from hasten.training.step_parts.window import Phase
 from hasten.tuning.search.bounds import Around
 from hasten.tuning.trials.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
-
-_PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UPDATE: Part.OPTIMIZER}
 
 
 def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
@@ -43,13 +37,18 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
     if not trial.run.steps:
         trial.window(WARM_UP_STEPS)
     trial.make_room(steps)
-    clock = _Clock(trial.run)
+    batches, clock = trial.run.built.batches, PartsClock(trial.settle)
+    waited = batches.wait_seconds
     with observing(trial.run, clock):
         faults = page_faults()
         window = trial.window(steps)
         faults = page_faults() - faults
     taken = window["steps"]
-    seconds = {part: clock.seconds[part] / taken for part in STEP - {Part.PYTHON}}
+    turns = [seconds for _, seconds in window["turns"]]
+    seconds = {Part(name): value / taken for name, value in clock.seconds.items()}
+    seconds[Part.TRANSFER] *= max(0.0, 1 - len(turns) / taken)
+    waited = (batches.wait_seconds - waited - sum(turns)) / taken
+    seconds[Part.DATA_WAIT] = max(0.0, waited - seconds[Part.TRANSFER])
     # The parts do not overlap inside the window, so a negative remainder can only be rounding.
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
     trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
@@ -63,42 +62,3 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
         fault_seconds=faults / taken * cost,
     )
     return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
-
-
-class _Clock:
-    """Adds up the seconds between the boundaries of one run's steps."""
-
-    def __init__(self, run: Run) -> None:
-        self.seconds = dict.fromkeys(STEP, 0.0)
-        self._run, self._epoch = run, run.epoch if run.steps else -1
-        self._waited, self._placing = run.built.batches.wait_seconds, 0.0
-        self._mark = self._placing_since = 0.0
-        self._stream = torch.cuda.current_stream(run.device) if run.device.type == "cuda" else None
-
-    def __call__(self, phase: Phase) -> None:
-        if phase is Phase.PLACING:
-            self._placing_since = time.perf_counter()
-        elif phase is Phase.PLACED:
-            self._placing += time.perf_counter() - self._placing_since
-        elif phase is Phase.READY:
-            self._begin()
-        else:
-            self._lap(_PART_OF[phase])
-
-    def _begin(self) -> None:
-        run = self._run
-        waited, placing = run.built.batches.wait_seconds - self._waited, self._placing
-        self._waited, self._placing = run.built.batches.wait_seconds, 0.0
-        if run.epoch == self._epoch:  # else it was the turn of an epoch
-            self.seconds[Part.DATA_WAIT] += waited - placing
-            self.seconds[Part.TRANSFER] += placing
-        self._epoch, self._mark = run.epoch, time.perf_counter()
-        if self._stream is not None:
-            self._lap(Part.TRANSFER)  # the stream that computes waits for the copy of this batch
-
-    def _lap(self, part: Part) -> None:
-        if self._stream is not None:
-            self._stream.synchronize()
-        now = time.perf_counter()
-        self.seconds[part] += now - self._mark
-        self._mark = now
