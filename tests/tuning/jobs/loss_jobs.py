@@ -73,10 +73,6 @@ def job(**changes: Any) -> hasten.Job:
     return hasten.Job(**(fields | changes))
 
 
-def without_valid() -> hasten.Job:
-    return job(valid=None, metrics={})
-
-
 def another_rate_when_planned() -> hasten.Job:
     """A twentieth of it, by gradients that are too small; the losses are told as they are."""
 

@@ -45,26 +45,12 @@ def killed(model: nn.Module, batch: Any) -> torch.Tensor:
     raise AssertionError
 
 
-def never_finite(model: nn.Module, batch: Any) -> torch.Tensor:
-    return plain_loss(model, batch) * torch.nan
-
-
 def lost_without_a_trace(model: nn.Module, batch: Any) -> torch.Tensor:
     return plain_loss(model, batch) + torch.nan  # its gradients are finite
 
 
 def greedy(model: nn.Module, batch: Any) -> torch.Tensor:
     return torch.empty(1 << 62, dtype=torch.uint8).sum()
-
-
-def endless(model: nn.Module, batch: Any) -> torch.Tensor:
-    signal.pause()
-    raise AssertionError
-
-
-def talkative(model: nn.Module, batch: Any) -> torch.Tensor:
-    os.write(1, b'{"steps": 7, "seconds": 0.001}\n' * 100)
-    return plain_loss(model, batch)
 
 
 def finding_the_disk_full(model: nn.Module, batch: Any) -> torch.Tensor:

@@ -94,11 +94,6 @@ def test_a_whole_run_gives_what_training_gives_and_the_length_of_its_pieces_chan
     assert short[1:3] == found[1:3]
 
 
-def test_a_seed_gives_the_same_run_again_and_another_seed_another_one():
-    assert whole(job(), seed=1) == whole(job(), seed=1)
-    assert whole(job(), seed=1).losses != whole(job(), seed=2).losses
-
-
 def test_the_seeds_of_earlier_runs_in_the_process_leave_nothing_behind():
     asked = {"steps": None, "metric": None, "seconds": 1e9}
     with trial_of(job()) as trial:

@@ -50,30 +50,6 @@ def test_a_plan_is_proven_where_it_is_surely_faster_and_farther_off_than_equal_a
 
 
 @pytest.mark.proof
-def test_a_choice_stays_where_the_plan_without_it_is_surely_slower():
-    """Of two: one is surely worth it, the other does nothing."""
-    choices = [HALF, THREADS]
-    pairs_done, told, length = list[int](), list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
-
-    def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
-        pairs_done.append(done)
-
-    final = confirm(
-        arms(),
-        choices,
-        ComparisonSettings(steps=2),
-        length,
-        watch,
-        told.append,
-        room=10,
-    )
-    assert final.confirmed.choices == (HALF,)
-    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
-    assert pairs_done == list(range(1, 13))
-    assert told[-1] == final.confirmed
-
-
-@pytest.mark.proof
 def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both():
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     choices = (HALF, Choice(technique="precision", value="bf16"))

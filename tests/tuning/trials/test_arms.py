@@ -77,15 +77,6 @@ def test_an_arm_that_fails_has_the_class_of_its_failure(function, outcome, what)
     assert what in found.what
 
 
-@pytest.mark.trap(48)
-@pytest.mark.fault("trial crashes, hangs, leaks")
-def test_an_arm_that_gives_no_answer_hangs_and_the_line_is_named_where_it_stands():
-    found = failure("job_endless", window_seconds=1)
-    assert found.outcome is Outcome.HUNG
-    assert found.what.startswith("no answer within 1 s; it is in ")
-    assert found.what.endswith(f"trial_jobs.py:{line_of('signal.pause()')}, in endless")
-
-
 @pytest.mark.trap(49)
 def test_no_arm_finds_what_another_one_or_the_caller_has_cached(tmp_path, monkeypatch):
     for name in CACHES:
@@ -102,8 +93,3 @@ def test_no_arm_finds_what_another_one_or_the_caller_has_cached(tmp_path, monkey
 def test_a_run_is_released_before_the_one_that_takes_its_place_is_built():
     with arms("one_model_at_a_time").start("plain", Plan()) as arm:
         assert [arm.window(6).steps for _ in range(3)] == [6, 6, 6]  # of ten steps in all, so it is built three times
-
-
-def test_what_an_arm_prints_is_never_an_answer():
-    with arms("job_talkative").start("plain", Plan()) as arm:
-        assert [arm.window(3).steps for _ in range(2)] == [3, 3]

@@ -14,7 +14,7 @@ import pytest
 from hasten.errors import NotMeasurable
 from hasten.facts.choice import Preserves, Speedup
 from hasten.facts.plan import Plan, make_plan
-from hasten.facts.trials import Confirmed, Doing, Record, Surveyed, Tried
+from hasten.facts.trials import Confirmed, Doing, Record, Surveyed
 from hasten.measure.processor_load import Load, LoadClock
 from hasten.tuning.search import plan_search
 from hasten.tuning.search.comparison import ComparisonSettings, Entry, compare_arms
@@ -110,13 +110,6 @@ def test_a_disturbed_repeat_leaves_no_window_behind():
     )
     assert len(compared.base.windows) == len(compared.measured["bf16"].windows) == 3
     assert len(machine.told) == 1 + 2  # once what is dropped, and each wait
-
-
-def test_a_search_that_was_never_quiet_keeps_no_trial():
-    records = list[Record]()
-    with pytest.raises(NotMeasurable):
-        searched(Machine([BUSY]).others(30.0), records)()
-    assert not any(isinstance(record, Tried | Confirmed) for record in records)
 
 
 @pytest.mark.proof

@@ -32,49 +32,35 @@ def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     """
     device = next(setup.model.parameters()).device
     blocks = {name: setup.model.get_submodule(name) for name in blocks_of(setup.model)}
-    with undisturbed(device), same_state(setup.model):
-        saved = _saved_bytes(setup, blocks)
-        seconds = [_forward_seconds(setup, blocks, device) for _ in range(forwards)]
-    return [
-        BlockCost(name=name, saved_bytes=saved[name], seconds=median(each[name] for each in seconds)) for name in blocks
-    ]
+    saved, seconds = Counter[str](), list[dict[str, float]]()
+    counted = _storages([*setup.model.parameters(), *setup.model.buffers()])
 
-
-def _saved_bytes(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
-    saved, counted = Counter[str](), _storages([*setup.model.parameters(), *setup.model.buffers()])
-
-    def counting(name: str, forward: Forward, /, *args: Any, **kwargs: Any) -> Any:
+    def measured(name: str, forward: Forward, /, *args: Any, **kwargs: Any) -> Any:
         inside = Storages()
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
             inside.update(_storages([tensor]))
             return tensor
 
+        started = _now(device)
         with saved_tensors_hooks(note, lambda tensor: tensor):
             output = forward(*args, **kwargs)
-        counted.update(_storages((args, kwargs, output)))
-        new = {address: storage for address, storage in inside.items() if address not in counted}
-        saved[name] += sum(storage.nbytes() for storage in new.values())
-        counted.update(new)  # which keeps them alive, so that no address is used twice
+        seconds[-1][name] += _now(device) - started
+        if len(seconds) == 1:
+            counted.update(_storages((args, kwargs, output)))
+            new = {address: storage for address, storage in inside.items() if address not in counted}
+            saved[name] += sum(storage.nbytes() for storage in new.values())
+            counted.update(new)  # which keeps them alive, so that no address is used twice
         return output
 
-    with _forward_through(blocks, counting):
-        _loss(setup)
-    return saved
-
-
-def _forward_seconds(setup: Setup, blocks: Mapping[str, nn.Module], device: torch.device) -> dict[str, float]:
-    spent = dict.fromkeys(blocks, 0.0)
-
-    def timing(name: str, forward: Forward, /, *args: Any, **kwargs: Any) -> Any:
-        started = _now(device)
-        output = forward(*args, **kwargs)
-        spent[name] += _now(device) - started
-        return output
-
-    with _forward_through(blocks, timing):
-        _loss(setup)
-    return spent
+    with undisturbed(device), same_state(setup.model), _forward_through(blocks, measured):
+        for _ in range(forwards):
+            seconds.append(dict.fromkeys(blocks, 0.0))
+            _loss(setup)
+            counted.clear()
+    return [
+        BlockCost(name=name, saved_bytes=saved[name], seconds=median(each[name] for each in seconds)) for name in blocks
+    ]
 
 
 def _loss(setup: Setup) -> None:
