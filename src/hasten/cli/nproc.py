@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from hasten.cli.application import RunEnded
-from hasten.errors import Hang, Misconfigured
+from hasten.errors import Misconfigured
 from hasten.facts.ranks import LAUNCHER, launched
-from hasten.stop_signals import exit_code
 
 Processes = Annotated[
     int | None,
@@ -52,22 +51,9 @@ def as_one_of_the_ranks() -> Iterator[None]:
 
 
 def run_as_ranks(processes: int) -> None:
-    """Run this command again as so many ranks. Raises typer.Exit with the code of the rank that ended the run, which
-    printed why, or of the signal that asked this process to end; Hang where a signal ended one rank alone."""
-    from hasten.parallel.launch.local_launch import Failed, Killed, Stopped, launch
+    """Run this command again as so many ranks. Raises typer.Exit where they fail, with their exit code; and Hang."""
+    from hasten.parallel.launch.local_launch import launch
 
-    ended = launch([sys.executable, "-P", "-m", "hasten", *sys.argv[1:]], processes)
-    match ended:
-        case Killed():
-            what = f"was ended by {ended.signal}, so the other ranks were ended too"
-            raise Hang(
-                what,
-                where=f"rank {ended.rank}",
-                fix="check the kernel's log (dmesg) for lack of memory",
-            )
-        case Failed():
-            raise typer.Exit(ended.code)
-        case Stopped():
-            raise typer.Exit(exit_code(ended.number))
-        case None:
-            return
+    code = launch([sys.executable, "-P", "-m", "hasten", *sys.argv[1:]], processes)
+    if code:
+        raise typer.Exit(code)

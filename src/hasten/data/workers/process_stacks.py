@@ -21,6 +21,8 @@ import psutil
 STACK_SECONDS = 2.0  # a process has so long to write its stacks
 QUIET_SECONDS = 0.2  # stacks are whole when nothing more has come for so long
 
+# A real-time one, as libraries use the others. macOS has none.
+_SIGNAL: int = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _CANNOT_ANSWER = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) .*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -47,27 +49,15 @@ class Frame:
 
 def write_stacks_when_asked(report: Connection) -> None:
     """In the process that is asked: from now on the signal makes it write its stacks into this pipe."""
-    asked_by = signal_to_ask_by()
-    if asked_by is not None:
-        faulthandler.register(asked_by, file=report.fileno(), all_threads=True)
-
-
-def signal_to_ask_by() -> int | None:
-    """The signal upon which a process writes its stacks: a real-time one if there are any, as libraries use the others.
-    None where the system has none for it, as Windows."""
-    last: int | None = getattr(signal, "SIGRTMAX", None)  # not on macOS
-    return getattr(signal, "SIGUSR2", None) if last is None else last - 1
+    faulthandler.register(_SIGNAL, file=report.fileno(), all_threads=True)
 
 
 def ask(pid: int, report: Connection) -> Answer:
     """The process's own account of where it stands, read from its pipe, and the kernel's."""
-    asked_by = signal_to_ask_by()
     try:
         state = psutil.Process(pid).status()
-        if asked_by is None:
-            return Answer(state=state, stacks="")
         if state not in _CANNOT_ANSWER:
-            os.kill(pid, asked_by)
+            os.kill(pid, _SIGNAL)
     except (psutil.Error, ProcessLookupError):
         return Answer(state="gone", stacks="")
     stacks, seconds = b"", STACK_SECONDS

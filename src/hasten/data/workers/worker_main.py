@@ -30,7 +30,7 @@ from hasten.data.workers.process_stacks import write_stacks_when_asked
 from hasten.data.workers.torch_worker_info import set_worker_info
 
 PARENT_SECONDS = 5.0  # between two looks whether the training process is still there
-_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU") if hasattr(signal, name))
+_ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +76,7 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _ENDING:
         signal.signal(number, lambda *_: None)  # and not SIG_IGN, which the children of a worker would inherit
-    if hasattr(signal, "SIGCHLD"):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if work.noted_in is not None:
         note_this_process(work.noted_in)
     write_stacks_when_asked(stacks)

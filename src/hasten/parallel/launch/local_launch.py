@@ -13,44 +13,22 @@ import os
 import signal
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hasten.errors import TERMINATED
+from hasten.errors import TERMINATED, Hang
 from hasten.facts.machine import usable_cores
 from hasten.facts.ranks import LAUNCHER
 from hasten.parallel.launch.loopback import ADDRESS, INTERFACE, NAME
 from hasten.parallel.launch.signal_forwarding import signals_passed_on
+from hasten.stop_signals import exit_code
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
-    """The rank that ended a run, after it reported why, and its exit code."""
-
-    rank: int
-    code: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Killed:
-    """The rank that was killed by a signal; the others were ended after it."""
-
-    rank: int
-    signal: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stopped:
-    """This process got a signal to end, and the ranks have ended."""
-
-    number: int
-
-
-def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped | None:
-    """Run the command as so many ranks, and wait until all have ended. None where all succeeded."""
+def launch(command: Sequence[str], processes: int) -> int:
+    """Run the command as so many ranks, and wait until all have ended. The exit code of the rank that ended the run,
+    which printed why, or of the signal that asked this process to end. Raises Hang where a signal ended one rank."""
     # Imported here: they use signals that not every system has.
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -75,10 +53,10 @@ def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped 
         try:
             elastic_launch(config, command[0])(*command[1:])
         except ChildFailedError as error:
-            return _culprit(error.failures) if forwarded.number is None else Stopped(number=forwarded.number)
+            return _code_of(error.failures) if forwarded.number is None else exit_code(forwarded.number)
         except SignalException as stopped:
-            return Stopped(number=stopped.sigval)
-    return None
+            return exit_code(stopped.sigval)
+    return 0
 
 
 def _rank_environment(processes: int, present: Mapping[str, str]) -> dict[str, str]:
@@ -95,7 +73,7 @@ def _silence_agent() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _culprit(failures: Mapping[int, ProcessFailure]) -> Failed | Killed:
+def _code_of(failures: Mapping[int, ProcessFailure]) -> int:
     """A killed rank cannot report, and the others fail after it: it comes first. Ranks that the agent ended by SIGTERM
     come last."""
     order = {-signal.SIGTERM: 2, TERMINATED: 2}
@@ -103,5 +81,7 @@ def _culprit(failures: Mapping[int, ProcessFailure]) -> Failed | Killed:
         failures.items(), key=lambda each: (order.get(each[1].exitcode, each[1].exitcode >= 0), each[1].timestamp)
     )
     if failure.exitcode < 0:
-        return Killed(rank=rank, signal=signal.Signals(-failure.exitcode).name)
-    return Failed(rank=rank, code=failure.exitcode)
+        name = signal.Signals(-failure.exitcode).name
+        what = f"was ended by {name}, so the other ranks were ended too"
+        raise Hang(what, where=f"rank {rank}", fix="check the kernel's log (dmesg) for lack of memory")
+    return failure.exitcode

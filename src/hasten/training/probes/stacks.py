@@ -6,7 +6,7 @@ from hasten.data.workers.process_stacks import Answer, threads_of
 
 # `tune`, which may not import `data`, imports these from here.
 from hasten.data.workers.process_stacks import ask as ask
-from hasten.data.workers.process_stacks import signal_to_ask_by as signal_to_ask_by
+from hasten.data.workers.process_stacks import write_stacks_when_asked as write_stacks_when_asked
 from hasten.users_code import is_users_file, short
 
 _SILENT = {"stopped": "it is stopped and cannot say where it is", "disk-sleep": "it waits in the kernel, as for a disk"}

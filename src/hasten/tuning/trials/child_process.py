@@ -9,7 +9,6 @@ code.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import multiprocessing
 import os
@@ -19,7 +18,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
+from hasten.training.probes.stacks import ask, standing, write_stacks_when_asked
 from hasten.tuning.trials.process_tree import die_with, kill_all
 
 
@@ -118,7 +117,6 @@ def _live(target: Callable[..., None], arguments: tuple[Any, ...], messages: Con
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)
     os.close(nowhere)
-    if (signal_number := signal_to_ask_by()) is not None:
-        faulthandler.register(signal_number, file=stacks.fileno(), all_threads=True)
+    write_stacks_when_asked(stacks)
     sys.dont_write_bytecode = True  # beside the user's files
     target(Messages(messages), *arguments)
