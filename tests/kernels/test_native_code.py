@@ -1,10 +1,7 @@
 """C is compiled once, cached where only its owner can write, and reported with the reason where it cannot be."""
 
 import ctypes
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -122,20 +119,6 @@ def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, monkeypatch, 
         compiled(source)
 
 
-@pytest.mark.proof
-def test_many_processes_compile_the_same_at_once(caches, source):
-    code = """
-import pathlib, sys
-from hasten.kernels.native_code import compiled
-print(compiled(pathlib.Path(sys.argv[1])).seven())
-"""
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, str(source)], stdout=subprocess.PIPE, text=True) for _ in range(4)
-    ]
-    assert [process.communicate(timeout=150)[0] for process in started] == ["7\n"] * 4
-    assert [each.suffix for each in caches.iterdir()] == [".so"]
-
-
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 def test_cpp_is_compiled_by_its_own_compiler_and_shares_the_threads_of_torch(caches, tmp_path, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
@@ -150,20 +133,6 @@ def test_cpp_is_compiled_by_its_own_compiler_and_shares_the_threads_of_torch(cac
         assert compiled(source).threads() == 3
     finally:
         torch.set_num_threads(before)
-
-
-@pytest.mark.proof
-def test_a_process_killed_while_it_compiles_leaves_no_library(caches, source, tmp_path, monkeypatch):
-    killer = tmp_path / "killer"
-    killer.write_text('#!/bin/sh\nfor last; do :; done\nprintf half > "$last"\nkill -9 $PPID\n')
-    killer.chmod(0o755)
-    program = (
-        f"from pathlib import Path; from hasten.kernels.native_code import compiled; compiled(Path({str(source)!r}))"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CC": str(killer)}, check=False)
-    assert ended.returncode == -9
-    assert not list(caches.glob("*.so"))
-    assert compiled(source).seven() == 7
 
 
 def test_a_full_disk_is_a_reason_and_not_a_failure(caches, source, monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch.utils.data import Subset, random_split
+from torch.utils.data import DataLoader, Subset, random_split
 
 import hasten
 from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
@@ -122,6 +122,7 @@ def test_a_part_by_subset_or_random_split_is_read_as_the_whole(data):
     deep = Subset(Subset(data, [7, 2, 5]), [2, 0])
     assert same(epoch(deep, batch_size=2), epoch(data.subset([5, 7]), batch_size=2))
     assert len(data.subset([7, 2, 5]).subset([2, 0])) == 2
+    assert type(source_of(DataLoader(Subset(data, [4, 0])), field="train").dataset) is ImageFolder
     assert len(data) == 12
 
 

@@ -17,12 +17,10 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-import hasten
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.column_gather import Gather
 from hasten.data.sources.job_data import reads_batches, source_of
 from hasten.errors import DataFailed, JobError, UserCodeFailed
-from support.data.image_cases import photos
 
 ROWS = torch.arange(12.0).reshape(6, 2)
 LABELS = torch.arange(6)
@@ -198,18 +196,3 @@ def test_a_function_that_raises_is_the_users_code_and_names_its_line():
         source_of(raises, field="valid")
     assert isinstance(caught.value.__cause__, OSError)
     assert "in raises" in caught.value.where
-
-
-def test_a_part_of_a_folder_of_pictures_is_a_folder_of_pictures(tmp_path):
-    pictures = hasten.ImageFolder(photos(tmp_path, 6), hasten.CenterCrop(8))
-    for part in (
-        Subset(pictures, [4, 0]),
-        Subset(Subset(pictures, [0, 2, 4]), [2, 0]),
-        DataLoader(Subset(pictures, [4, 0])),
-    ):
-        source = source_of(part, field="train")
-        assert type(source.dataset) is hasten.ImageFolder
-        assert source.count == 2
-        assert [label for _, label in source.dataset] == [pictures[4][1], pictures[0][1]]
-    other = source_of(Subset(Squares(), [1]), field="train").dataset
-    assert type(other) is Subset

@@ -144,10 +144,6 @@ def _cut_short(model: Any) -> hasten.Job:
     return small_job(model=model, loss=loss, log_every=1, epochs=4, valid=small_job().train)
 
 
-def cut_short() -> hasten.Job:
-    return _cut_short(lambda: nn.Linear(6, 3))
-
-
 def cut_short_in_layers() -> hasten.Job:
     return _cut_short(lambda: nn.Sequential(*(nn.Linear(6, 6) for _ in range(3)), nn.Linear(6, 3)))
 
