@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +80,7 @@ def doctor(
     paths = [*(Path(each) for each in targets if each not in jobs), *files_of_jobs]
     _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff)
     files, unreadable = files_in(paths)
-    chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
+    chosen = partial(_project, _codes(select), _codes(ignore))
     projects = _projects(files, chosen)
     if diff or fix:
         mended, failed = _mend(projects, unsafe_fixes)
@@ -92,7 +93,7 @@ def doctor(
             typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
     findings, linted, failed = _findings(projects)
     for job in jobs:
-        projects.append(own := chosen.project(settings_for(next(iter(file_of(job)), Path())), []))
+        projects.append(own := chosen(settings_for(next(iter(file_of(job)), Path())), []))
         model, run = profile_job(job, plan, options)
         if output is Format.TEXT:
             show_profile(job, model, run)
@@ -140,25 +141,19 @@ class _Project:
         return of_sources(self.rules)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Chosen:
-    """On the command line, which overrides a project's choice."""
+def _project(select: Sequence[str], ignore: Sequence[str], settings: Settings, files: Sequence[Path]) -> _Project:
+    """select, ignore: on the command line, which overrides the settings. Raises Misconfigured for a code that no rule
+    has."""
+    from hasten.doctor.registry import selected
 
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-
-    def project(self, settings: Settings, files: Sequence[Path]) -> _Project:
-        """Raises Misconfigured for a code that no rule has."""
-        from hasten.doctor.registry import selected
-
-        ignored = (*self.ignore, *(() if self.select else settings.ignore))
-        return _Project(files=files, rules=selected(self.select or settings.select, ignored))
+    ignored = (*ignore, *(() if select else settings.ignore))
+    return _Project(files=files, rules=selected(select or settings.select, ignored))
 
 
-def _projects(files: Sequence[Path], chosen: _Chosen) -> list[_Project]:
+def _projects(files: Sequence[Path], chosen: Callable[..., _Project]) -> list[_Project]:
     from hasten.doctor.lint.project_settings import by_project
 
-    projects = [chosen.project(settings, of) for settings, of in by_project(files).items()]
+    projects = [chosen(settings, of) for settings, of in by_project(files).items()]
     excluded = len(files) - sum(len(project.files) for project in projects)
     if excluded:
         _warn([f"skipped {many(excluded, 'file')} that [tool.hasten] in pyproject.toml excludes"])
