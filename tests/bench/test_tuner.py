@@ -67,9 +67,6 @@ def test_the_grid_is_every_legal_way_to_take_none_or_one_of_each():
     assert (BF16, THREADS[0], WORKERS, KEPT) in found
 
 
-# ── going on, and the record ────────────────────────────────────────────────────────────────────────────────────────
-
-
 # ── choices that do nothing ─────────────────────────────────────────────────────────────────────────────────────────
 
 
