@@ -37,7 +37,7 @@ def as_failure(error: BaseException) -> HastenError | None:
     moment = note_of(error, AT_A_STEP, IN_AN_EVALUATION)
     if failure is not None and moment is not None:
         what, fix = failure.what, failure.fix
-        if _NO_GRADIENT in str(error) and moment.startswith(IN_AN_EVALUATION):
+        if _NO_GRADIENT in text_of(error) and moment.startswith(IN_AN_EVALUATION):
             what, fix = f"evaluations compute no gradients: {what}", _NO_PENALTY
         failure = UserCodeFailed(f"{what} ({moment})", where=failure.where, fix=fix)
     return failure

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from hasten.errors import HastenError, JobError, Misconfigured
 from hasten.techniques.common.batch_split import few_samples
-from hasten.users_code import reason_of
+from hasten.users_code import reason_of, text_of
 
 _OF_A_LOSS = (HastenError, RuntimeError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
 # Torch's words.
@@ -55,7 +55,7 @@ def refuse_one_sample(compute: Callable[[Any], object], batch: Any) -> None:
         with torch.no_grad():
             compute(few_samples(batch, 1))
     except ValueError as error:
-        if _ONE_VALUE in str(error):
+        if _ONE_VALUE in text_of(error):
             raise _one_sample("leaves one sample for an epoch's last microbatch") from error
     except _OF_A_LOSS:
         return  # the step itself shows what is wrong with the loss
