@@ -93,7 +93,7 @@ def test_a_resumed_run_loads_no_code_that_only_its_folder_names(here: Path):
         ("sending:send", "does not name a function", "file.py:function"),
         ("missing.py:send", "there is no such file", "sending.py"),
         ("sending.py:sent", 'there is no function "sent"', '"send"'),
-        ("sending.py:nothing", "is <function nothing", "function of one event"),
+        ("sending.py:nothing", "is <function nothing", "plain function of one event"),
     ],
 )
 def test_what_is_no_receiver_is_refused_before_training(here: Path, name: str, says: str, fix: str):

@@ -55,7 +55,7 @@ WRONG = [
     ("keep", "best", "no valid data", "remove keep="),
     ("average", 0.9, "0.9 (float)", "ExponentialAverage"),
     ("metrics", MulticlassAccuracy(3), "MulticlassAccuracy", "dictionary"),
-    ("metrics", {"accuracy": len}, "'accuracy'", "a function of prediction and target"),
+    ("metrics", {"accuracy": len}, "'accuracy'", "lambda prediction, target"),
     ("metrics", {"accuracy": MulticlassAccuracy}, "the class MulticlassAccuracy", "update, compute and reset"),
     ("metrics", {"loss": MulticlassAccuracy(3)}, '"loss"', "another name"),
     ("metrics", {"accuracy": MulticlassAccuracy(3)}, "no valid data", "valid="),

@@ -14,6 +14,7 @@ import hasten
 from support.ranks.process_group import on_ranks
 from support.ranks.rank_jobs import (
     averaged_and_resumed,
+    parts_by_sample,
     ranks_on_this_machine,
     replaced_on_ranks,
     skipping_on_one_rank,
@@ -66,6 +67,14 @@ def test_the_trace_of_rates_does_not_depend_on_the_number_of_ranks(alone, two_ra
 def test_an_evaluation_over_ranks_counts_every_sample_once(alone, two_ranks):
     for rank in two_ranks:
         assert rank["results"] == pytest.approx(alone["results"], rel=1e-9)
+
+
+def test_parts_that_only_some_ranks_have_are_those_of_one_process(tmp_path):
+    """Of every step: the last batch of an epoch has one sample, which leaves the second rank without any."""
+    wanted = parts_by_sample()
+    for rank in on_ranks(2, tmp_path, parts_by_sample):
+        for mine, alone in zip(rank, wanted, strict=True):
+            assert mine == pytest.approx(alone, rel=1e-3)
 
 
 @pytest.mark.parametrize("microbatch", [2, pytest.param(None, marks=pytest.mark.proof)])

@@ -144,8 +144,8 @@ class Loss:
     prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
         metrics.
     parts: name -> scalar tensor, a term of the total, such as {"reconstruction": …, "kl": …}: its sum over the same
-        items. Logs and evaluations show their means; nothing is differentiated through them. Every call gives the same
-        names.
+        items. Logs and evaluations show their means; nothing is differentiated through them. A part that a call
+        leaves out is zero there.
     """
 
     total: Tensor
@@ -310,6 +310,8 @@ class Job:
         for name, metric in self.metrics.items():
             if not isinstance(name, str):
                 raise JobError("metrics", f"has the name {describe(name)}", 'write a text: {"accuracy": metric}')
+            if callable(metric) and not isinstance(metric, type) and not hasattr(metric, "update"):
+                _check_arity("metrics", metric, 2, f'{{"{name}": lambda prediction, target: ...}}', of=f"{name!r} ")
             if isinstance(metric, type) or not (is_function(metric) or _has_methods(metric, *_OF_A_METRIC)):
                 raise JobError("metrics", f"{name!r} is {describe(metric)}", f"give {METRICS_ARE}")
         if "loss" in self.metrics:
@@ -341,7 +343,7 @@ def _is_built(value: object) -> bool:
 
 _OF_A_METRIC = "update", "compute", "reset"
 METRICS_ARE = "a torchmetrics.Metric, an object with update, compute and reset, or a function of prediction and target"
-RECEIVERS_ARE = "give a list of receivers, each a function of one event or an object with log(event) and close()"
+RECEIVERS_ARE = "give a list of receivers, each a plain function of one event or an object with log(event) and close()"
 
 
 def no_receiver(given: object) -> str | None:
@@ -358,7 +360,8 @@ def is_function(metric: object) -> bool:
 
 
 def is_receiver(value: object) -> bool:
-    return not isinstance(value, type) and (_has_methods(value, "log", "close") or _takes(value, 1))
+    no_call = isinstance(value, type) or inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value)
+    return not no_call and (_has_methods(value, "log", "close") or _takes(value, 1))
 
 
 def _has_methods(value: object, *names: str) -> bool:
@@ -375,11 +378,11 @@ def is_whole(value: object, least: int = 1) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: str) -> None:
+def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: str, of: str = "") -> None:
     if not _takes(function, wanted):
         signature = inspect.signature(function)
         many = "no argument" if wanted == 0 else f"{wanted} argument{'s' if wanted > 1 else ''}"
-        raise JobError(name, f"cannot be called with {many}: it takes {signature}", f"{name}={example}") from None
+        raise JobError(name, f"{of}cannot be called with {many}: it takes {signature}", f"{name}={example}") from None
 
 
 def _takes(function: object, arguments: int) -> bool:

@@ -101,6 +101,24 @@ def trained_by_a_batch_sampler(microbatch: int | None = None) -> dict[str, Any]:
     return trained(microbatch, train=data, valid=data, batch_size=None)
 
 
+def parts_by_sample() -> list[dict[str, float]]:
+    """The parts of every step, read after each. Six of 21 samples have a part of their own; the last batch has one."""
+    rows = torch.arange(21.0)[:, None]
+
+    def loss(model: nn.Module, batch: Any) -> Loss:
+        (given,) = batch
+        total, rare = model(given).square().sum(), given[given[:, 0] % 4 == 0]
+        return Loss(total, len(given), parts={"both": total, **({"some": rare.sum()} if len(rare) else {})})
+
+    found = []
+    fields: dict[str, Any] = {"model": lambda: nn.Linear(1, 1), "loss": loss, "train": (rows,), "batch_size": 4}
+    with prepare(token_job(**fields, valid=None, metrics={})) as run:
+        for batch in run.batches():
+            run.step(batch)
+            found += [dict(window.parts) for window in run.losses.drain()]
+    return found
+
+
 class PartlyUsed(nn.Module):
     """`spare` is used never, for an output that the loss ignores, on every second call, or for some rows alone."""
 

@@ -101,6 +101,44 @@ def test_what_a_function_raises_is_of_the_users_metric():
     assert failure.exit_code == 10
 
 
+def test_an_error_in_a_library_names_what_the_metric_was_given():
+    """scikit-learn's own words do not say that these are scores, and no labels."""
+    sklearn = pytest.importorskip("sklearn.metrics")
+    with pytest.raises(ValueError, match="continuous") as raised:
+        evaluated(sklearn.accuracy_score)
+    rows = len(small_job().train[1])
+    assert any(f"'judged', on (float32 [{rows}, " in note for note in raised.value.__notes__)
+
+
+def test_a_function_that_writes_to_what_it_is_given_changes_no_other():
+    def writes(prediction: Tensor, target: Tensor) -> float:
+        return prediction.zero_().sum().item()
+
+    results = evaluated(accuracy, metrics={"first": writes, "judged": accuracy})
+    assert results["judged"] == evaluated(accuracy)["judged"] != 0
+
+
+def test_an_array_of_one_number_is_a_number():
+    assert evaluated(lambda prediction, target: target[:1].numpy() * 0.0)["judged"] == 0
+
+
+@pytest.mark.parametrize("several", [{"a": 1.0, "b": 2.0}, (0.5, 0.5), [1.0, 2.0]], ids=["dict", "tuple", "list"])
+def test_several_numbers_are_refused_with_what_to_write(several: Any):
+    with pytest.raises(JobError, match=r"'judged' computed .* not one number") as refusal:
+        evaluated(lambda prediction, target: several)
+    assert "give several metrics" in refusal.value.fix
+
+
+def test_a_function_with_other_arguments_is_refused_with_its_signature():
+    """torchmetrics.functional.accuracy, for one, must be given its task."""
+
+    def needs_task(preds: Tensor, target: Tensor, task: str) -> Tensor: ...
+
+    with pytest.raises(JobError, match=r"'judged' cannot be called with 2 arguments: it takes .*task") as refusal:
+        small_job(valid=small_job().train, metrics={"judged": needs_task})
+    assert refusal.value.fix == 'metrics={"judged": lambda prediction, target: ...}'
+
+
 def test_a_function_that_takes_y_true_is_given_the_target_first():
     """As all functions of scikit-learn do."""
     sklearn = pytest.importorskip("sklearn.metrics")

@@ -69,11 +69,22 @@ def test_only_the_leader_calls_receivers(tmp_path: Path):
     assert on_ranks(2, tmp_path, calls_of_receivers) == [True, False]
 
 
-@pytest.mark.parametrize("wrong", [print, [3], [Collected], [lambda: 0]], ids=["no list", "3", "class", "no argument"])
+async def never_awaited(event: Any) -> None: ...
+
+
+def never_read(event: Any) -> Any:
+    yield event
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [print, [3], [Collected], [lambda: 0], [never_awaited], [never_read]],
+    ids=["no list", "3", "class", "no argument", "async", "generator"],
+)
 def test_what_is_no_receiver_is_refused_with_what_to_write(wrong: Any):
     with pytest.raises(JobError, match="receivers") as refusal:
         small_job(receivers=wrong)
-    assert "function of one event" in refusal.value.fix
+    assert "plain function of one event" in refusal.value.fix
     with pytest.raises(Misconfigured, match="receivers"):
         hasten.train(small_job(), receivers=wrong)
 

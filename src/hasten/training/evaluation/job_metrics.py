@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from hasten.data.loading.device_transfer import map_tensors, place
 from hasten.errors import RAISED, JobError
-from hasten.facts.job import METRICS_ARE, Loss, describe, is_function
+from hasten.facts.job import Loss, describe, is_function
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_in_turn
 from hasten.training.evaluation.torchmetrics_states import merges, without_merging
 from hasten.training.failures.user_code import IN_THE_JOB
-from hasten.training.step_parts.losses import at_least_float32
+from hasten.training.step_parts.losses import at_least_float32, described
 
 _HOST = torch.device("cpu")
 
@@ -89,28 +89,31 @@ class JobMetrics:
 
     def _computed(self, name: str, joined: list[Any]) -> float:
         """joined: for a function, the predictions and the targets of the whole evaluation."""
-        with self._calling(name):
-            if name in self._metrics:
+        if name in self._metrics:
+            with self._calling(name):
                 value: Any = self._metrics[name].compute()
-            else:
-                function = self._functions[name]
-                value = function(*(reversed(joined) if _takes_target_first(function) else joined))
-        if isinstance(value, Tensor) and value.numel() == 1:
+        else:
+            # One function may write to what the next is given.
+            given = joined if len(self._functions) == 1 else map_tensors(joined, torch.clone)
+            function = self._functions[name]
+            with self._calling(name, f", on {described(joined)}"):
+                value = function(*(reversed(given) if _takes_target_first(function) else given))
+        if isinstance(value, Tensor | np.ndarray) and np.prod(value.shape) == 1:
             value = value.item()
         if isinstance(value, int | float | np.integer | np.floating | np.bool):
             return float(value)
-        fix = 'choose one that gives a real number, such as average="macro"'
+        fix = 'return one real number, such as by average="macro"; for several numbers, give several metrics'
         raise JobError("metrics", f"{name!r} computed {describe(value)}, not one number", fix)
 
     @contextmanager
-    def _calling(self, name: str) -> Iterator[None]:
+    def _calling(self, name: str, given: str = "") -> Iterator[None]:
         """Inside, the metric exchanges states with other ranks, if torchmetrics merges it exactly. An exception passes
-        through with a note of which metric raised it."""
+        through with a note of which metric raised it, on what."""
         try:
             with nullcontext() if name in self._merged else without_merging():
                 yield
         except RAISED as error:
-            error.add_note(f"{IN_THE_JOB}metrics, in {name!r}")
+            error.add_note(f"{IN_THE_JOB}metrics, in {name!r}{given}")
             raise
 
 
@@ -135,7 +138,8 @@ def _joined(parts: list[Any]) -> Any:
         return torch.cat(parts)
     except (TypeError, RuntimeError) as error:
         was = f"predictions or targets of a function cannot be joined over batches: {error}"
-        fix = f"return tensors in the loss that differ in their first dimension alone; or give {METRICS_ARE}"
+        write = "return tensors in the loss that differ in their first dimension alone"
+        fix = f"{write}; or give a torchmetrics.Metric, or an object with update, compute and reset"
         raise JobError("metrics", was, fix) from error
 
 

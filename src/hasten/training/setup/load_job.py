@@ -77,7 +77,7 @@ def load_receiver(path: Path, name: str) -> Callable[..., Any]:
     missing = partial(Misconfigured, where=where, fix=f"define it: def {name}(event)")
     function = _named(module, name, where, missing)
     if not is_receiver(function):
-        raise Misconfigured(f"is {describe(function)}", where=where, fix="name a function of one event")
+        raise Misconfigured(f"is {describe(function)}", where=where, fix="name a plain function of one event")
     return function
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hasten.errors import RAISED, JobError
 from hasten.facts.job import Loss, describe
 from hasten.facts.ranks import Ranks
-from hasten.parallel.collectives import sum_over_ranks
+from hasten.parallel.collectives import gather_over_ranks, sum_over_ranks
 from hasten.training.failures.user_code import IN_THE_JOB
 
 Count = Tensor | float
@@ -224,9 +224,13 @@ class LossRecord:
 
     def _sums_of_parts(self, parts: Sequence[Parts]) -> list[dict[str, float]]:
         """Of each window, over all ranks."""
-        if not any(parts):
-            return [{} for _ in parts]
+        if not parts:
+            return []
         names = [*dict.fromkeys(name for each in parts for name in each)]
+        if self._ranks.many:  # their samples may give other parts, or there are none on this rank
+            names = [*dict.fromkeys(gather_over_ranks(names, self._ranks, self._device))]
+        if not names:
+            return [{} for _ in parts]
         sums = torch.stack([self._tensor([each.get(name, 0.0) for name in names]) for each in parts])
         if self._ranks.many:
             sums = sum_over_ranks(sums, self._ranks)
