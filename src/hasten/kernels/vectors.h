@@ -134,10 +134,6 @@ template <class Number> inline floats load_up_to(const Number *from, int64_t cou
     return count < WIDTH ? load_some(from, count) : load(from);
 }
 
-template <class Number> inline void store_up_to(Number *to, floats numbers, int64_t count) {
-    count < WIDTH ? store_some(to, numbers, count) : store(to, numbers);
-}
-
 // ---- Rows of a matrix; each is computed by one thread.
 
 // row(i) for each row.

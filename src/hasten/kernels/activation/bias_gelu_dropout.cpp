@@ -29,28 +29,27 @@ inline words hashed(words numbers) {
     return numbers ^ (numbers >> 16);
 }
 
-// compute(first column, number of columns, their factors) for each vector of a row. The random numbers are a function of
-// seed, row and column alone.
-template <class Compute> inline void along(int64_t row, int64_t width, Dropout dropout, Compute compute) {
+// compute(at, vector, factors) for each vector of a row. The random numbers are a function of seed, row and column alone.
+template <class Compute> inline void along_dropping(int64_t row, int64_t width, Dropout dropout, Compute compute) {
     uint64_t key = mixed(mixed(dropout.seed) ^ (uint64_t)row);
-    for (int64_t at = 0; at < width; at += WIDTH) {
+    along(width, [&](int64_t at, auto vector) {
         floats factor = all(dropout.scale);
         if (dropout.threshold) {
             words columns = (words)lanes() + (uint32_t)at;
             words random = hashed(hashed(columns ^ (uint32_t)key) + (uint32_t)(key >> 32));
             factor = random >= dropout.threshold ? factor : floats{};
         }
-        compute(at, width - at < WIDTH ? width - at : WIDTH, factor);
-    }
+        compute(at, vector, factor);
+    });
 }
 
 template <class Number, class Form>
 void forward(const Number *x, const float *bias, Number *y, int64_t rows, int64_t width, Dropout dropout, Form form) {
 #pragma omp parallel for schedule(static) if (rows * width > WORTH_A_THREAD)
     for (int64_t row = 0; row < rows; row++)
-        along(row, width, dropout, [&](int64_t at, int64_t count, floats factor) {
-            floats found = form(load_up_to(x + row * width + at, count) + load_up_to(bias + at, count));
-            store_up_to(y + row * width + at, found * factor, count);
+        along_dropping(row, width, dropout, [&](int64_t at, auto vector, floats factor) {
+            floats found = form(vector.load(x + row * width + at) + vector.load(bias + at));
+            vector.store(y + row * width + at, found * factor);
         });
 }
 
@@ -62,13 +61,13 @@ void backward(const Number *gradient, const Number *x, const float *bias, Number
 #pragma omp parallel for schedule(static) if (many)
     for (int64_t part = 0; part < PARTS; part++)
         for (int64_t row = rows * part / PARTS; row < rows * (part + 1) / PARTS; row++)
-            along(row, width, dropout, [&](int64_t at, int64_t count, floats factor) {
+            along_dropping(row, width, dropout, [&](int64_t at, auto vector, floats factor) {
                 int64_t here = row * width + at;
-                floats shifted = load_up_to(x + here, count) + load_up_to(bias + at, count);
-                floats found = form(load_up_to(gradient + here, count) * factor, shifted);
-                store_up_to(to + here, found, count);
+                floats shifted = vector.load(x + here) + vector.load(bias + at);
+                floats found = form(vector.load(gradient + here) * factor, shifted);
+                vector.store(to + here, found);
                 float *sum = sums + part * width + at;
-                store_up_to(sum, load_up_to(sum, count) + found, count);
+                vector.store(sum, vector.load(sum) + found);
             });
     for (int64_t part = 1; part < PARTS; part++)
         each(width, sums, [](floats a, floats b) { return a + b; }, sums, sums + part * width);
