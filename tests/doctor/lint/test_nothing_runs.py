@@ -17,10 +17,7 @@ WRONG = "optimizer.zero_grad(set_to_none=False)"
 TOUCH = "import pathlib; pathlib.Path({made!r}).touch()"
 DEEDS = [
     TOUCH,
-    "open({made!r}, 'w').close()",
-    "import os; os.mkdir({made!r})",
     "import os; os.system('touch {made}')",
-    "import subprocess; subprocess.run(['touch', {made!r}])",
     "import os; os.environ['HASTEN_DEED'] = '1'",
     "import sys; sys.path.insert(0, {made!r})",
     "import sys; sys.modules['hasten_deed'] = sys",
@@ -28,18 +25,14 @@ DEEDS = [
     "import socket; socket.socket = None",
     "import builtins; builtins.deed = 1",
     "raise SystemExit(3)",
-    "import sys; sys.exit(3)",
     "import os; os._exit(3)",
     "import os; os.kill(os.getpid(), 9)",
-    "import warnings; warnings.filterwarnings('error')",
     "import sys; sys.setrecursionlimit(50)",
-    "import random; random.seed(0)",
     "import os; os.chdir('/')",
     "import signal; signal.alarm(1)",
     "print('deed')",
     "input()",
     "while True: pass",
-    "raise KeyboardInterrupt",
     "import hasten_deed_that_is_not_there",
 ]
 PLACES = ["{deed}", "class A:\n    {deed}", "def f(x=exec({deed!r})):\n    pass", "@exec({deed!r})\ndef f():\n    pass"]

@@ -11,8 +11,6 @@ from support.doctor.training_scripts import EPOCHS, TWO_MODELS
 @pytest.mark.parametrize(
     ("decorator", "block"),
     [
-        ("@torch.no_grad()", "if True:"),
-        ("", "with torch.no_grad():"),
         ("", "with torch.inference_mode(), open(path) as file:"),
         ("", "with no_gradients():"),
         ("", "with quiet:"),

@@ -57,16 +57,6 @@ def edits_of(text: str, code: str) -> list[list[str]]:
         "whole = Pictures(files)\ntrain, test = random_split(whole, [8, 2])\nloader = DataLoader(train)  # finds H101",
         "loader = DataLoader(Rows(rows, flip))  # finds H101",
         "from datasets import load_dataset as hub\nloader = DataLoader(hub('imdb').map(f)['train'])  # finds H101",
-    ],
-)
-def test_a_loader_of_samples_that_are_work_needs_workers(made):
-    assert_finds(made + LOOP, "H101")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        "loader = DataLoader(Pictures(files), num_workers=4)",
         "loader = DataLoader(Pictures(files), **options)",
         "options = {'num_workers': 2}\nloader = DataLoader(Pictures(files), **options)",
         "loader = DataLoader(TensorDataset(a, b))",
@@ -75,14 +65,13 @@ def test_a_loader_of_samples_that_are_work_needs_workers(made):
         "from datasets import load_dataset as hub\nloader = DataLoader(hub('imdb', streaming=True))",
     ],
 )
-def test_a_loader_of_what_is_in_memory_or_unknown_needs_none(made):
+def test_a_loader_needs_workers_where_its_samples_are_work(made):
     assert_finds(made + LOOP, "H101")
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        "loader = DataLoader(data, pin_memory=True)",
         "loader = DataLoader(data, pin_memory=args.pin)",
         "loader = DataLoader(data, pin_memory=False)",
         "loader = DataLoader(TensorDataset(torch.zeros(8).cuda(), labels))",
@@ -94,15 +83,10 @@ def test_what_is_pinned_or_on_the_device_or_a_choice_is_left_alone(made):
     assert_finds(made + LOOP, "H102")
 
 
-def test_where_batches_stay_on_the_host_nothing_is_pinned():
-    assert_finds("loader = DataLoader(data)" + LOOP.replace(".cuda()", ".to('cpu')"), "H102")
-    assert_finds("loader = DataLoader(data)" + LOOP.replace(".cuda()", ".to(where.it_goes())"), "H102")
-
-
 def test_pinning_is_only_written_in_where_batches_go_to_a_device():
     assert edits_of("loader = DataLoader(data)" + LOOP, "H102") == [["pin_memory=True"]]
-    elsewhere = LOOP.replace(".cuda()", ".to(args.device)")
-    assert edits_of("loader = DataLoader(data)" + elsewhere, "H102") == []
+    for place in ("'cpu'", "where.it_goes()", "args.device"):
+        assert edits_of("loader = DataLoader(data)" + LOOP.replace(".cuda()", f".to({place})"), "H102") == []
 
 
 def test_workers_that_every_epoch_starts_again_should_stay():
@@ -118,7 +102,6 @@ def evaluate(model, loader):
 @pytest.mark.parametrize(
     "made",
     [
-        "loader = DataLoader(data)",
         "loader = DataLoader(data, num_workers=args.workers)",
         "loader = DataLoader(data, num_workers=4, persistent_workers=args.stay)",
     ],
@@ -144,27 +127,24 @@ def test_an_option_that_may_be_zero_also_decides_whether_workers_stay():
     assert edits_of("loader = DataLoader(data, num_workers=4)" + LOOP, "H103") == [["persistent_workers=True"]]
 
 
-@pytest.mark.parametrize("data", ["Pictures(files)", "TensorDataset(a, b)", "datasets.CIFAR10('data')"])
-def test_training_in_the_order_of_the_data_is_found(data):
-    assert_finds(f"loader = DataLoader({data}, batch_size=8)  # finds H104" + LOOP, "H104")
-
-
 @pytest.mark.parametrize(
     "given",
     [
-        "Pictures(files), 8, False",
-        "Pictures(files), shuffle=args.shuffle",
-        "Pictures(files), sampler=sampler",
-        "Pictures(files), batch_sampler=sampler",
-        "Pictures(files), **options",
-        "somewhere.Data()",
-        "TensorDataset(torch.randn(80, 3), labels)",
-        "TensorDataset(a, b), batch_size=len(a)",
-        "hub('imdb', split='train').shuffle(seed=1)",
+        "Pictures(files), 8)  # finds H104",
+        "TensorDataset(a, b))  # finds H104",
+        "datasets.CIFAR10('data'))  # finds H104",
+        "Pictures(files), 8, False)",
+        "Pictures(files), shuffle=args.shuffle)",
+        "Pictures(files), batch_sampler=sampler)",
+        "Pictures(files), **options)",
+        "somewhere.Data())",
+        "TensorDataset(torch.randn(80, 3), labels))",
+        "TensorDataset(a, b), batch_size=len(a))",
+        "hub('imdb', split='train').shuffle(seed=1))",
     ],
 )
-def test_a_choice_an_unknown_data_set_or_one_without_order_is_left_alone(given):
-    assert_finds(f"from datasets import load_dataset as hub\nloader = DataLoader({given})" + LOOP, "H104")
+def test_training_in_the_order_of_the_data_is_found_where_nobody_chose_it(given):
+    assert_finds(f"from datasets import load_dataset as hub\nloader = DataLoader({given}" + LOOP, "H104")
 
 
 def test_a_loop_that_trains_only_when_told_may_evaluate_on_what_is_in_order():
@@ -191,37 +171,32 @@ def test_a_library_that_gives_back_another_loader_may_shuffle():
     assert_finds(kept + LOOP, "H104")
 
 
-def test_a_sampler_that_is_never_told_the_epoch_is_found():
-    text = """
-sampler = DistributedSampler(data) if world > 1 else None  # finds H105
-loader = DataLoader(data, sampler=sampler)
-"""
-    assert_finds(text + LOOP, "H105")
-
-
-@pytest.mark.parametrize("told", ["sampler", "loader.sampler", "loader.batch_sampler.sampler", "anything"])
-def test_a_sampler_that_is_told_the_epoch_is_left_alone(told):
-    text = "sampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler)"
-    assert_finds(text + LOOP + f"    {told}.set_epoch(epoch)\n", "H105")
-
-
-@pytest.mark.parametrize("shuffle", ["shuffle=False", "shuffle=args.shuffle"])
-def test_a_sampler_in_order_has_no_epoch(shuffle):
-    text = f"loader = DataLoader(data, sampler=DistributedSampler(data, {shuffle}))"
-    assert_finds(text + LOOP, "H105")
-
-
-@pytest.mark.parametrize("pinned", ["True", "torch.cuda.is_available()"])
-def test_a_copy_from_pinned_memory_that_waits_is_found(pinned):
-    text = f"loader = DataLoader(data, pin_memory={pinned})"
-    assert_finds(text + LOOP.replace("x.cuda(), y)", "x.cuda(), y)  # finds H204"), "H204")
+@pytest.mark.parametrize(
+    ("sampler", "told"),
+    [
+        ("DistributedSampler(data) if world > 1 else None  # finds H105", "pass"),
+        ("DistributedSampler(data)", "anything.set_epoch(epoch)"),
+        ("DistributedSampler(data, shuffle=False)", "pass"),
+        ("DistributedSampler(data, shuffle=args.shuffle)", "pass"),
+    ],
+)
+def test_a_sampler_that_is_never_told_the_epoch_is_found_unless_it_is_in_order(sampler, told):
+    made = f"sampler = {sampler}\nloader = DataLoader(data, sampler=sampler)"
+    assert_finds(f"{made}{LOOP}    {told}\n", "H105")
 
 
 @pytest.mark.parametrize(
-    "copy", ["x.cuda(non_blocking=True)", "x.cuda(0, True)", "x.to('cuda', **how)", "x.float().cuda()"]
+    ("pinned", "copy"),
+    [
+        ("torch.cuda.is_available()", "model(x.cuda(), y)  # finds H204"),
+        ("True", "model(x.cuda(non_blocking=True), y)"),
+        ("True", "model(x.cuda(0, True), y)"),
+        ("True", "model(x.to('cuda', **how), y)"),
+        ("True", "model(x.float().cuda(), y)"),
+    ],
 )
-def test_a_copy_that_does_not_wait_or_that_copies_something_new_is_left_alone(copy):
-    assert_finds("loader = DataLoader(data, pin_memory=True)" + LOOP.replace("x.cuda()", copy), "H204")
+def test_a_copy_from_pinned_memory_that_waits_is_found(pinned, copy):
+    assert_finds(f"loader = DataLoader(data, pin_memory={pinned})" + LOOP.replace("model(x.cuda(), y)", copy), "H204")
 
 
 def test_an_evaluation_may_wait_for_its_copies():

@@ -11,13 +11,11 @@ from support.doctor.training_scripts import EPOCHS, TWO_MODELS
 @pytest.mark.parametrize(
     "mode",
     [
-        "model.eval()",
         "model.train(False)",
         "model.train(mode)",
         "if mode: model.eval()",
         "set_mode(model, 'eval')",
         "for each in models: each.eval()",
-        "getattr(model, 'eval')(); model.eval()",
         "model.train()",
     ],
 )

@@ -21,40 +21,22 @@ def finds(text: str, *codes: str) -> None:
     assert_finds_what_is_marked(HEAD + textwrap.dedent(text), *codes)
 
 
-def test_gradients_cleared_between_backward_and_step_are_found():
-    finds(
-        """
-        for x, y in loader:
-            loss = (model(x) - y).pow(2).mean()
-            loss.backward()
-            opt.zero_grad()  # finds H401
-            opt.step()
-        for x, y in loader:
-            model(x).mean().backward()
-            model.zero_grad()  # finds H401
-            opt.step()
-        """,
-        "H401",
-    )
-
-
 @pytest.mark.parametrize(
     "turn",
     [
-        "opt.zero_grad(); loss.backward(); opt.step()",
+        "loss.backward(); opt.zero_grad(); opt.step()  # finds H401",
+        "loss.backward(); model.zero_grad(); opt.step()  # finds H401",
         "loss.backward(); opt.step(); opt.zero_grad()",
         "model.zero_grad(); loss.backward(); opt.step()",
         "loss.backward(); opt.step(); clear_gradients(model)",
         "loss.backward(); finish(opt); opt.step()",
         "first.backward(retain_graph=True); opt.zero_grad(); loss.backward(); opt.step()",
         "loss.backward(); keep(model); opt.zero_grad(); p.grad = merged; opt.step()",
-        "engine.backward(loss); engine.step()",
         "loss.backward(); trainer.step()",
-        "opt.step(closure)",
         "opt.step(lambda: closure(x))",
     ],
 )
-def test_gradients_that_are_cleared_or_may_be_are_not_found(turn):
+def test_gradients_that_are_cleared_too_early_are_found(turn):
     finds(f"for x, y in loader:\n    loss = (model(x) - y).pow(2).mean()\n    {turn}\n", "H401")
 
 

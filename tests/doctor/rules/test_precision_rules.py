@@ -66,7 +66,6 @@ def whole(loader):
     ("scaler", "autocast"),
     [
         ("GradScaler('cuda')", "torch.autocast('cuda')"),
-        ("GradScaler('cuda')", "torch.autocast('cuda', dtype=torch.float16)"),
         ("GradScaler('cuda')", "torch.autocast('cuda', dtype=args.dtype)"),
         ("GradScaler('cuda')", "torch.autocast('cuda', torch.bfloat16 if supported else torch.float16)"),
         ("GradScaler('cuda', enabled=kind == torch.float16)", "torch.autocast('cuda', dtype=torch.bfloat16)"),

@@ -23,21 +23,11 @@ def assert_finds(text: str, *codes: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "beside",
-    [
-        "cudnn.deterministic = True",
-        "cudnn.deterministic = args.exact",
-        "torch.use_deterministic_algorithms(True, warn_only=True)",
-        "cudnn.benchmark = True",
-    ],
-)
-def test_a_search_that_may_not_be_on_is_left_off(beside):
-    assert_finds(f"cudnn.benchmark = False\n{beside}\n", "H301")
-
-
-@pytest.mark.parametrize(
     "text",
     [
+        "cudnn.benchmark = False\ncudnn.deterministic = args.exact",
+        "cudnn.benchmark = False\ntorch.use_deterministic_algorithms(True, warn_only=True)",
+        "cudnn.benchmark = False\ncudnn.benchmark = True",
         "if args.exact:\n    cudnn.benchmark = False",
         "cudnn.benchmark = not args.exact",
         "def exact():\n    cudnn.benchmark = False\nif args.exact:\n    exact()",
@@ -45,7 +35,7 @@ def test_a_search_that_may_not_be_on_is_left_off(beside):
         "cudnn.benchmark = True\nmodel = nn.Conv2d(3, 8, 3)",
     ],
 )
-def test_a_search_under_a_condition_or_left_on_is_no_fault(text):
+def test_a_search_that_may_not_be_on_or_is_under_a_condition_is_left_alone(text):
     assert_finds(text, "H301")
 
 
@@ -76,18 +66,7 @@ def test_a_size_that_is_drawn_once_stays_the_same():
         "def seed(number):\n    cudnn.deterministic = True  # finds H305",
         "if __name__ == '__main__':\n    cudnn.deterministic = True  # finds H305",
         "if not torch.cuda.is_available():\n    raise SystemExit\ncudnn.deterministic = True  # finds H305",
-    ],
-)
-def test_determinism_that_every_run_pays_for_is_found(text):
-    assert_finds(text, "H305")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "if args.seed is not None:\n    cudnn.deterministic = True",
         "cudnn.deterministic = args.exact",
-        "torch.use_deterministic_algorithms(args.exact)",
         "torch.use_deterministic_algorithms(False)",
         "def make_reproducible():\n    cudnn.deterministic = True",
         "def seed():\n    cudnn.deterministic = True\nif args.seed:\n    seed()",
@@ -96,7 +75,7 @@ def test_determinism_that_every_run_pays_for_is_found(text):
         "try:\n    import card\n    torch.use_deterministic_algorithms(True)\nexcept ImportError:\n    pass",
     ],
 )
-def test_determinism_that_somebody_asks_for_is_left_alone(text):
+def test_determinism_is_found_where_every_run_pays_for_it_and_nobody_asks_for_it(text):
     assert_finds(text, "H305")
 
 
@@ -107,44 +86,29 @@ def test_determinism_that_somebody_asks_for_is_left_alone(text):
         "cudnn.allow_tf32 = False  # finds H308",
         "torch.backends.cuda.matmul.allow_tf32 = cudnn.allow_tf32 = False  # finds H308",
         "torch.set_float32_matmul_precision('highest')  # finds H308",
-    ],
-)
-def test_tf32_that_is_switched_off_is_found(text):
-    assert_finds(text, "H308")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
         "cudnn.allow_tf32 = True",
-        "torch.set_float32_matmul_precision('high')",
         "torch.set_float32_matmul_precision(args.precision)",
         "if args.exact:\n    cudnn.allow_tf32 = False",
         "def f():\n    before = cudnn.allow_tf32\n    cudnn.allow_tf32 = False\n    g()\n    cudnn.allow_tf32 = before",
     ],
 )
-def test_tf32_that_is_on_a_choice_or_put_back_is_left_alone(text):
+def test_tf32_that_is_switched_off_for_good_is_found(text):
     assert_finds(text, "H308")
-
-
-def test_a_load_that_may_run_code_is_found():
-    assert_finds("state = torch.load(path, map_location='cpu')  # finds H416", "H416")
-    assert_finds("from torch import load as read\nstate = read(path)  # finds H416", "H416")
-    assert_finds("options = {'mmap': True}\nstate = torch.load(path, **options)  # finds H416", "H416")
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        "path, weights_only=True",
-        "path, weights_only=False",
-        "path, **options",
-        "path, None, pickle",
-        "path, pickle_module=dill",
+        "path, map_location='cpu')  # finds H416",
+        "path, **dict(mmap=True))  # finds H416",
+        "path, weights_only=False)",
+        "path, **options)",
+        "path, None, pickle)",
+        "path, pickle_module=dill)",
     ],
 )
-def test_a_load_of_which_a_person_has_decided_is_left_alone(given):
-    assert_finds(f"state = torch.load({given})", "H416")
+def test_a_load_that_may_run_code_is_found_unless_a_person_has_decided(given):
+    assert_finds(f"state = torch.load({given}", "H416")
 
 
 def test_a_load_that_nobody_decided_on_gets_its_argument():

@@ -42,20 +42,23 @@ def mended(tmp_path, text: str, code: str) -> str:
 @pytest.mark.parametrize(
     "read",
     [
-        "total += loss.item()",
-        "losses.append(float(loss))",
-        "print(loss)",
-        "print('%d %.3f' % (n, loss))",
-        "print('{} {:.3f}'.format(n, loss))",
-        "shown = f'{loss:.3f}'",
-        "kept = output.detach().cpu().numpy()",
-        "kept = output.to('cpu')",
-        "bar.set_postfix(loss=loss.item())",
-        "right = (output.argmax(1) == y).sum().item()",
+        "total += loss.item()  # finds H201",
+        "losses.append(float(loss))  # finds H201",
+        "print('%d %.3f' % (n, loss))  # finds H201",
+        "print('{} {:.3f}'.format(n, loss))  # finds H201",
+        "shown = f'{loss:.3f}'  # finds H201",
+        "kept = output.detach().cpu().numpy()  # finds H201",
+        "kept = output.to('cpu')  # finds H201",
+        "right = (output.argmax(1) == y).sum().item()  # finds H201",
+        "print(loss.item()) if n % 100 == 0 else None",
+        "total += loss.detach()",
+        "print(n, x.shape, loss.dtype)",
+        "kept = output.to('cpu', non_blocking=True)",
+        "print('%d of %d' % (n, len(loader)))",
     ],
 )
-def test_a_number_that_is_read_in_every_step_is_found(read):
-    assert_finds_what_is_marked(in_step(f"{read}  # finds H201"), "H201")
+def test_a_number_that_is_read_from_the_device_in_every_step_is_found(read):
+    assert_finds_what_is_marked(in_step(read), "H201")
 
 
 def test_a_number_that_is_read_in_every_step_without_gradients_is_found_and_an_evaluation_is_not():
@@ -76,20 +79,6 @@ else:
 def test_a_device_that_torch_accelerator_chooses_is_an_accelerator():
     text = in_step("total += loss.item()  # finds H201").replace(".cuda()", ".to(device)")
     assert_finds_what_is_marked(text.replace("from torch import nn\n", f"from torch import nn{ACCELERATOR}"), "H201")
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        "print(loss.item()) if n % 100 == 0 else None",
-        "total += loss.detach()",
-        "print(n, x.shape, loss.dtype)",
-        "kept = output.to('cpu', non_blocking=True)",
-        "print('%d of %d' % (n, len(loader)))",
-    ],
-)
-def test_what_is_read_seldom_or_is_on_the_host_is_not(read):
-    assert_finds_what_is_marked(in_step(read), "H201")
 
 
 @pytest.mark.parametrize(
@@ -128,19 +117,9 @@ def test_a_tensor_that_is_made_a_tensor_again_is_found_unless_it_was_asked_for_w
 @pytest.mark.parametrize(
     "made",
     [
-        "torch.zeros(3).cuda()",
-        "torch.randn(2, 2).to(device)",
-        "torch.arange(n).to(x.device)",
-        "torch.eye(3).to('cuda')",
-    ],
-)
-def test_a_tensor_that_is_made_on_the_host_only_to_be_moved_is_found(made):
-    assert_finds_what_is_marked(f"import torch\ny = {made}  # finds H203\n", "H203")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
+        "torch.zeros(3).cuda()  # finds H203",
+        "torch.randn(2, 2).to(device)  # finds H203",
+        "torch.arange(n).to(x.device)  # finds H203",
         "torch.zeros(3).to(torch.float16)",
         "torch.zeros(3).to('cpu')",
         "torch.zeros(3, device='cuda:0').to('cuda:1')",
@@ -149,7 +128,7 @@ def test_a_tensor_that_is_made_on_the_host_only_to_be_moved_is_found(made):
         "torch.zeros(3).pin_memory().to('cuda')",
     ],
 )
-def test_what_device_would_not_do_is_not(made):
+def test_a_tensor_that_is_made_on_the_host_only_to_be_moved_is_found_where_device_would_do(made):
     assert_finds_what_is_marked(f"import torch\ny = {made}\n", "H203")
 
 
@@ -195,15 +174,6 @@ def test_the_fix_makes_it_on_the_device_where_the_values_stay(tmp_path):
         "seen.append(output)  # finds H206",
         "seen.append(output.softmax(1))  # finds H206",
         "seen += [output]  # finds H206",
-    ],
-)
-def test_what_keeps_the_graph_of_every_step_is_found(kept):
-    assert_finds_what_is_marked(in_step(kept), "H205", "H206")
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
         "total += loss.detach()",
         "losses.append(loss.item())",
         "seen.append(output.argmax(1))",
@@ -212,7 +182,7 @@ def test_what_keeps_the_graph_of_every_step_is_found(kept):
         "seen = [output]; seen.append(output)",
     ],
 )
-def test_what_has_no_graph_or_ends_with_the_step_is_not_kept(kept):
+def test_what_keeps_the_graph_of_every_step_is_found(kept):
     assert_finds_what_is_marked(in_step(kept), "H205", "H206")
 
 
@@ -252,14 +222,10 @@ def in_forward(*lines: str) -> str:
     return head + "".join(f"        {line}\n" for line in lines)
 
 
-def test_a_loop_over_elements_is_found_in_a_step_and_in_what_it_calls():
-    text = in_step("for each in output.detach().flatten():  # finds H207", "    seen.append(each.abs())")
-    assert_finds_what_is_marked(text, "H207")
-
-
 @pytest.mark.parametrize(
     "lines",
     [
+        ("for each in x.detach().flatten():  # finds H207", "    self.use(each)"),
         ("for layer in self.layers:", "    x = layer(x)"),
         ("for t in range(x.size(0)):", "    h = self.cell(x[t], h)"),  # each needs the one before
         ("for part in x.chunk(4):", "    self.use(part)"),
@@ -267,5 +233,5 @@ def test_a_loop_over_elements_is_found_in_a_step_and_in_what_it_calls():
         ("for i in range(x.size(0)):", "    self.use(i)"),
     ],
 )
-def test_loops_over_layers_time_steps_and_parts_are_not(lines):
+def test_a_loop_over_elements_is_found_and_none_over_layers_time_steps_or_parts(lines):
     assert_finds_what_is_marked(in_forward(*lines), "H207")

@@ -14,13 +14,6 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layers(x)
 
-class Plain(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 1)
-    def forward(self, x):
-        return self.layer(x)
-
 def train(model, loader, optimizer):
     model.train()
     for x, y in loader:

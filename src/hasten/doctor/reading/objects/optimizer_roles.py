@@ -39,17 +39,9 @@ class Optimizers:
     def __init__(self, names: Names, values: Values) -> None:
         self._names, self._values = names, values
 
-    def role(self, node: ast.AST, depth: int = 0) -> Role | None:
+    def role(self, node: ast.AST) -> Role | None:
         """By what makes it; else by its name."""
-        known = _role_of_maker(self.made(node))
-        if known is not None:
-            return known
-        sources = self._sources(node)
-        if len(sources) > 1 and depth < 3:
-            found = {self.role(each, depth + 1) for each in sources if each is not node}
-            if len(found) == 1 and None not in found:
-                return found.pop()
-        return role_of_name(name_of(node))
+        return _role_of_maker(self.made(node)) or role_of_name(name_of(node))
 
     def _sources(self, node: ast.AST) -> list[ast.expr]:
         """All that is assigned to it, without None."""

@@ -166,9 +166,6 @@ class Tensors:
                 compared = _highest(self.kind(each) for each in (left, *others))
                 tests = any(isinstance(each, ast.Is | ast.IsNot | ast.In | ast.NotIn) for each in operators)
                 return None if tests else _without_graph(compared)
-            case ast.IfExp(_, body, orelse):
-                kinds = {self.kind(body), self.kind(orelse)}
-                return None if None in kinds else _highest(kinds)
             case ast.Call():
                 kind = self._of_call(node)
                 return _without_graph(kind) if self._training.runs_without_gradients(node) else kind

@@ -85,7 +85,7 @@ class Evaluations:
                 continue
             inside = [each for each, _ in moment.around[place + 1 :] if isinstance(each, Function)]
             outer = next((call for function, call in reversed(moment.path) if function in inside[:1]), call)
-            if outer is None or not self._takes_batch(moment.around[place][0], outer):
+            if outer is None:
                 continue
             last = moment.around[: place + 1]
             shared = inside and inside[0] in self._used_in_training
@@ -172,20 +172,6 @@ class Evaluations:
                     case ast.Call(ast.Attribute(base, "parameters" | "train" | "eval"), []):
                         found |= self._timelines.own(base, moment.path)
         return frozenset(each for each in found if not isinstance(each, ast.ClassDef))
-
-    def _takes_batch(self, loop: ast.AST, call: ast.Call) -> bool:
-        """Whether it is given what the loop reads, or what is computed from it."""
-        assert isinstance(loop, ast.For)
-        batch = _names_in(loop.target)
-        assigned = [each for statement in loop.body for each in ast.walk(statement)]
-        for _ in range(3):
-            for each in assigned:
-                match each:
-                    case ast.Assign(targets, value) if _names_in(value) & batch:
-                        batch |= {name for target in targets for name in _names_in(target)}
-                    case ast.For(target, value) | ast.comprehension(target, value) if _names_in(value) & batch:
-                        batch |= _names_in(target)
-        return bool(_names_in(call) & (batch - {"self"}))
 
     @cached_property
     def _used_in_training(self) -> set[ast.AST]:

@@ -227,9 +227,6 @@ class Training:
                 self._add_all(body, inside, called, ran)
             case ast.ExceptHandler(_, _, body):
                 self._add_all(body, inside, called, ran)
-            case ast.Try(body, handlers, orelse, final):
-                self._add_all(body, around, called, ran)
-                self._add_all([*handlers, *orelse, *final], around, called, ran)
             case _:
                 inner = inside if isinstance(node, (*COMPREHENSIONS, ast.BoolOp)) else around
                 for child in self._names.scopes.children[node]:
