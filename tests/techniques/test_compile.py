@@ -49,22 +49,21 @@ def test_a_processor_without_the_compiler_that_torch_uses_is_refused(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("installed", "capability", "compilers", "reason"),
+    ("installed", "capability", "reason"),
     [
-        (False, (9, 0), ("gcc",), "Triton, which is not installed"),
-        (True, (6, 1), ("gcc",), "needs compute capability 7.0; this card has 6.1"),
-        (True, None, ("gcc",), "this card has one that is not known"),
-        (True, (7, 0), ("gcc",), None),
+        (False, (9, 0), "Triton, which is not installed"),
+        (True, (6, 1), "needs compute capability 7.0; this card has 6.1"),
+        (True, None, "this card has one that is not known"),
+        (True, (7, 0), None),
     ],
 )
 def test_a_card_is_refused_for_what_triton_lacks(
     monkeypatch: pytest.MonkeyPatch,
     installed: bool,
     capability: tuple[int, int] | None,
-    compilers: tuple[str, ...],
     reason: str | None,
 ):
-    programs(monkeypatch, *compilers)
+    programs(monkeypatch, "gcc")
     triton(monkeypatch, installed=installed)
     machine = laptop(accelerator="test card", accelerators=1, compute_capability=capability)
     answer = TECHNIQUE.applies(setup_on("cuda", machine))

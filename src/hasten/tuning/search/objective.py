@@ -105,9 +105,10 @@ def is_gain(found: Speedup) -> bool:
 
 
 def least_visible(tried: Sequence[Tried]) -> float | None:
-    """The smallest gain that a trial could have shown, by the intervals of all; None where nothing was measured."""
-    found = [each.speedup for each in tried if each.speedup is not None]
-    return min((each.ratio / each.low for each in found if each.low > 0 and each.pairs), default=None)
+    """The smallest gain that a trial could have shown, by the wider half of its interval; None where nothing was
+    measured."""
+    found = [each.speedup for each in tried if each.speedup is not None and each.speedup.low > 0]
+    return min((max(each.ratio / each.low, each.high / each.ratio) for each in found), default=None)
 
 
 def looks_faster(tried: Tried) -> bool:
