@@ -49,14 +49,32 @@ RATES, DATA = [1], Path("a")
 
 
 def function(
-    lr=0.1, layers=2, fast=False, name="adam", decay=None, sizes=(1, 2), rates=RATES, data=DATA, how=len, *, last=1
+    lr=0.1,
+    layers=2,
+    fast=False,
+    name="adam",
+    decay=None,
+    sizes=(1, 2),
+    rates=RATES,
+    data=DATA,
+    how=len,
+    *,
+    last=1,
+    drop: float = 0,
 ): ...
 
 
 @pytest.mark.parametrize(
     ("given", "value"),
     [
-        *[("lr=1e-3", 1e-3), ("lr=2", 2.0), ("layers=1_000", 1000), ("layers=-3", -3), ("last=2", 2)],
+        *[
+            ("lr=1e-3", 1e-3),
+            ("lr=2", 2.0),
+            ("layers=1_000", 1000),
+            ("layers=-3", -3),
+            ("last=2", 2),
+            ("drop=0.1", 0.1),
+        ],
         *[("fast=true", True), ("fast=False", False), ("name=sgd=1", "sgd=1"), ("name=", ""), ("name=3", "3")],
         *[("decay=0.5", 0.5), ("decay=none", None), ("decay=cosine", "cosine"), ("decay=true", True)],
         *[("sizes=[3, 4]", (3, 4)), ("rates=(0.5,)", [0.5]), ("data=b/c", Path("b/c"))],

@@ -1,16 +1,19 @@
 """supervised: the count it reports is the one torch's own mean divides by."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+import hasten
 from hasten.errors import JobError
 from hasten.facts.job import Loss
 from hasten.training.step_parts.losses import mean_and_count
 from hasten.training.step_parts.supervised import supervised
+from support import small_job
 
 LABELS = torch.tensor([0, 2, -100, 1, 2])
 SCORES = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -197,7 +200,8 @@ def test_a_batch_that_is_no_pair_is_refused(batch):
     [
         (lambda x: (x, x[0]), "the model returned (float32 [5, 3], float32 [3])", "model(batch[0])[0];"),
         (lambda x: {"scores": x}, "the model returned {scores: float32 [5, 3]}", "model(batch[0])['scores'];"),
-        (lambda x: None, "the model returned NoneType", "model(batch[0])[0];"),
+        (lambda x: None, "the model returned NoneType", "forward() return its output"),
+        (lambda x: SimpleNamespace(logits=x), "the model returned SimpleNamespace", "model(batch[0]).logits;"),
     ],
 )
 @pytest.mark.parametrize("loss", [functional.cross_entropy, nn.MSELoss(), lambda prediction, target: prediction.mean()])
@@ -206,3 +210,27 @@ def test_a_model_that_returns_no_tensor_is_refused_with_a_loss_of_ones_own(retur
         supervised(loss)(returned, (SCORES, LABELS))
     assert says in caught.value.what
     assert part in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda prediction, target: functional.cross_entropy(prediction, target),
+        lambda prediction, target: (prediction - target).square().mean(),
+        lambda prediction, target: prediction.square().mean(),
+    ],
+    ids=["a torch function", "an operator", "a method"],
+)
+def test_a_loss_of_prediction_and_target_is_refused_with_supervised(loss):
+    with pytest.raises(JobError, match="used the model as a tensor") as caught:
+        hasten.train(small_job(loss=loss), receivers=[])
+    assert "loss=hasten.supervised(function)" in caught.value.fix
+
+
+def test_an_error_of_the_model_itself_is_no_wrong_loss():
+    class Net(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(self.get_submodule("scale")(input))
+
+    with pytest.raises(AttributeError, match="scale"):
+        hasten.train(small_job(model=lambda: Net(4, 1)), receivers=[])

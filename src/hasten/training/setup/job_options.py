@@ -16,6 +16,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.formatting import did_you_mean, shortened
 from hasten.facts.job import describe
 
+_FLOAT = (float, "float")  # annotations
 _LONGEST = 60  # characters of a value in an error
 _READ: Mapping[type, tuple[str, Callable[[str], Any]]] = {
     bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
@@ -83,7 +84,8 @@ def parser_refused(error: BaseException, job: str) -> Misconfigured | None:
 def keywords_for(function: Callable[..., Any], settings: Mapping[str, str], job: str) -> dict[str, Any]:
     """The values of --set, each read by the type of the argument's default. job: its name. Raises Misconfigured."""
     defaults = {
-        name: parameter.default
+        # Of `dropout: float = 0`, a number.
+        name: 0.0 if type(parameter.default) is int and parameter.annotation in _FLOAT else parameter.default
         for name, parameter in (inspect.signature(function).parameters if settings else {}).items()
         if parameter.default is not parameter.empty and parameter.kind is not parameter.POSITIONAL_ONLY
     }

@@ -17,6 +17,7 @@ from hasten.facts.job import Loss, describe
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_over_ranks, sum_over_ranks
 from hasten.training.failures.user_code import IN_THE_JOB
+from hasten.users_code import reason_of
 
 Count = Tensor | float
 LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
@@ -27,8 +28,19 @@ def call_loss(loss: LossFunction, model: nn.Module, batch: Any, field: str = "lo
     try:
         return loss(model, batch)
     except RAISED as error:
+        if _took_the_model_for_a_tensor(error, model):
+            what = f"was called with the model and a batch, and used the model as a tensor: {reason_of(error)}"
+            fix = f"take (model, batch); of a function of prediction and target: {field}=hasten.supervised(function)"
+            raise JobError(field, what, fix) from error
         error.add_note(f"{IN_THE_JOB}{field}, on a batch of {described(batch)}")
         raise
+
+
+def _took_the_model_for_a_tensor(error: BaseException, model: nn.Module) -> bool:
+    if isinstance(error, AttributeError):
+        return error.obj is model and hasattr(Tensor, error.name or "")
+    name = type(model).__name__
+    return isinstance(error, TypeError) and (f"'{name}'" in str(error) or f"must be Tensor, not {name}" in str(error))
 
 
 def calling(device: torch.device, autocast: torch.dtype | None) -> Callable[..., Loss | Tensor]:

@@ -165,11 +165,17 @@ def _samples_in(features: Any, target: Any) -> int:
 
 
 def _no_tensor(prediction: Any) -> JobError:
-    part = repr(next(iter(prediction), "logits")) if isinstance(prediction, Mapping) else 0
+    part = ".logits"
+    if isinstance(prediction, Mapping):
+        part = f"[{next(iter(prediction), 'logits')!r}]"
+    elif hasattr(prediction, "__getitem__"):
+        part = "[0]"
     fix = (
         "write a loss of your own that chooses one: def loss(model, batch): "
-        f"prediction = model(batch[0])[{part}]; return torch.nn.functional.cross_entropy(prediction, batch[1])"
+        f"prediction = model(batch[0]){part}; return torch.nn.functional.cross_entropy(prediction, batch[1])"
     )
+    if prediction is None:
+        fix = "let the model's forward() return its output"
     return JobError("loss", f"supervised needs one tensor, and the model returned {described(prediction)}", fix)
 
 
