@@ -93,3 +93,11 @@ def test_the_time_that_is_left_is_no_promise():
     screen.doing(Doing(what="wave 1"))
     screen.doing(Doing(what="confirming"))
     assert stream.getvalue().splitlines() == ["wave 1 … about 20 s left", "confirming … longer than asked for"]
+
+
+def test_a_wait_is_one_line_where_lines_stay():
+    stream = io.StringIO()
+    screen = SearchProgress(60, stream, clock=lambda: 0.0)
+    for share in (99, 78, 80):
+        screen.doing(Doing(what=f"waiting: other programs take {share} % of the processor", seconds_left=40.0))
+    assert stream.getvalue().splitlines() == ["waiting: other programs take 99 % of the processor … about 40 s left"]

@@ -73,8 +73,8 @@ class SearchProgress:
             done = f"{doing.done} of {doing.whole} {unit}" if doing.whole else ""
             row = bar(doing.what, doing.done, max(doing.whole, 1), done, left)
             self._output.redraw("", row, _ratios(doing.ratios), "")
-        elif doing.what != self._shown:
-            self._shown = doing.what
+        elif (activity := doing.what.partition(":")[0]) != self._shown:  # what follows may change every second
+            self._shown = activity
             self._output.line(f"{doing.what} … {left}")
 
     def close(self) -> None:
