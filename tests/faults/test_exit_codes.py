@@ -95,7 +95,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(
             "not_finite",
             13,
-            "optimizer step 3 (epoch 0, samples 16 to 23 of Job.train): the loss is nan, and a gradient of weight is ",
+            "optimizer step 3 (epoch 1, samples 16 to 23 of Job.train): the loss is nan, and a gradient of weight is ",
             marks=pytest.mark.fault("NaN/Inf loss, gradient, norm"),
         ),
         pytest.param("hanging", 14, "in circle", marks=pytest.mark.fault("worker hangs")),

@@ -102,14 +102,14 @@ def test_an_exit_in_a_data_set_is_its_failure_at_its_line_and_the_last_step_is_s
 
 def test_the_step_and_its_samples_are_said():
     _, error = ran("train", "faulty_jobs.py:in_the_loss", "--run-dir", "run")
-    assert "SystemExit: 0 (at optimizer step 4: epoch 0, samples " in error
+    assert "SystemExit: 0 (at optimizer step 4: epoch 1, samples " in error
     assert "step 3 is saved and verified" in error
 
 
 @pytest.mark.parametrize("job", with_proofs(["in_a_data_set", "in_a_data_set_of_a_worker"], ["in_a_data_set"]))
 def test_the_sample_is_said_and_never_replaced(job: str, tmp_path: Path):
     _, error = ran("train", f"faulty_jobs.py:{job}")
-    assert "sample 31 of Job.train could not be read in epoch 0: SystemExit: 0" in error
+    assert "sample 31 of Job.train could not be read in epoch 1: SystemExit: 0" in error
     text = f"""
 from dataclasses import replace
 import faulty_jobs

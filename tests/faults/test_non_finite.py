@@ -170,7 +170,7 @@ def test_a_refused_step_moves_nothing_and_names_itself_its_parameter_and_its_sam
     error = refusal.value
     assert (error.exit_code, bad in samples) == (13, True)
     told = ", ".join(map(str, samples))
-    assert error.where == f"optimizer step {BAD_STEP} (epoch 0, samples {told} of Job.train)"
+    assert error.where == f"optimizer step {BAD_STEP} (epoch 1, samples {told} of Job.train)"
     name = "head.bias" if kind == "gradient" else "body.weight"
     assert error.what.endswith(
         f"a gradient of {name} is not finite; the update was not applied and the weights are unharmed"
@@ -188,7 +188,7 @@ def test_the_last_step_of_an_epoch_is_refused_as_any_other(options, where, monke
     with prepare(marked_job(loss=job.loss, **options)) as run, pytest.raises(NonFinite, match=r"head\.bias") as refusal:
         for batch in run.batches():
             run.step(batch)
-    assert refusal.value.where.startswith(f"optimizer step {steps} (epoch 0, samples ")
+    assert refusal.value.where.startswith(f"optimizer step {steps} (epoch 1, samples ")
     assert (run.steps, run.epoch, run.built.batches.position.window) == (steps - 1, 0, steps - 1)
 
 
@@ -217,7 +217,7 @@ def test_a_loss_that_is_not_finite_under_finite_gradients_names_its_first_step_a
     with pytest.raises(NonFinite, match="every gradient was finite") as failure:
         train(marked_job(loss=loss, log_every=log_every), plan, receivers=[])
     assert failure.value.exit_code == 13
-    assert failure.value.where.startswith(f"optimizer step {BAD_STEP} (epoch 0, samples ")
+    assert failure.value.where.startswith(f"optimizer step {BAD_STEP} (epoch 1, samples ")
     assert f" {bad}," in failure.value.where.replace(" of Job.train)", ",")
 
 
@@ -276,7 +276,7 @@ def test_skips_without_end_are_refused_with_the_last_parameter_and_samples(where
         for batch in run.batches():
             fine = run.steps == 0  # until one has applied, the host decides
             run.step(batch)
-    assert refusal.value.where.startswith("optimizer step 5, after 3 skipped (epoch 0, samples ")
+    assert refusal.value.where.startswith("optimizer step 5, after 3 skipped (epoch 1, samples ")
     assert "a gradient of body.weight is not finite; the update was not applied" in refusal.value.what
     assert "4 times in a row" in refusal.value.what
     assert run.built.step.skips.skipped == 3

@@ -112,6 +112,6 @@ def test_what_a_terminal_would_obey_and_what_is_secret_is_not_echoed(job):
 def test_a_models_exception_is_told_with_its_step_its_samples_and_the_seed():
     error = shown("in_the_model")
     assert error.splitlines()[0].endswith("in forward") or "in raise_it" in error
-    assert "IndexError: [31mtoo far https://[hidden]@example.org/x (at optimizer step 3: epoch 0, samples " in error
+    assert "IndexError: [31mtoo far https://[hidden]@example.org/x (at optimizer step 3: epoch 1, samples " in error
     assert " of Job.train; seed 5)" in error
     assert "step 2 is saved and verified" in error

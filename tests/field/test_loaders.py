@@ -153,7 +153,7 @@ class Reshuffling(Sampler):
 def test_a_sampler_that_shuffles_the_order_before_is_refused_as_no_run_could_resume(tmp_path):
     """pytorch/torchtitan#2864"""
     loader = DataLoader(Numbers(12), 4, sampler=Reshuffling())
-    with pytest.raises(DataFailed, match="draws something else when epoch 0 is drawn again"):
+    with pytest.raises(DataFailed, match="draws something else when epoch 1 is drawn again"):
         samples_of_steps(tmp_path / "run", train=loader, batch_size=None)
 
 

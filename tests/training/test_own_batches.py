@@ -76,7 +76,7 @@ def test_an_evaluation_by_a_batch_sampler_is_that_of_its_samples():
 
 
 def test_epochs_of_other_lengths_are_refused_unless_the_run_ends_by_its_steps(tmp_path):
-    with pytest.raises(DataFailed, match="draws 7 batches in epoch 1, and 6 in epoch 0"):
+    with pytest.raises(DataFailed, match="draws 7 batches in epoch 2, and 6 in epoch 1"):
         hasten.train(job_of(Growing()))
     job = job_of(Growing(), epochs=None, max_steps=17)
     whole = hasten.train(job)

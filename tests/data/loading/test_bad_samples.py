@@ -63,7 +63,7 @@ def rows_of(found):
 @pytest.mark.fault("corrupt sample")
 def test_by_default_a_run_stops_and_names_the_sample_and_the_file(options, tmp_path):
     with pytest.raises(
-        DataFailed, match=r"sample 700 of Job.train could not be read in epoch 0: OSError: cannot"
+        DataFailed, match=r"sample 700 of Job.train could not be read in epoch 1: OSError: cannot"
     ) as stop:
         epoch_of(Damaged({700}), options=options)
     assert stop.value.exit_code == 11

@@ -81,7 +81,7 @@ class Growing(Buckets):
 
 def test_an_epoch_with_another_number_of_batches_is_refused_where_the_run_is_planned_by_epochs():
     growing = rows(batch_sampler=Growing())
-    with pytest.raises(DataFailed, match="draws 8 batches in epoch 2, and 6 in epoch 0") as caught:
+    with pytest.raises(DataFailed, match="draws 8 batches in epoch 3, and 6 in epoch 1") as caught:
         epoch_of(growing, 2)
     assert "Job.max_steps" in caught.value.fix
     assert len(steps(epoch_of(growing, 2, equal_epochs=False))) == 8

@@ -54,7 +54,7 @@ class Stubborn(Exception):
 def test_a_sample_that_cannot_be_read_is_named_with_its_epoch_and_its_cause(options, error, kind):
     with pytest.raises(kind) as caught:
         epoch_of(Failing(12, error, bad=9), 5, options=options)
-    assert "sample 9 of Job.train could not be read in epoch 5" in str(caught.value)
+    assert "sample 9 of Job.train could not be read in epoch 6" in str(caught.value)
     assert f"{error.__name__}: this one is broken" in str(caught.value)
     assert "test_data_errors.py" in caught.value.where
     assert "in __getitem__" in caught.value.where
@@ -87,7 +87,7 @@ def test_a_stream_that_fails_names_the_position():
     loader = loader_of(Breaking(), options=ONE_WORKER)
     found = loader.epoch(0)
     next(found)
-    with pytest.raises(UserCodeFailed, match=r"sample 5 of Job.train could not be read in epoch 0: ValueError: torn"):
+    with pytest.raises(UserCodeFailed, match=r"sample 5 of Job.train could not be read in epoch 1: ValueError: torn"):
         next(found)
 
 

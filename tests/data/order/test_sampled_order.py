@@ -63,7 +63,7 @@ def test_a_sampler_that_raises_is_the_users_code_and_names_its_line():
         yield 0
         raise KeyError("no weights")
 
-    with pytest.raises(UserCodeFailed, match="the sampler raised in epoch 0: KeyError: 'no weights'") as caught:
+    with pytest.raises(UserCodeFailed, match="the sampler raised in epoch 1: KeyError: 'no weights'") as caught:
         SampledOrder(Drawing(failing(), 2), 2, seed=1).indices(0, 0, 2)
     assert "in failing" in caught.value.where
     assert isinstance(caught.value.__cause__, KeyError)
@@ -147,10 +147,10 @@ class ShufflingBatches(Shuffling):
 
 
 def test_what_depends_on_earlier_draws_is_refused_because_no_run_could_resume():
-    with pytest.raises(DataFailed, match="sampler draws something else when epoch 0 is drawn again") as caught:
+    with pytest.raises(DataFailed, match="sampler draws something else when epoch 1 is drawn again") as caught:
         SampledOrder(Shuffling(), 20, seed=1).indices(0, 0, 20)
     assert "shuffle a copy" in caught.value.fix
-    with pytest.raises(DataFailed, match="batch_sampler draws something else when epoch 2 is drawn again"):
+    with pytest.raises(DataFailed, match="batch_sampler draws something else when epoch 3 is drawn again"):
         SampledBatches(ShufflingBatches(), 20).drawn(1, 2)
 
 
@@ -172,9 +172,9 @@ class Endless:
 
 WRONG = {
     "no lists": (SequentialSampler(range(3)), DataFailed, "yields 0 (int), which is not a list of indices"),
-    "empty": ([[0], []], DataFailed, "draws an empty batch in epoch 0, as number 1"),
+    "empty": ([[0], []], DataFailed, "draws an empty batch in epoch 1, as number 1"),
     "none": ([], DataFailed, "draws no batch"),
-    "beyond": ([[0], [7]], DataFailed, "the batch_sampler, in epoch 0, gives the index 7 at position 1"),
+    "beyond": ([[0], [7]], DataFailed, "the batch_sampler, in epoch 1, gives the index 7 at position 1"),
     "no index": ([[0], [0.5]], DataFailed, "something other than indices of samples"),
     "once": (iter([[0], [1]]), DataFailed, "draws no batch"),
 }
@@ -191,5 +191,5 @@ def test_what_is_no_batch_is_refused_with_what_was_drawn(mistake):
 
 def test_a_batch_sampler_that_does_not_end_is_refused(monkeypatch):
     monkeypatch.setattr("hasten.data.order.sampled_order.MOST_SAMPLES", 100)
-    with pytest.raises(DataFailed, match="drew more than 100 samples in epoch 0, and did not end"):
+    with pytest.raises(DataFailed, match="drew more than 100 samples in epoch 1, and did not end"):
         SampledBatches(Endless(), 3).drawn(1, 0)

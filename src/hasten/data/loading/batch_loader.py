@@ -19,6 +19,7 @@ from typing import Any
 from hasten.data.loading.bad_samples import Ledger, Repaired
 from hasten.data.loading.batch_feed import Feed
 from hasten.data.loading.batch_readers import End, Request, StreamReader, Window, reader_of
+from hasten.data.loading.data_errors import moment
 from hasten.data.loading.loader_options import ON_HOST, LoaderOptions, Placement
 from hasten.data.order.batch_pieces import Microbatch, Piece, equal_pieces, pieces, share
 from hasten.data.order.randomness import derived
@@ -40,7 +41,7 @@ class TrainLoader:
     microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
     equal_parts: at least so many microbatches of one size in a step, whatever microbatch_size says; not for streams.
     shuffle, drop_last: the job's; the setting of a DataLoader overrides `shuffle`, and drops too.
-    equal_epochs: refuse an epoch of a batch sampler that has more or fewer batches than epoch 0; else it may.
+    equal_epochs: refuse an epoch of a batch sampler that has more or fewer batches than the first epoch; else it may.
     replace_bad: replace samples that cannot be read, as bad_samples.py says.
     placement: where batches go, for data sets that can prepare for it.
 
@@ -128,16 +129,17 @@ class TrainLoader:
         return read(number, start_step, answers)
 
     def samples_in_words(self, number: int, step: int) -> str:
-        """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
+        """Which samples a global batch holds: "epoch 3, samples 5, 17, 2 and 61 more of Job.train". Messages count
+        epochs from 1."""
         first, stop = step * self.batch_size, (step + 1) * self.batch_size
         if self._source.iterable:
-            return f"epoch {number}, samples {first} to {stop - 1} of the stream Job.{self._source.field}"
+            return f"epoch {number + 1}, samples {first} to {stop - 1} of the stream Job.{self._source.field}"
         if self._lists is None:
             stop = min(stop, self._order.count)
         else:
             first, stop = self._lists.batches(number).edges[step : step + 2].tolist()
         indices = self._order.indices(number, first, stop).tolist()
-        return f"epoch {number}, {in_words(indices)} of Job.{self._source.field}"
+        return f"epoch {number + 1}, {in_words(indices)} of Job.{self._source.field}"
 
     def replaced(self) -> list[str]:
         """A sentence for every sample that this rank has replaced since the last call."""
@@ -181,7 +183,7 @@ class TrainLoader:
 
     def _check_number(self, batches: int, number: int) -> None:
         if self._equal_epochs and batches != self.steps_per_epoch:
-            what = f"its batch_sampler draws {batches} batches in epoch {number}, and {self.steps_per_epoch} in epoch 0"
+            what = f"its batch_sampler draws {batches} batches {moment(number)}, and {self.steps_per_epoch} in epoch 1"
             fix = "let it draw as many in every epoch; or give the run's length as Job.max_steps instead of epochs"
             raise self._failed(what, fix)
 
@@ -203,19 +205,17 @@ class TrainLoader:
 
     def _check_end(self, end: End, number: int, step: int, start_step: int) -> None:
         if step == 0:
-            what = f"epoch {number} has {end.samples} samples, and a batch holds {self.batch_size}: it is 0 batches"
+            what = f"epoch {number + 1} has {end.samples} samples, and a batch holds {self.batch_size}: it is 0 batches"
             raise self._failed(what, "check what the data set yields, or write drop_last=False")
         if -(-end.samples // self.batch_size) < start_step:
-            what = (
-                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which the run resumes"
-            )
+            what = f"epoch {number + 1} ended after {end.samples} samples, before step {start_step} of the resumed run"
             raise self._failed(what, "let the data set yield the same samples as before")
         if self.steps_per_epoch is not None and step < self.steps_per_epoch:
             raise self._wrong_length(number, f"{end.samples} samples")
 
     def _wrong_length(self, number: int, yielded: str) -> DataFailed:
         """The planned length, and every schedule made for it, comes from what the stream says of itself."""
-        what = f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} in epoch {number}"
+        what = f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} {moment(number)}"
         return self._failed(
             what, "let __len__ return how many samples are yielded; or remove it, and write Job.max_steps"
         )

@@ -98,7 +98,8 @@ def _failed(error: BaseException, kind: type[HastenError], what: str, fix: str) 
 
 
 def moment(epoch: int) -> str:
-    return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
+    """For messages, which count epochs from 1, as log lines do. epoch: from 0; -1 in an evaluation."""
+    return f"in epoch {epoch + 1}" if epoch >= 0 else "in an evaluation"
 
 
 def _sendable(error: BaseException) -> BaseException:

@@ -130,8 +130,8 @@ class SampledBatches:
 
 
 class BatchOrder:
-    """The order in which the batches of a batch sampler lie one after the other. An evaluation has those of epoch 0.
-    count: samples of epoch 0."""
+    """The order in which the batches of a batch sampler lie one after the other. An evaluation has those of the first
+    epoch. count: samples of the first epoch."""
 
     def __init__(self, batches: SampledBatches, seed: int) -> None:
         self._batches, self._seed, self.count = batches, seed, len(batches.drawn(seed, 0).indices)
@@ -191,7 +191,7 @@ def _is_torchs(sampler: Any) -> bool:
 
 def _not_the_same(name: str, epoch: int) -> DataFailed:
     return DataFailed(
-        f"the {name} draws something else when epoch {max(epoch, 0)} is drawn again, so a run could not resume",
+        f"the {name} draws something else when epoch {max(epoch, 0) + 1} is drawn again, so a run could not resume",
         fix="in its __iter__ shuffle a copy, and use random numbers of a generator that it holds or of a global one; "
         "let set_epoch(epoch) count its epochs",
     )
