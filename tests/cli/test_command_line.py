@@ -84,7 +84,7 @@ def test_commands_and_options_change_only_on_purpose():
             *("--save-every", "--keep-last", "--keep-every", "--grace"),
             *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard", "--receiver"),
         ],
-        "evaluate": ["job", "--weights", "--run", "--plan", "--data", "--batch-size", "--set", "--json"],
+        "evaluate": ["job", "--weights", "--run", "--plan", "--data", "--batch-size", "--device", "--set", "--json"],
         "doctor": [
             *("targets", "--plan", "--set", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff")
         ],

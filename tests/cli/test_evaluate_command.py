@@ -72,3 +72,12 @@ def test_what_cannot_be_evaluated_ends_with_2_before_the_job_is_loaded(here: Pat
     assert (code, shown) == (2, "")
     assert says in error
     assert "fix" in error
+
+
+def test_weights_of_a_run_on_an_accelerator_are_evaluated_on_another_device(here: Path):
+    assert ran("train judged_jobs.py:job")[0] == 0
+    jobs = (here / "judged_jobs.py").read_text()
+    (here / "judged_jobs.py").write_text(jobs.replace("valid=made.train", 'valid=made.train, device="cuda:7"'))
+    code, shown, _ = ran("evaluate judged_jobs.py:job --run runs/job-1 --device cpu --json")
+    assert code == 0
+    assert json.loads(shown)["results"] == last_results(here / "runs" / "job-1")

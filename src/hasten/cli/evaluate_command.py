@@ -45,6 +45,7 @@ def evaluate(
     plan: PlanPath = None,
     data: Annotated[str, typer.Option(metavar="FIELD", help="Data of the job: valid or train.")] = "valid",
     batch_size: Annotated[int | None, typer.Option(metavar="N", min=1, help="Samples in a batch.")] = None,
+    device: Annotated[str | None, typer.Option(metavar="D", help="Replaces Job.device: cpu, cuda, cuda:1.")] = None,
     settings: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
@@ -68,7 +69,8 @@ def evaluate(
     options = job_options(context, settings).over(asked.job_options)
     path, planned = file.absolute(), read(plan or (None if run is None else run / PLAN))
     make_first_calls()
-    found = evaluate_weights(load(job, options, **asked.changes), path, planned, data, batch_size)
+    changes = asked.changes if device is None else {**asked.changes, "device": device}
+    found = evaluate_weights(load(job, options, **changes), path, planned, data, batch_size)
     if as_json:
         answer = {"job": job, "weights": str(file), "data": data, "samples": found.samples, "device": str(found.device)}
         answer |= {**asdict(found.evaluation), "notices": found.notices}
