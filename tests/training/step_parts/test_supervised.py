@@ -227,10 +227,27 @@ def test_a_loss_of_prediction_and_target_is_refused_with_supervised(loss):
     assert "loss=hasten.supervised(function)" in caught.value.fix
 
 
-def test_an_error_of_the_model_itself_is_no_wrong_loss():
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda self, x: self.bilinear(x),
+        lambda self, x: self.relu(x),
+        lambda self, x: self + x,
+    ],
+    ids=["a missing layer", "one with a name that tensors have", "an operator"],
+)
+def test_an_error_of_the_model_itself_is_no_wrong_loss(forward):
     class Net(nn.Linear):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            return super().forward(self.get_submodule("scale")(input))
+        pass
 
-    with pytest.raises(AttributeError, match="scale"):
+    Net.forward = forward
+    with pytest.raises((AttributeError, TypeError), match="'Net'"):
         hasten.train(small_job(model=lambda: Net(4, 1)), receivers=[])
+
+
+def test_a_loss_that_asks_a_model_for_its_device_is_no_wrong_loss():
+    def loss(model, batch):
+        return model(batch[0].to(model.device)).mean()
+
+    with pytest.raises(AttributeError, match="no attribute 'device'"):
+        hasten.train(small_job(loss=loss), receivers=[])

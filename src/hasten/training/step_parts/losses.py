@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from operator import add
@@ -37,8 +38,12 @@ def call_loss(loss: LossFunction, model: nn.Module, batch: Any, field: str = "lo
 
 
 def _took_the_model_for_a_tensor(error: BaseException, model: nn.Module) -> bool:
+    """False for an error inside the model's forward(), such as a missing layer, and for a model without a device."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(frame.f_locals.get("self") is model and frame.f_code.co_name != "__getattr__" for frame in frames):
+        return False
     if isinstance(error, AttributeError):
-        return error.obj is model and hasattr(Tensor, error.name or "")
+        return error.obj is model and error.name not in ("device", "dtype") and hasattr(Tensor, error.name or "")
     name = type(model).__name__
     return isinstance(error, TypeError) and (f"'{name}'" in str(error) or f"must be Tensor, not {name}" in str(error))
 
