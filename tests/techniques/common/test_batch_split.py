@@ -12,7 +12,7 @@ from hasten.errors import JobError, PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import accumulation, microbatch
 from hasten.techniques.accumulation import size_of_part
-from hasten.techniques.common.batch_split import few_samples, normalizes_by_batch
+from hasten.techniques.common.batch_split import few_samples, normalizes_by_batch, split_preserves
 from hasten.techniques.contract import No
 from hasten.techniques.microbatch import halves
 from support import setup_of
@@ -119,3 +119,15 @@ def test_tensors_with_as_many_rows_are_cut_and_the_rest_stays():
 def test_a_batch_without_rows_is_refused(batch):
     with pytest.raises(JobError, match="no tensor has a row for each sample"):
         few_samples(batch, 2)
+
+
+class LossModule(nn.Module):
+    def forward(self, model, batch):
+        return model(batch[0]).square().mean()
+
+
+def test_only_a_loss_that_has_state_changes_it():
+    keeping, stateless = LossModule(), LossModule()
+    keeping.register_buffer("mean", torch.zeros(()))
+    assert split_preserves(setup(loss=keeping)) is Preserves.TRAINING
+    assert split_preserves(setup(loss=stateless)) is Preserves.ROUNDING

@@ -11,6 +11,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
 from hasten.errors import HastenError
+from hasten.training.evaluation.evaluate_weights import evaluate_weights
 from support import small_job
 
 ROWS = torch.randn(41, 6, generator=torch.Generator().manual_seed(2))
@@ -88,3 +89,11 @@ def test_a_loss_that_raises_names_the_data(weights: Path):
     with pytest.raises(IndexError) as caught:
         hasten.evaluate(judged_job(loss=lambda model, batch: batch[5]), weights, data="train")
     assert "in an evaluation: samples 0 to 7 of Job.train" in caught.value.__notes__
+
+
+def test_declared_state_which_is_not_in_the_file_is_reported(weights: Path):
+    job = judged_job(state={"teacher": nn.Linear(6, 3)})
+    assert evaluate_weights(job, weights, None).notices == (
+        "Job.state['teacher'] is as the job builds it: it is not in a file of weights",
+    )
+    assert not evaluate_weights(judged_job(), weights, None).notices

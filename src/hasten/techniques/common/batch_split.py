@@ -44,7 +44,8 @@ def normalizes_by_batch(model: nn.Module, *, on_each_rank: bool = False) -> bool
 def changed_by_loss(job: Job) -> list[str]:
     """Where the job declares state that its loss or its model changes, generators excluded."""
     names = [f"Job.state[{name!r}]" for name, part in job.state.items() if not is_generator(part)]
-    return [*names, "Job.loss"] if callable(getattr(job.loss, "state_dict", None)) else names
+    of_loss = getattr(job.loss, "state_dict", dict)
+    return [*names, "Job.loss"] if of_loss() else names
 
 
 def split_preserves(setup: Setup) -> Preserves:

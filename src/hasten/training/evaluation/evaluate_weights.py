@@ -13,6 +13,7 @@ from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job, describe, is_whole
 from hasten.facts.plan import Plan
 from hasten.parallel.strategy import Single
+from hasten.techniques.common.batch_split import changed_by_loss
 from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement
 from hasten.training.evaluate import Evaluation, evaluator_of
@@ -70,7 +71,9 @@ def evaluate_weights(
         placement = BatchPlacement(setup.device, setup.loader, setup.step.memory_format)
         batches = EvaluationData(source, setup.loader, job.seed, placement, strategy.grid.data, equally_many=False)
         size = batch_size or setup.evaluation.batch_size or source.batch_size or prepared.batch_size
-        notices = (*setup.notices, *batches.check_before_start(size))
+        notices = [*setup.notices, *batches.check_before_start(size)]
+        if changed := changed_by_loss(job):
+            notices.append(f"{', '.join(changed)} is as the job builds it: it is not in a file of weights")
         evaluator = evaluator_of(setup, model, loss, strategy, batches, size, data)
         return EvaluatedWeights(
             evaluation=evaluator(), device=setup.device, samples=source.count, notices=(*dict.fromkeys(notices),)
