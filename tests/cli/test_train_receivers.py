@@ -89,8 +89,8 @@ def test_a_resumed_run_loads_no_code_that_only_its_folder_names(here: Path):
 @pytest.mark.parametrize(
     ("name", "says", "fix"),
     [
-        ("sending", "does not name a function", "file.py:function"),
-        ("sending:send", "does not name a function", "file.py:function"),
+        ("sending", "names no function of a file", "file.py:function"),
+        ("sending:send", "a receiver is named by its file, not by its module", "file.py:function"),
         ("missing.py:send", "there is no such file", "sending.py"),
         ("sending.py:sent", 'there is no function "sent"', '"send"'),
         ("sending.py:nothing", "is <function nothing", "plain function of one event"),

@@ -148,14 +148,30 @@ def test_however_it_exits(statement: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert "step 3 is saved and verified" in error
 
 
+CLICK = """
+import click
+@click.command()
+@click.argument("lr", {})
+def main(lr): ...
+main()
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "exit_code", "words"),
     [
         ("import sys\nsys.exit(0)\n", 10, "faulty_jobs.py:2, in <module>: SystemExit"),
         ("import argparse\nargparse.ArgumentParser().parse_args(['--lr'])\n", 2, "give its options behind --"),
         ("import argparse\nargparse.ArgumentParser().parse_args(['--help'])\n", 2, "give its options behind --"),
+        ("import sys\nif sys.argv[1:] == []:\n    sys.exit('usage')\n", 10, "with sys.argv[1:]: no arguments"),
+        (
+            CLICK.format("default=1"),
+            10,
+            "faulty_jobs.py:6, in <module>: SystemExit: 0, which ended the file while it was",
+        ),
+        (CLICK.format("required=True"), 10, "or give its options behind --: hasten train faulty_jobs.py:job"),
     ],
-    ids=["exit", "argparse", "argparse help"],
+    ids=["exit", "argparse", "argparse help", "of its own", "click", "click refuses"],
 )
 def test_a_file_that_exits_while_it_is_loaded_is_a_failure_that_says_why(
     text: str, exit_code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -176,7 +176,7 @@ WRONG = {
     "none": ([], DataFailed, "draws no batch"),
     "beyond": ([[0], [7]], DataFailed, "the batch_sampler, in epoch 1, gives the index 7 at position 1"),
     "no index": ([[0], [0.5]], DataFailed, "something other than indices of samples"),
-    "once": (iter([[0], [1]]), DataFailed, "draws no batch"),
+    "once": (iter([[0], [1]]), DataFailed, "(list_iterator), which can be read only once"),
 }
 
 

@@ -102,6 +102,9 @@ class SampledBatches:
         return self._stored[seed, epoch]
 
     def _draw(self, seed: int, epoch: int) -> Batches:
+        if hasattr(self._sampler, "__next__"):  # a generator, or another iterator
+            what = f"the batch_sampler is {describe(self._sampler)}, which can be read only once"
+            raise DataFailed(what, fix="give an object whose __iter__ starts from the beginning, as BatchSampler")
         lists = _drawn(self._sampler, "batch_sampler", seed, epoch, self._lists)
         sizes = [*map(len, lists)]
         if not lists or not min(sizes):

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from hasten.errors import Misconfigured
+from hasten.errors import Misconfigured, UserCodeFailed
 from hasten.facts.formatting import did_you_mean, shortened
 from hasten.facts.job import describe
+from hasten.users_code import is_users_file, reason_of, short
 
 _FLOAT = (float, "float")  # annotations
 _LONGEST = 60  # characters of a value in an error
@@ -65,20 +66,28 @@ def options_of(given: Sequence[str], arguments: Sequence[str] = ()) -> JobOption
     return JobOptions(settings=settings, arguments=tuple(arguments))
 
 
-def parser_refused(error: BaseException, job: str) -> Misconfigured | None:
-    """The error for SystemExit by argparse, which has refused sys.argv while the job was loaded; else None."""
+def ended_while_loaded(error: BaseException, job: str) -> Misconfigured | UserCodeFailed | None:
+    """The error for SystemExit by argparse, or by a file while it is loaded, as of other parsers; else None."""
     import argparse
 
     frames = traceback.extract_tb(error.__traceback__)
-    if not isinstance(error, SystemExit) or all(frame.filename != argparse.__file__ for frame in frames):
+    own = [frame for frame in frames if is_users_file(frame.filename)]
+    parsed = any(frame.filename == argparse.__file__ for frame in frames)
+    if not isinstance(error, SystemExit) or not (parsed or (own and own[0].name == "<module>")):
         return None
-    given = shlex.join(sys.argv[1:]) or "no arguments"
-    what = (
-        f"it parses sys.argv when it is loaded, and argparse ended with {error.code} on: {shortened(given, _LONGEST)}"
-    )
-    if isinstance(error.__context__, argparse.ArgumentError):
-        what += f" ({error.__context__})"
-    return Misconfigured(what, where=job, fix=f"give its options behind --: hasten train {job} -- --lr 0.1")
+    given = shortened(shlex.join(sys.argv[1:]), _LONGEST) or "no arguments"
+    fix = f"{'change' if sys.argv[1:] else 'give'} its options behind --: hasten train {job} -- --lr 0.1"
+    if not error.code and not {"-h", "--help"}.isdisjoint(sys.argv):
+        fix = "leave out --help, which the file has answered"
+    if parsed:
+        what = f"it parses sys.argv when it is loaded, and argparse ended with {error.code} on: {given}"
+        if isinstance(error.__context__, argparse.ArgumentError):
+            what += f" ({error.__context__})"
+        return Misconfigured(what, where=job, fix=fix)
+    what = f"{reason_of(error)}, which ended the file while it was loaded, with sys.argv[1:]: {given}"
+    guard = 'put this line under `if __name__ == "__main__":`'
+    where = f"{short(own[-1].filename)}:{own[-1].lineno}, in {own[-1].name}"
+    return UserCodeFailed(what, where=where, fix=f"{guard}, or {fix}" if error.code else guard)
 
 
 def keywords_for(function: Callable[..., Any], settings: Mapping[str, str], job: str) -> dict[str, Any]:

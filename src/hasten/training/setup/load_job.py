@@ -25,7 +25,7 @@ from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job, describe, is_receiver
 from hasten.regular_files import check_regular
 from hasten.training.failures.user_code import user_code_failed
-from hasten.training.setup.job_options import NONE_GIVEN, JobOptions, keywords_for, parser_refused
+from hasten.training.setup.job_options import NONE_GIVEN, JobOptions, ended_while_loaded, keywords_for
 from hasten.training.setup.no_job import A_JOB, no_job, notebook
 from hasten.users_code import reason_of
 
@@ -84,9 +84,8 @@ def load_receiver(path: Path, name: str) -> Callable[..., Any]:
 def split_receiver(name: str) -> tuple[str, str]:
     """As split_name, of a file alone."""
     if not name.rpartition(":")[0].endswith(".py"):
-        raise Misconfigured(
-            "does not name a function", where=name, fix="write file.py:function, such as send.py:to_wandb"
-        )
+        what = "names no function of a file: a receiver is named by its file, not by its module"
+        raise Misconfigured(what, where=name, fix="write file.py:function, such as send.py:to_wandb")
     return split_name(name)
 
 
@@ -209,5 +208,5 @@ def _guarded(call: Callable[[], Any], name: str) -> Any:
         raise
     except (Exception, SystemExit) as error:
         # Nothing but the user's code ran, so it is the cause even where no line of it is in the traceback.
-        failure = parser_refused(error, name) or user_code_failed(error)
+        failure = ended_while_loaded(error, name) or user_code_failed(error)
         raise failure or UserCodeFailed(reason_of(error), where=name, fix="fix the job") from error
