@@ -170,3 +170,4 @@ def test_no_run_begins_with_weights_that_the_file_does_not_hold(tmp_path: Path, 
     code, error = ran("train", "faulty_jobs.py:job", "--weights", "a.pt")
     assert code == 2
     assert "is not a weights file that torch.load reads" in error
+    assert "download or save the file again" in error  # torch.load refuses it too, so it cannot convert it

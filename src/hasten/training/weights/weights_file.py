@@ -128,10 +128,11 @@ def _unpickled(path: Path) -> Any:
     except Exception as error:  # torch's reader raises many kinds
         if is_out_of_memory(error):
             raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
-        what = f"is not a weights file that torch.load reads: {_words(error)}"
+        what, fix = f"is not a weights file that torch.load reads: {_words(error)}", _AGAIN
         if asked := _ASKED_FOR.search(str(error)):
             what = f"asks for {shortened(printable(asked[1]), 80)}, which is not allowed in weights; no code was run"
-        raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
+            fix = _CONVERT
+        raise Misconfigured(what, where=_name(path), fix=fix) from error
 
 
 def _entries(found: object, path: Path) -> dict[Any, Any]:
