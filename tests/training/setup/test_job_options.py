@@ -141,7 +141,7 @@ def test_a_file_that_parses_sys_argv_gets_what_was_given_for_it():
         ("job", ["-h"], "argparse ended with 0 on: -h"),
     ],
 )
-def test_a_parser_that_refuses_sys_argv_is_named_as_the_cause(name: str, arguments: Mapping[str, str], says: str):
+def test_a_parser_that_refuses_sys_argv_is_named_as_the_cause(name: str, arguments: list[str], says: str):
     with pytest.raises(Misconfigured) as caught:
         load_job(f"jobs_with_options.py:{name}", options=options_of([], arguments))
     assert not isinstance(caught.value, UserCodeFailed)
