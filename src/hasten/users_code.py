@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import site
+import sys
 import sysconfig
 import traceback
 from functools import cache
@@ -27,7 +28,16 @@ def is_users_file(filename: str) -> bool:
     path = Path(os.path.abspath(filename))
     if filename.startswith("<") or not _INSTALLED_INTO.isdisjoint(path.parts):
         return False
-    return not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
+    if any(path.is_relative_to(folder) for folder in _NOT_THE_USERS):
+        return False
+    on_path = [folder for folder in sys.path if folder and path.is_relative_to(folder)]
+    return not any(_is_a_target_of_pip(folder) for folder in on_path)
+
+
+@cache
+def _is_a_target_of_pip(folder: str) -> bool:
+    """Whether `pip install --target` made this folder."""
+    return next(Path(folder).glob("*.dist-info"), None) is not None
 
 
 def users_frame(error: BaseException) -> str:

@@ -313,3 +313,12 @@ def test_a_profile_shows_seconds_work_and_memory(here: Path):
     assert "72.0 FLOP a sample" in shown
     assert last_line(shown) == "next      hasten techniques"
     assert math.isfinite(float(re.search(r"speed +([\d,]+)", shown)[1].replace(",", "")))  # type: ignore[index]
+
+
+def test_an_answer_that_finds_no_space_is_no_bug_of_hasten():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "hasten", "techniques"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 15
+    assert "standard output: cannot be written: No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -5,6 +5,7 @@ Help must answer at once, so this file imports nothing heavy: each command impor
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, StorageFailed, Terminated, UserCodeFailed
 from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
 from hasten.report.terminal.output import failure_block, show
@@ -144,7 +145,11 @@ def _failure_of(error: BaseException) -> HastenError | None:
         return error  # at once: to judge any other loads torch
     from hasten.training.failures.as_failure import as_failure
 
-    return as_failure(error)
+    failure = as_failure(error)
+    if failure is None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or "standard output"  # errors of files that hasten writes are StorageFailed already
+        return StorageFailed(f"cannot be written: {error.strerror}", where=where, fix="free space on its disk")
+    return failure
 
 
 def _print_failure(failure: HastenError, error: BaseException) -> None:

@@ -157,8 +157,10 @@ def test_looking_for_one_sample_left_over_changes_no_bit_of_training():
     assert all(torch.equal(looked[name], unlooked[name]) for name in looked)
 
 
-@pytest.mark.parametrize("folder", ["lib/site-packages/layers", "lib/dist-packages", "own"])
-def test_a_library_on_the_path_is_not_the_users_code_wherever_it_is_installed(folder, tmp_path):
+@pytest.mark.parametrize("folder", ["lib/site-packages/layers", "lib/dist-packages", "target", "own"])
+def test_a_library_on_the_path_is_not_the_users_code_wherever_it_is_installed(folder, tmp_path, monkeypatch):
+    (tmp_path / "target" / "deep-1.0.dist-info").mkdir(parents=True)  # as of `pip install --target`
+    monkeypatch.syspath_prepend(tmp_path / folder)
     library: dict[str, object] = {}
     exec(compile("def fail():\n    raise ValueError('no')\n", str(tmp_path / folder / "deep.py"), "exec"), library)
 
