@@ -221,7 +221,7 @@ def _sentence(found: Found, others: float) -> str:
     if others <= MUCH_ELSE:
         return result
     seen = None if found.has_plan else least_visible(found.log.tried)
-    blind = "" if seen is None else f": nothing below {seen:.2f}× could be seen"
+    blind = "" if seen is None or seen < 1.005 else f": gains below about {seen:.2f}× could not be seen"
     return f"{result}; other programs used {percent(others)} of the CPU{blind}"
 
 

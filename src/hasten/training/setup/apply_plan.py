@@ -47,7 +47,7 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
             continue
         answer = item.technique.applies(setup)
         if isinstance(answer, No) and not (answer.unless_named and item.choice.options):
-            setup.notices.append(f"{item.choice}, as the plan says, though it has no effect here: {answer.reason}")
+            setup.notices.append(f"{item.choice} is in the plan, although hasten tune would not try it here: {answer.reason}")
         claims[item.technique.name] = _claim(setup, item, answer)
         try:
             item.technique.apply(setup, item.choice)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median, quantiles
+from statistics import median, median_low, quantiles
 
 from hasten.facts.choice import Speedup
 from hasten.facts.plan import Between
@@ -105,10 +105,10 @@ def is_gain(found: Speedup) -> bool:
 
 
 def least_visible(tried: Sequence[Tried]) -> float | None:
-    """The smallest gain that a trial could have shown, by the wider half of its interval; None where nothing was
-    measured."""
+    """The smallest gain that half of the trials could have shown, by the wider half of each interval; None where
+    nothing was measured."""
     found = [each.speedup for each in tried if each.speedup is not None and each.speedup.low > 0]
-    return min((max(each.ratio / each.low, each.high / each.ratio) for each in found), default=None)
+    return median_low([max(each.ratio / each.low, each.high / each.ratio) for each in found]) if found else None
 
 
 def looks_faster(tried: Tried) -> bool:
