@@ -2,6 +2,7 @@
 
 import torch
 
+from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import Box
 from hasten.data.images.image_batches import (
     Colours,
@@ -24,9 +25,9 @@ PARTS = [
 ]
 
 
-def filled(form):
-    filling = form(len(PARTS), SIZE, COLOURS)
-    for place in range(len(PARTS)):
+def filled(form, order=(0, 1, 2), memory=None):
+    filling = form(len(PARTS), SIZE, COLOURS, memory or BatchMemory())
+    for place in order:
         filling.put(place, *PARTS[place])
     return filling.batch()
 

@@ -12,7 +12,6 @@ Source: torch.nn.functional.interpolate with antialias=True.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Self
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import Box
 from hasten.kernels.resampling.resized_crop import Layout, resized_crops
 
@@ -65,16 +65,11 @@ class Colours(NamedTuple):
         return pixels
 
 
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """NumPy asks the kernel for large pages, torch does not: small ones are cleared one by one."""
-    return torch.from_numpy(np.empty(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
-
-
 class FillShown:
     """What the crops show, resized: as floats, normalised, or as bytes."""
 
-    def __init__(self, layout: Layout, samples: int, size: int, colours: Colours) -> None:
-        self._layout, self._batch = layout, _empty(layout.shape(samples, size), layout.dtype)
+    def __init__(self, layout: Layout, samples: int, size: int, colours: Colours, memory: BatchMemory) -> None:
+        self._layout, self._batch = layout, memory.empty(layout.shape(samples, size), layout.dtype)
         self._show = resized_crops(self._batch, layout, *colours)
         self._labels = torch.empty(samples, dtype=torch.int64)
         self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes far longer
@@ -96,7 +91,7 @@ FillPixels, FillChannelsLast, FillBytes = (
 class FillCanvas:
     """One image sets the size of the whole canvas, so what is very large is resized before it comes there."""
 
-    def __init__(self, samples: int, size: int, colours: Colours) -> None:
+    def __init__(self, samples: int, size: int, colours: Colours, memory: BatchMemory) -> None:
         self._size, self._colours = size, colours
         self._parts: list[np.ndarray] = [np.empty((0, 0, 3), dtype=np.uint8)] * samples
         self._mirrored = torch.empty(samples, dtype=torch.bool)
@@ -119,7 +114,7 @@ class FillCanvas:
 
 
 Filling = FillShown | FillCanvas
-MakeFilling = Callable[[int, int, Colours], Filling]  # samples, size of the view, colours
+MakeFilling = Callable[[int, int, Colours, BatchMemory], Filling]  # samples, size of the view, colours, memory
 
 
 def resize_together(canvas: Tensor, sides: Tensor, mirrored: Tensor, size: int) -> Tensor:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import View, check_view, draws_of, sufficient
 from hasten.data.images.image_batches import (
     Colours,
@@ -86,6 +87,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self._chosen: np.ndarray | None = None  # int64: which of the images are samples; None for all
         self._filling: MakeFilling = FillPixels
         self.notices: tuple[str, ...] = ()  # what does not run as it could here, and why; known once it is placed
+        self._memory = BatchMemory()
 
     def __len__(self) -> int:
         return len(self.steady if self._chosen is None else self._chosen)
@@ -94,7 +96,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         """One sample for any other loader: float32 (3, size, size) and its label. Where the view takes random numbers,
         they follow from one of torch's generator."""
         number = torch.randint(2**63 - 1, (1,)) if self.view.draws else torch.zeros(1, dtype=torch.int64)
-        filling = FillPixels(1, self.view.size, self._colours)
+        filling = FillPixels(1, self.view.size, self._colours, BatchMemory())
         self.fill(filling, 0, index, self.draws(number.numpy().astype(np.uint64))[0])
         images, labels = filling.batch()
         return images[0], int(labels[0])
@@ -120,6 +122,8 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def placed(self, where: Placement) -> Self:
         """The same data set, its batches prepared for where they go."""
         clone = copy.copy(self)
+        # A loader's own: another one's workers may be forked while a thread takes from it.
+        clone._memory = BatchMemory()
         if where.accelerator:
             clone._filling = FillCanvas if where.transforms else FillBytes
         else:
@@ -134,7 +138,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     def filling(self, samples: int) -> Filling:
         """A batch of so many samples, still empty."""
-        return self._filling(samples, self.view.size, self._colours)
+        return self._filling(samples, self.view.size, self._colours, self._memory)
 
     def fill(self, filling: Filling, place: int, index: int, draws: Sequence[float]) -> None:
         """Read one sample and put it at its place in a batch."""
