@@ -1,5 +1,6 @@
 """The C form of a resized crop computes torch's numbers bit for bit, and reads nothing beside the image."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -109,6 +110,16 @@ def test_a_box_outside_the_image_and_what_is_no_image_or_place_are_refused(form)
     for place, image in ((2, whole), (-1, whole), (0, whole[..., 0]), (0, whole[..., :1]), (0, whole.astype(np.int16))):
         with pytest.raises(ValueError, match="cannot put an image"):
             put(place, image, (0, 0, 9, 9, False))
+
+
+@needs_compiled
+@pytest.mark.parametrize("layout", Layout)
+def test_a_batch_may_start_at_any_address(layout):
+    """Whole vectors go past the caches only to where they fit."""
+    part, shape = (pixels(50, 60), (3, 4, 40, 50, True)), layout.shape(1, 16)
+    batch = torch.empty(1 + math.prod(shape), dtype=layout.dtype)[1:].view(shape)
+    resized_crops(batch, layout, SCALE, OFFSET)(0, *part)
+    assert torch.equal(batch[0], made(resized_crop.PlainCrops, layout, 16, *part))
 
 
 SANITIZED = """

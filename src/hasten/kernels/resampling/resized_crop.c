@@ -212,22 +212,37 @@ static void filter_columns(const Axis *axis, int at, int count, const uint8_t *c
 
 #endif
 
-/* One line of new pixels to its place in the batch. */
-static void put(int layout, const uint8_t *made, int y, int size, const float *scale, const float *offset, void *out)
+/* Copy a line to the batch past the caches, where it can be: a batch is larger than they are, and to write there what
+   is not read soon fetches the memory first and drives out what is needed. from: aligned to 32 bytes. */
+static void put_line(float *to, const float *from, int count)
+{
+#ifdef __AVX2__
+    if ((uintptr_t)to % 32 == 0 && count % 8 == 0) {
+        for (int at = 0; at < count; at += 8)
+            _mm256_stream_ps(to + at, _mm256_load_ps(from + at));
+        return;
+    }
+#endif
+    memcpy(to, from, sizeof(float) * count);
+}
+
+/* One line of new pixels to its place in the batch. line: room for three floats a pixel. */
+static void put(int layout, const uint8_t *made, int y, int size, const float *scale, const float *offset,
+                float *restrict line, void *out)
 {
     if (layout == BYTES)
         memcpy((uint8_t *)out + (size_t)y * size * 3, made, (size_t)size * 3);
     else if (layout == PLANES)
         for (int colour = 0; colour < 3; colour++) {
             float factor = scale[colour], term = offset[colour];
-            float *restrict line = (float *)out + ((size_t)colour * size + y) * size;
             for (int x = 0; x < size; x++)
                 line[x] = made[3 * x + colour] * factor + term;
+            put_line((float *)out + ((size_t)colour * size + y) * size, line, size);
         }
     else {
-        float *restrict line = (float *)out + (size_t)y * size * 3;
         for (int number = 0; number < size * 3; number++)
             line[number] = made[number] * scale[number] + offset[number];
+        put_line((float *)out + (size_t)y * size * 3, line, size * 3);
     }
 }
 
@@ -260,11 +275,14 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
     size_t line_bytes = news * 3 + VECTOR;
     size_t looked_at = ((size_t)box_width + across.taps) * 3 + LOOK;
     size_t taps = across.taps > down.taps ? across.taps : down.taps;
-    double *shares = malloc(sizeof(double) * news * taps + sizeof(void *) * down.taps + sizeof(int) * 2 * news +
-                            sizeof(int16_t) * news * (across.taps + down.taps) + (ring + 1) * line_bytes +
-                            2 * looked_at);
-    if (!shares)
+    size_t floats = (size_t)(size * 3 + 7) / 8 * 8; /* whole vectors, so that what follows is aligned too */
+    float *line = malloc(32 + sizeof(float) * floats + sizeof(double) * news * taps + sizeof(void *) * down.taps +
+                         sizeof(int) * 2 * news + sizeof(int16_t) * news * (across.taps + down.taps) +
+                         (ring + 1) * line_bytes + 2 * looked_at);
+    if (!line)
         return 1;
+    float *aligned = (float *)(((uintptr_t)line + 31) / 32 * 32);
+    double *shares = (double *)(aligned + floats);
     const uint8_t **lines = (const uint8_t **)(shares + news * taps);
     across.first = (int *)(lines + down.taps);
     down.first = across.first + news;
@@ -291,8 +309,11 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
         for (int tap = 0; tap < down.taps; tap++)
             lines[tap] = kept + (down.first[y] + tap) % ring * line_bytes;
         filter_columns(&down, y, size * 3, lines, made);
-        put(layout, made, y, size, scale, offset, out);
+        put(layout, made, y, size, scale, offset, aligned, out);
     }
-    free(shares);
+#ifdef __AVX2__
+    _mm_sfence(); /* stores past the caches are in no order with others, and another thread may read the batch next */
+#endif
+    free(line);
     return 0;
 }

@@ -47,7 +47,8 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
             continue
         answer = item.technique.applies(setup)
         if isinstance(answer, No) and not (answer.unless_named and item.choice.options):
-            setup.notices.append(f"{item.choice} is in the plan, although hasten tune would not try it here: {answer.reason}")
+            notice = f"{item.choice} is in the plan, although hasten tune would not try it here: {answer.reason}"
+            setup.notices.append(notice)
         claims[item.technique.name] = _claim(setup, item, answer)
         try:
             item.technique.apply(setup, item.choice)
