@@ -21,7 +21,7 @@ from messages import page_of_messages
 from record_list import page_of_records
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-FOLDERS = ("techniques", "rules")  # of generated pages alone
+FOLDERS = ("reference/techniques", "reference/rules")  # of generated pages alone
 
 APPLIED = {
     Stage.PROCESS: "to the process, before anything else",
@@ -38,13 +38,13 @@ HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # how a paragraph
 
 def pages() -> dict[str, str]:
     """Every generated page, by its path under docs/."""
-    techniques = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
-    rules = {f"rules/{rule.name}.md": rule_page(rule) for rule in RULES}
-    lists = {"techniques/README.md": list_of_techniques(ALL), "rules/README.md": list_of_rules(RULES)}
+    techniques = {f"reference/techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
+    rules = {f"reference/rules/{rule.name}.md": rule_page(rule) for rule in RULES}
+    lists = {"reference/techniques/README.md": list_of_techniques(ALL), "reference/rules/README.md": list_of_rules(RULES)}
     return {
-        "commands.md": page_of_commands(),
-        "messages.md": page_of_messages(lines_of_commands()),
-        "records.md": page_of_records(),
+        "reference/commands.md": page_of_commands(),
+        "reference/messages.md": page_of_messages(lines_of_commands()),
+        "results/records.md": page_of_records(),
         **lists,
         **techniques,
         **rules,

@@ -1,4 +1,4 @@
-"""The page docs/messages.md: the help of every command, and the text of every error with its exit code.
+"""The page docs/reference/messages.md: the help of every command, and the text of every error with its exit code.
 
 The errors are read from the syntax tree: wherever the package creates one of the classes of hasten.errors, its text is
 a template, in which ‹name› stands for a value that only the running program knows.

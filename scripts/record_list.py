@@ -1,4 +1,4 @@
-"""The page docs/records.md: every record with its targets and their outcomes, by question and machine."""
+"""The page docs/results/records.md: every record with its targets and their outcomes, by question and machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = (
     "",
     "# What was measured",
     "",
-    "The latest run of each question on each machine. [How we measure](measuring.md) says what the columns mean. The",
+    "The latest run of each question on each machine. [How we measure](../measuring.md) says what the columns mean. The",
     "name of a record links to its command, control and samples, and its date to the headlines of earlier runs, where",
     "there are any. A target's measured value is followed by its interval.",
     "",
@@ -34,7 +34,7 @@ def homes_in(folder: Path) -> list[Path]:
 def _rows(home: Path, folder: Path) -> Iterator[str]:
     result = json.loads((home / "result.json").read_text(encoding="utf-8"))
     title = (home / "README.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-    place = f"../records/{home.relative_to(folder).as_posix()}"
+    place = f"../../records/{home.relative_to(folder).as_posix()}"
     earlier = (home / "history.jsonl").is_file()
     date = f"[{result['date']}]({place}/history.jsonl)" if earlier else result["date"]
     first = f"[{title}]({place})", date, _machine(home)

@@ -39,14 +39,14 @@ def test_a_generated_page_says_what_the_code_says(written):
 
 
 def test_every_technique_has_a_page_and_a_place_in_the_list(written):
-    pages = {name for name in written if name.startswith("techniques/")}
-    assert pages == {"techniques/README.md", *(f"techniques/{technique.name}.md" for technique in ALL)}
+    pages = {name for name in written if name.startswith("reference/techniques/")}
+    assert pages == {"reference/techniques/README.md", *(f"reference/techniques/{technique.name}.md" for technique in ALL)}
     for technique in ALL:
-        assert f"({technique.name}.md)" in written["techniques/README.md"]
+        assert f"({technique.name}.md)" in written["reference/techniques/README.md"]
 
 
 def test_every_command_is_described_with_an_example(written):
-    sections = dict(re.findall(r"^## (hasten [\w-]+)\n(.*?)(?=^## |\Z)", written["commands.md"], re.M | re.S))
+    sections = dict(re.findall(r"^## (hasten [\w-]+)\n(.*?)(?=^## |\Z)", written["reference/commands.md"], re.M | re.S))
     assert {f"hasten {name}" for name in ("doctor", "tune", "train", "explain", "profile")} <= {*sections}
     assert [name for name, text in sections.items() if f"$ {name}" not in text] == []
 
@@ -57,8 +57,8 @@ def test_no_page_outlives_its_technique(written):
 
 def test_a_page_that_nothing_writes_is_found(tmp_path, monkeypatch, written):
     monkeypatch.setattr(build_docs, "DOCS", tmp_path)
-    (tmp_path / "techniques").mkdir()
-    (tmp_path / "techniques" / "gone.md").touch()
+    (tmp_path / "reference" / "techniques").mkdir(parents=True)
+    (tmp_path / "reference" / "techniques" / "gone.md").touch()
     assert [path.name for path in build_docs.stale(written)] == ["gone.md"]
 
 
@@ -95,13 +95,13 @@ def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.chdir(tmp_path)
     hasten.write_plan(hasten.make_plan(), "plan.toml")
-    names = executed("train.md")
+    names = executed("guides/train.md")
     assert {*sent} == {"train/loss", "learning rate", "valid/loss"}
     assert {*names["result"].results} == {"loss", "accuracy"}
 
 
 def test_the_loops_of_what_is_no_job_run():
-    learned = executed("not-a-job.md")["run"].weights()
+    learned = executed("guides/not-a-job.md")["run"].weights()
     assert learned["weight"].item() == pytest.approx(2, abs=1e-3)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 GENERATED = ("commands.md", "messages.md", "records.md")
 
-LINK = re.compile(r"\((?:\.\./)?(records/[^)#\s]*/[^)#\s]*)\)")
+LINK = re.compile(r"\((?:\.\./)*(records/[^)#\s]*/[^)#\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 NO_FIGURE = re.compile(r"\]\([^)]*\)|(?:Python|torch|version|arXiv:|§) ?[\d.]+\d|\d+\.\d+\.\d+")
 FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+(?![\w.]*\d)|(?= (?:s|ms|MiB|GiB|\w+ a second)\b))")

@@ -105,7 +105,7 @@ def test_another_batch_size_is_refused_by_the_plan_and_not_tried():
 
 
 def test_the_example_of_the_manual_trains():
-    text = (Path(__file__).parents[2] / "docs" / "loading.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "batch_sampler" in block), names)
     result = hasten.train(names["job"](), receivers=[])
