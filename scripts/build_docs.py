@@ -1,5 +1,5 @@
 """Writes the pages of docs/ that are generated: one for each technique and each rule, their lists, the commands, all
-messages, and the list of records.
+messages, the list of records, and the picture of the README.
 
 `make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now.
 """
@@ -18,6 +18,7 @@ from hasten.doctor.registry import EVERY as RULES
 from hasten.doctor.registry import SOURCE_RULES, AnyRule
 from hasten.techniques import ALL, Stage, Technique
 from messages import page_of_messages
+from pictures import photographs
 from record_list import page_of_records
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -45,6 +46,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": page_of_commands(),
         "reference/messages.md": page_of_messages(lines_of_commands()),
         "results/records.md": page_of_records(),
+        "images/photographs.svg": photographs(),
         **lists,
         **techniques,
         **rules,

@@ -1,0 +1,95 @@
+"""Carries what lies outside docs/ into the site: each record and each file of the code that a page links to.
+
+mkdocs knows the files of one folder. A link from a page to `../records/…` or `../src/…` works in the repository; here
+the file that it names becomes a page of the site, or a picture, and the link leads there. A link that names no file
+stays as it is, so that the strict build refuses it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(?<=\]\()(?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
+PICTURES = (".svg", ".png")
+DATA = (".json", ".jsonl")
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Adds a page for each file outside docs/ that a page leads to, and for each that these lead to."""
+    waiting = [Path(config.docs_dir, each.src_uri) for each in files.documentation_pages()]
+    seen = set[Path]()
+    while waiting:
+        for target in linked(waiting.pop()):
+            if target in seen or target.is_relative_to(config.docs_dir):
+                continue
+            seen.add(target)
+            files.append(added(target, config))
+            if target.suffix == ".md":
+                waiting.append(target)
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+    """The text of a page, with links that leave docs/ turned to where the site has their files."""
+    here = origin(page.file.src_uri, config)
+    return replaced_outside_code(markdown, lambda link: _in_site(link, here, page.file.src_uri, config))
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """The files that a page's links name."""
+    for link in LINK.finditer(CODE.sub("", page.read_text(encoding="utf-8"))):
+        if target := file_of(page, link["path"]):
+            yield target
+
+
+def file_of(page: Path, path: str) -> Path | None:
+    """The file that a link on a page names; for a folder, its README."""
+    target = Path(os.path.normpath(page.parent / path))
+    if target.is_dir():
+        target = target / "README.md"
+    return target if target.is_file() and target.is_relative_to(ROOT) else None
+
+
+def added(target: Path, config: Any) -> File:
+    uri = uri_of(target, config)
+    if target.suffix in (".md", *PICTURES, *DATA):
+        return File.generated(config, uri, abs_src_path=str(target))
+    language = {".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml", ".cpp": "cpp"}.get(target.suffix, "text")
+    name = target.relative_to(ROOT).as_posix()
+    text = target.read_text(encoding="utf-8")
+    return File.generated(config, uri, content=f"# {name}\n\n~~~~{language}\n{text}\n~~~~\n")
+
+
+def uri_of(target: Path, config: Any) -> str:
+    """Where the site has a file: a page of docs/ under its own name, anything else under that of its folder."""
+    if target.is_relative_to(config.docs_dir):
+        return target.relative_to(config.docs_dir).as_posix()
+    name = target.relative_to(ROOT).as_posix()
+    return name if target.suffix in (".md", *PICTURES, *DATA) else f"{name}.md"
+
+
+def origin(uri: str, config: Any) -> Path:
+    """The file that a page of the site was made from."""
+    in_docs = Path(config.docs_dir, uri)
+    return in_docs if in_docs.exists() else ROOT / uri
+
+
+def replaced_outside_code(markdown: str, replace: Any) -> str:
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else LINK.sub(replace, part) for part in parts)
+
+
+def _in_site(link: re.Match[str], here: Path, uri: str, config: Any) -> str:
+    target = file_of(here, link["path"])
+    if target is None:
+        return link[0]
+    place = os.path.relpath(uri_of(target, config), PurePosixPath(uri).parent)
+    return place + (link["anchor"] or "")
