@@ -5,6 +5,7 @@ HastenError                1   the base; never raised itself
 │   └── NotMeasurable     75   other programs use the machine: try again later, as EX_TEMPFAIL of sysexits.h means
 ├── Misconfigured          2   what was asked for cannot be done
 │   ├── JobError           2   a field of the job is wrong
+│   ├── NoJob              2   a name leads to no function that returns a job
 │   ├── PlanError          2   a plan is wrong, or asks for what does not go together
 │   ├── Unavailable        2   an optional part is not installed
 │   └── Unreadable         2   a source file cannot be read, or is not Python
@@ -88,6 +89,10 @@ class JobError(Misconfigured):
         self.field = field
         super().__init__(was, where=f"Job.{field}" if field else "Job", fix=write)
         self.args = field, was, write  # by which another process rebuilds it
+
+
+class NoJob(Misconfigured):
+    pass
 
 
 class PlanError(Misconfigured):

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, StorageFailed, Terminated, UserCodeFailed
+from hasten.errors import (
+    INTERRUPTED,
+    TERMINATED,
+    HastenError,
+    NoJob,
+    RankFailed,
+    StorageFailed,
+    Terminated,
+    UserCodeFailed,
+)
 from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
 from hasten.report.terminal.output import failure_block, show
@@ -160,8 +169,28 @@ def _print_failure(failure: HastenError, error: BaseException) -> None:
     if isinstance(failure, UserCodeFailed):
         trace = failure.trace or users_traceback(error.__cause__ or error)
         typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
+    if isinstance(failure, NoJob) and leads():
+        _show_sketch(failure.where.partition(":")[0])
     rank = [] if leads() else [("rank", os.environ["RANK"])]
     show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)
+
+
+def _show_sketch(place: str) -> None:
+    """Of a training script without a job: the job that its names suggest, on standard error."""
+    from hasten.doctor.job_sketch import job_sketch
+    from hasten.regular_files import read_regular
+
+    try:
+        sketch = job_sketch(read_regular(Path(place)).decode())
+    except (OSError, UnicodeDecodeError):
+        return
+    if sketch is None:
+        return
+    about = "hasten trains a Job: a function that returns the model, loss, optimizer and data of one training."
+    typer.echo(f"\n  {about}\n  From the names in {printable(place)}, for you to complete:\n", err=True)
+    typer.echo("".join(f"    {printable(line)}\n" for line in sketch.lines), err=True, nl=False)
+    if sketch.local:
+        typer.echo(f"\n  Define inside job(), before the return: {printable(', '.join(sketch.local))}", err=True)
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from hasten.errors import Misconfigured
+from hasten.errors import Misconfigured, NoJob
 from hasten.facts.formatting import shortened
 from hasten.regular_files import read_regular
 
@@ -13,17 +13,17 @@ A_JOB = "hasten.Job(model=…, loss=…, optimizer=…, train=…, batch_size=�
 _LONGEST = 100  # characters of the names of functions
 
 
-def no_job(what: str, name: str) -> Misconfigured:
+def no_job(what: str, name: str) -> NoJob:
     """what: is wrong with this name, which is "file.py:function" or "file.py". The file is read, and not executed."""
     place = name.rpartition(":")[0] or name
     functions = _functions_in(place)
     jobs = [function for function, makes_a_job in functions.items() if makes_a_job]
     if jobs:
-        return Misconfigured(what, where=name, fix=f"name a function that returns a job: {place}:{jobs[0]}")
+        return NoJob(what, where=name, fix=f"name a function that returns a job: {place}:{jobs[0]}")
     if functions:
         what += f"; of its functions {shortened(', '.join(functions), _LONGEST)}, none makes a hasten.Job"
     fix = f"a job is a function without arguments that returns {A_JOB}: add one, def job(), and name {place}:job"
-    return Misconfigured(what, where=name, fix=fix)
+    return NoJob(what, where=name, fix=fix)
 
 
 def notebook(name: str) -> Misconfigured:
