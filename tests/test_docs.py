@@ -105,6 +105,37 @@ def test_the_loops_of_what_is_no_job_run():
     assert learned["weight"].item() == pytest.approx(2, abs=1e-3)
 
 
+def test_the_script_and_the_job_of_the_first_steps_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = executed("start/job.md")
+    printed = re.findall(r"^epoch 5: accuracy ([\d.]+)$", capsys.readouterr().out, re.M)
+    assert float(printed[0]) > 0.9
+    assert {*names["result"].results} == {"loss", "accuracy"}
+    assert names["result"].results["accuracy"] > 0.9
+
+
+def test_the_job_of_the_first_steps_needs_nothing_of_the_script():
+    page = (build_docs.DOCS / "start/job.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(next(text for _, text in BLOCK.findall(page) if text.startswith("# job.py\n")), names)
+    assert len(hasten.train(names["job"](), receivers=[]).results) == 2
+
+
+def test_the_cells_of_the_page_on_notebooks_run(tmp_path, monkeypatch):
+    """hasten.tune is replaced, because a search takes a minute."""
+    page = (build_docs.DOCS / "start/notebook.md").read_text(encoding="utf-8")
+    written = next(text for _, text in BLOCK.findall(page) if text.startswith("%%writefile job.py\n"))
+    (tmp_path / "job.py").write_text(written.partition("\n")[2], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "job", None)  # so that the module that the page imports is removed at the end
+    del sys.modules["job"]
+    monkeypatch.setattr(hasten, "tune", lambda name, seconds, output: hasten.make_plan(precision="bf16"))
+    names = executed("start/notebook.md")
+    assert names["found"].results == names["result"].results
+    assert names["result"].reason
+
+
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():
     manual = "Do it.\n\nWhat it does: this. Note: that.\nAlso: more.\n\nThe time is 12:30 here."
     assert build_docs.as_markdown(manual) == manual.replace("What it does:", "**What it does:**")
