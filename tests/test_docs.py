@@ -14,7 +14,10 @@ import pytest
 import build_docs
 import hasten
 import messages
+from hasten.doctor.lint.linter import check_file
+from hasten.doctor.rules import ALL as SOURCE_RULES
 from hasten.facts.plan_file import plan_from_toml
+from hasten.report.finding_formats import as_text, summary
 from hasten.techniques import ALL
 
 REPOSITORY = build_docs.DOCS.parent
@@ -40,7 +43,10 @@ def test_a_generated_page_says_what_the_code_says(written):
 
 def test_every_technique_has_a_page_and_a_place_in_the_list(written):
     pages = {name for name in written if name.startswith("reference/techniques/")}
-    assert pages == {"reference/techniques/README.md", *(f"reference/techniques/{technique.name}.md" for technique in ALL)}
+    assert pages == {
+        "reference/techniques/README.md",
+        *(f"reference/techniques/{technique.name}.md" for technique in ALL),
+    }
     for technique in ALL:
         assert f"({technique.name}.md)" in written["reference/techniques/README.md"]
 
@@ -103,6 +109,17 @@ def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
 def test_the_loops_of_what_is_no_job_run():
     learned = executed("guides/not-a-job.md")["run"].weights()
     assert learned["weight"].item() == pytest.approx(2, abs=1e-3)
+
+
+def test_the_findings_on_the_first_page_are_the_doctors(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    findings = check_file(Path("examples/naive.py"), SOURCE_RULES).findings
+    page = (build_docs.DOCS / "start/doctor.md").read_text(encoding="utf-8")
+    shown = next(text for _, text in BLOCK.findall(page) if text.startswith("$ hasten doctor examples/naive.py\n"))
+    listed = [each for each in re.split(r"\n\n|\n?…\n|^\$.*\n", shown) if each.startswith("examples/")]
+    assert len(listed) == 3
+    assert [each for each in listed if each not in as_text(findings)] == []
+    assert summary(findings, 1) in shown
 
 
 def test_the_script_and_the_job_of_the_first_steps_run(tmp_path, monkeypatch, capsys):
