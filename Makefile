@@ -6,7 +6,7 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PINS := pyproject.toml constraints.txt scripts/environment.sh
 
-.PHONY: help demo test proof check bench look docs format clean
+.PHONY: help demo test proof check bench look docs site format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,11 @@ look: .venv/.tools  ## check the report in a real browser, light and dark; it is
 
 docs: .venv/.installed  ## write the pages that are generated from the code
 	@$(PY) scripts/build_docs.py
+
+site: .venv/.installed  ## build the documentation site into site/, and check its links
+	@$(PIP) -e '.[docs]'
+	@PYTHONPATH=scripts $(PY) -m mkdocs build --quiet
+	@echo "open site/index.html"
 
 format: .venv/.tools  ## let ruff format the code and fix what it can
 	@$(PY) -m ruff check --fix .

@@ -1,8 +1,8 @@
-"""Carries what lies outside docs/ into the site: each record and each file of the code that a page links to.
+"""Adds to the site what pages link to outside docs/: records, sources and folders of the repository.
 
-mkdocs knows the files of one folder. A link from a page to `../records/…` or `../src/…` works in the repository; here
-the file that it names becomes a page of the site, or a picture, and the link leads there. A link that names no file
-stays as it is, so that the strict build refuses it.
+mkdocs reads one folder. A link to `../records/…` or `../src/…` works in the repository; here the file that it names
+becomes a page of the site, and the link leads there. A link that names no file stays as it is, and the strict build
+refuses it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(?<=\]\()(?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
-PICTURES = (".svg", ".png")
-DATA = (".json", ".jsonl")
+AS_THEY_ARE = (".md", ".svg", ".png", ".json", ".jsonl")
+LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml", ".cpp": "cpp"}
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,21 +51,26 @@ def linked(page: Path) -> Iterator[Path]:
 
 
 def file_of(page: Path, path: str) -> Path | None:
-    """The file that a link on a page names; for a folder, its README."""
+    """The file or folder that a link on a page names; of a folder with a README that file."""
     target = Path(os.path.normpath(page.parent / path))
-    if target.is_dir():
-        target = target / "README.md"
-    return target if target.is_file() and target.is_relative_to(ROOT) else None
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return None
+    if target == ROOT / "README.md":
+        return ROOT / "docs" / "README.md"  # the site has a home page of its own
+    return target / "README.md" if (target / "README.md").is_file() else target
 
 
 def added(target: Path, config: Any) -> File:
+    """A page that is written from a file or a folder; records keep their pictures and data as files."""
     uri = uri_of(target, config)
-    if target.suffix in (".md", *PICTURES, *DATA):
+    if target.suffix in AS_THEY_ARE:
         return File.generated(config, uri, abs_src_path=str(target))
-    language = {".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml", ".cpp": "cpp"}.get(target.suffix, "text")
     name = target.relative_to(ROOT).as_posix()
+    if target.is_dir():
+        names = sorted(each.name for each in target.iterdir() if each.name[0] not in "._")
+        return File.generated(config, uri, content="\n".join([f"# {name}", "", *(f"* `{each}`" for each in names), ""]))
     text = target.read_text(encoding="utf-8")
-    return File.generated(config, uri, content=f"# {name}\n\n~~~~{language}\n{text}\n~~~~\n")
+    return File.generated(config, uri, content=f"# {name}\n\n~~~~{LANGUAGES.get(target.suffix, 'text')}\n{text}\n~~~~\n")
 
 
 def uri_of(target: Path, config: Any) -> str:
@@ -73,7 +78,7 @@ def uri_of(target: Path, config: Any) -> str:
     if target.is_relative_to(config.docs_dir):
         return target.relative_to(config.docs_dir).as_posix()
     name = target.relative_to(ROOT).as_posix()
-    return name if target.suffix in (".md", *PICTURES, *DATA) else f"{name}.md"
+    return name if target.suffix in AS_THEY_ARE else f"{name}.md"
 
 
 def origin(uri: str, config: Any) -> Path:
