@@ -41,7 +41,10 @@ def pages() -> dict[str, str]:
     """Every generated page, by its path under docs/."""
     techniques = {f"reference/techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
     rules = {f"reference/rules/{rule.name}.md": rule_page(rule) for rule in RULES}
-    lists = {"reference/techniques/README.md": list_of_techniques(ALL), "reference/rules/README.md": list_of_rules(RULES)}
+    lists = {
+        "reference/techniques/README.md": list_of_techniques(ALL),
+        "reference/rules/README.md": list_of_rules(RULES),
+    }
     return {
         "reference/commands.md": page_of_commands(),
         "reference/messages.md": page_of_messages(lines_of_commands()),

@@ -77,7 +77,9 @@ def picture(rows: Sequence[Bar], title: str, below: str) -> str:
         middle = y + ROW / 2 - 4
         kind = "bar" if row.ratio else "base"
         lines.append(f'<text x="24" y="{middle + 5:g}">{escape(row.name)}</text>')
-        lines.append(f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{row.share * width:.1f}" height="{ROW - 12}" rx="3"/>')
+        lines.append(
+            f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{row.share * width:.1f}" height="{ROW - 12}" rx="3"/>'
+        )
         end = LEFT + max(row.share, row.high) * width + 12
         if row.ratio:
             low, high = (LEFT + each * width for each in (row.low, row.high))

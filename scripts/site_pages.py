@@ -70,7 +70,9 @@ def added(target: Path, config: Any) -> File:
         names = sorted(each.name for each in target.iterdir() if each.name[0] not in "._")
         return File.generated(config, uri, content="\n".join([f"# {name}", "", *(f"* `{each}`" for each in names), ""]))
     text = target.read_text(encoding="utf-8")
-    return File.generated(config, uri, content=f"# {name}\n\n~~~~{LANGUAGES.get(target.suffix, 'text')}\n{text}\n~~~~\n")
+    return File.generated(
+        config, uri, content=f"# {name}\n\n~~~~{LANGUAGES.get(target.suffix, 'text')}\n{text}\n~~~~\n"
+    )
 
 
 def uri_of(target: Path, config: Any) -> str:

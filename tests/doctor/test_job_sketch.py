@@ -64,12 +64,16 @@ def test_a_scaled_loss_and_a_loader_without_a_name_are_read():
     }
 
 
-@pytest.mark.parametrize("text", ["print('no training')", "def broken(:", "import hasten\nloss.backward()\nhasten.Job()"])
+@pytest.mark.parametrize(
+    "text", ["print('no training')", "def broken(:", "import hasten\nloss.backward()\nhasten.Job()"]
+)
 def test_a_file_that_trains_nothing_or_has_a_job_gives_no_sketch(text):
     assert job_sketch(text) is None
 
 
-@pytest.mark.parametrize("script", sorted((REPOSITORY / "tests" / "doctor" / "corpus").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script", sorted((REPOSITORY / "tests" / "doctor" / "corpus").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_every_sketch_of_public_styles_is_python(script):
     sketch = job_sketch(script.read_text(encoding="utf-8"))
     if sketch is not None:

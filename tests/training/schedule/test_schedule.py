@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
 from torch.optim import lr_scheduler as torch_schedulers
 
 from hasten.errors import JobError
@@ -62,6 +65,14 @@ def test_a_resumed_schedule_goes_on_as_torch_would(make, build):
     assert [float(group.get("initial_lr", 0)) for group in optimizer.param_groups] == initial
     used += [update(optimizer, schedule) for _ in range(TOTAL - 10)]
     assert used == torch_loop(make, build)
+
+
+@pytest.mark.trap(18)
+def test_a_resumed_whole_number_stays_a_whole_number():
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1, momentum=0)
+    text = json.dumps(scheduled(optimizer, None).state_dict())
+    scheduled(optimizer, None).load_state_dict(json.loads(text))
+    assert [repr(optimizer.param_groups[0][name]) for name in ("lr", "momentum")] == ["1", "0"]
 
 
 @pytest.mark.trap(18)

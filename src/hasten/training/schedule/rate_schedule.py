@@ -239,4 +239,5 @@ def _set_scheduled(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else as_float(value)
+    """A whole number stays one, so that a resumed run saves what an undisturbed one does."""
+    return value if value is None or type(value) is int else as_float(value)
