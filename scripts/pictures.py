@@ -38,7 +38,7 @@ text { fill: #f0f6fc } .small { fill: #9198a1 } .card { fill: #0d1117; stroke: #
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """share: of the baseline's step time, 0 to 1, with the ends of its interval. ratio: as text; empty for the baseline."""
+    """share: of the baseline's step time, 0 to 1, with its interval. ratio: as text; empty for the baseline."""
 
     name: str
     share: float

@@ -32,7 +32,9 @@ for epoch in range(1, 11):
 def fields_of(text: str) -> dict[str, str]:
     sketch = job_sketch(text)
     assert sketch is not None
-    (call,) = [each for each in ast.walk(ast.parse("\n".join(sketch.lines).replace("…", "None"))) if isinstance(each, ast.Call) and ast.unparse(each.func) == "hasten.Job"]  # fmt: skip
+    tree = ast.parse("\n".join(sketch.lines).replace("…", "None"))
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    (call,) = [each for each in calls if ast.unparse(each.func) == "hasten.Job"]
     return {str(each.arg): ast.unparse(each.value) for each in call.keywords}
 
 

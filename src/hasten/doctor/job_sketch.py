@@ -1,7 +1,7 @@
 """The Job of a training script, written from the names that the script has.
 
-The source is read and never executed. Each field holds the script's own expression; a field that was not found is `…`. A
-person completes it: names that a function of the script defines, such as parsed arguments, have to move into the job.
+The source is read and never executed. Each field holds the script's own expression; a field that was not found is `…`.
+A person completes it: names that a function of the script defines, such as parsed arguments, move into the job.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _short(value: str) -> str:
 
 
 def _local(code: Code, values: Iterable[str | None]) -> set[str]:
-    """Names that stand in the fields and that the module itself does not have."""
+    """Names in the fields that the module itself does not define."""
     found = set[str]()
     for value in values:
         for name in _names_in(value or ""):
