@@ -67,7 +67,7 @@ def test_the_page_begins_with_the_sentence_that_the_search_ended_with():
     assert sentence_of(evidence()) == search_sentence(confirmed, confirmed.plain.total)
     first = re.search(r"<h1>(.*?)</h1>", page().source)
     assert first is not None
-    assert first[1] == sentence_of(evidence())
+    assert first[1] == sentence_of(evidence()).headline
 
 
 def test_all_that_the_records_hold_has_its_section():
@@ -84,7 +84,10 @@ def test_all_that_the_records_hold_has_its_section():
 
 
 def test_a_speed_up_never_stands_without_its_interval_its_baseline_and_its_machine():
-    shown = text_of()
+    headline, shown = sentence_of(evidence()).headline, text_of()
+    assert "3.14×" in headline
+    assert "95 % interval 2.93–3.31, 16 pairs of windows" in shown  # below the headline
+    shown = shown.replace(headline, "")
     for each in re.finditer(r"\d×", shown):
         around = shown[each.start() - 40 : each.end() + 40]
         assert re.search(r"\d\.\d\d–\d+\.\d\d", shown[each.end() : each.end() + 30]), around
@@ -167,7 +170,7 @@ def test_a_plan_that_was_edited_is_said_to_be():
 
 def test_a_plan_without_trials_shows_what_it_states_itself():
     shown = page([]).text
-    assert sentence_of(evidence([])) == "A plan that states 2 min 11 s instead of 6 min 52 s"
+    assert sentence_of(evidence([])).headline == "A plan that states 6 min 52 s → 2 min 11 s"
     assert "The whole plan was not confirmed" in shown
     assert "as the plan states" in shown
     assert "8 cores, 32.0 GiB, no accelerator, torch 2.13.0" in shown
@@ -176,7 +179,7 @@ def test_a_plan_without_trials_shows_what_it_states_itself():
 
 def test_a_plan_by_hand_promises_nothing():
     plan = make_plan(precision="bf16")
-    assert sentence_of(evidence([], plan)) == "A plan of 1 technique, whose speed was not measured"
+    assert sentence_of(evidence([], plan)).headline == "A plan of 1 technique, whose speed was not measured"
     assert "×" not in page([], plan).text
     assert next_command(evidence([], plan)) == "hasten tune JOB"
 

@@ -31,7 +31,7 @@ def without(kind: type) -> list[Any]:
 
 def test_a_finished_run_is_told_in_one_sentence(tmp_path: Path):
     log = read_run(write_run(tmp_path))
-    assert sentence_of(log) == "Trained 600 steps in 2 min 12 s: loss 0.1134 and accuracy 0.9944"
+    assert sentence_of(log).headline == "Trained 600 steps in 2 min 12 s: loss 0.1134 and accuracy 0.9944"
     assert next_command(log) == "hasten tune examples/digits.py:job"
 
 
@@ -46,7 +46,7 @@ def test_all_that_was_measured_has_its_section(tmp_path: Path):
 
 def test_a_run_that_was_killed_says_where_its_log_ends(tmp_path: Path):
     log = read_run(write_run(tmp_path, without(Finished)))
-    assert sentence_of(log) == "The log of this run ends at step 600 of 600, after 2 min 12 s"
+    assert sentence_of(log).headline == "The log of this run ends at step 600 of 600, after 2 min 12 s"
     assert "The log has no end" in page_of_run(log)
 
 

@@ -68,7 +68,7 @@ def begun_elsewhere() -> list[Record]:
 def test_a_plan_never_stands_beside_the_seconds_of_another_machine():
     evidence = told(sample_plan(), begun_elsewhere())
     shown = text_of(evidence)
-    assert sentence_of(evidence) == "A plan that states 2 min 11 s instead of 6 min 52 s"
+    assert sentence_of(evidence).headline == "A plan that states 6 min 52 s → 2 min 11 s"
     assert "8 cores, 32.0 GiB, no accelerator, torch 2.13.0" in shown
     for other in (ELSEWHERE, "of the other machine", "1.23 ms"):
         assert other not in shown
@@ -79,9 +79,9 @@ def test_a_plan_never_stands_beside_the_seconds_of_another_machine():
 
 def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes():
     evidence = told(NONE, [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
-    assert sentence_of(evidence) == (
-        "This job takes about 6 min 45 s, by most windows 6 min 13 s to 8 min 06 s; nothing that was tried is "
-        "proven to make it faster"
+    assert str(sentence_of(evidence)) == (
+        "No faster: nothing that was tried is proven to shorten this job "
+        "(the baseline takes about 6 min 45 s, by most windows 6 min 13 s to 8 min 06 s)"
     )
     shown = text_of(evidence)
     assert "The plan has no technique: the job runs unchanged." in shown
@@ -94,7 +94,7 @@ def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():
     again = [*unfinished, Ended(choices=(), seconds=61.0), unfinished[0]]
     for records in (unfinished, again):
         evidence = told(NONE, records)
-        assert sentence_of(evidence) == "10 trials, and no plan yet"
+        assert sentence_of(evidence).headline == "10 trials, and no plan yet"
         assert next_command(evidence) == "hasten tune examples/digits.py:job"
         assert "No confirmation of the whole plan" not in text_of(evidence)  # of no plan there is none to miss
 
@@ -110,7 +110,7 @@ def unproven() -> list[Record]:
 
 def test_what_was_not_proven_is_not_told_as_a_plan():
     evidence = told(NONE, unproven())
-    assert sentence_of(evidence).startswith(f"This job takes about {PLAIN_TAKES}; nothing that was tried is proven")
+    assert sentence_of(evidence).small_print == f"the baseline takes about {PLAIN_TAKES}"
     shown = text_of(evidence)
     header = shown.partition("Where the time of the run goes")[0]
     for figure in ("1.10×", "2 min 11 s", "with the plan"):
@@ -123,7 +123,8 @@ def test_what_was_not_proven_is_not_told_as_a_plan():
 
 def test_a_plan_whose_own_choices_were_not_proven_says_why_and_leads_to_another_search():
     evidence = told(sample_plan(), unproven())
-    assert "differs no more than the baseline from itself (1.10×, 95 % 1.04–1.15" in sentence_of(evidence)
+    assert "differs from the baseline no more than the baseline from itself" in sentence_of(evidence).headline
+    assert sentence_of(evidence).small_print.startswith("1.10×, 95 % interval 1.04–1.15")
     assert next_command(evidence) == "hasten tune examples/digits.py:job"
     drawn = page_of_plan(evidence).partition("<h2>The plan</h2>")[2].partition("<h2>")[0]
     assert "interval other" in drawn

@@ -38,7 +38,7 @@ def test_the_plan_of_a_function_is_found_and_nothing_is_left(
     assert plan.value_of("microbatch") == 4
     shown = capsys.readouterr().err
     assert "the baseline again" in shown
-    assert "This job would take " in shown
+    assert "× faster: " in shown
     assert [*tmp_path.iterdir()] == []
 
 

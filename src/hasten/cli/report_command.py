@@ -52,7 +52,7 @@ def report(
 
         read = read_evidence
     found: Any = read(source)
-    sentence, html, command = writer.sentence_of(found), writer.page_of(found), writer.next_command(found)
+    sentence, html, command = str(writer.sentence_of(found)), writer.page_of(found), writer.next_command(found)
     write_atomically(page, html.encode())
     show(sentence, [("report", str(page))])
     offer(command)

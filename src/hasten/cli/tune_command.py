@@ -217,7 +217,7 @@ def _sentence(found: Found, others: float) -> str:
     gained = [found.gained.reached] if found.gained else []
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
-    result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    result = str(search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early))
     if others <= MUCH_ELSE:
         return result
     seen = None if found.has_plan else least_visible(found.log.tried)

@@ -1,15 +1,25 @@
-"""What a plan makes of the job, in one sentence: on the terminal after a search, and on top of the page."""
+"""What a plan makes of the job: a headline that a person can repeat, and the small print behind it.
+
+Both are on the terminal after a search, and on top of the page of a plan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
-from hasten.facts.plan import Between
+from hasten.facts.plan import Between, Total
 from hasten.facts.trials import Confirmed, Reached, Verdict, verdict_of
 from hasten.report.display import BY_WINDOWS, duration, interval, listed, many, named, ratio, spread
+from hasten.report.sentence import Sentence
 
-_STOPS_EARLY = "; all of it unless early stopping ends the run before"
+NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
+_STOPS_EARLY = "early stopping may end the run before"
+_NO_FASTER = {
+    Verdict.WITHIN_NOISE: "this plan differs from the baseline no more than the baseline from itself",
+    Verdict.TOO_LITTLE: "this plan gains less than 1 %",
+    Verdict.NO_DIFFERENCE: "this plan makes no difference beyond noise",
+}
 
 
 def search_sentence(
@@ -19,51 +29,60 @@ def search_sentence(
     *,
     between: Between | None = None,
     stops_early: bool = False,
-) -> str:
+) -> Sentence:
     """The result of a search.
 
     plain_seconds, between: of the baseline, where no plan is proven, and their spread, if it is known.
     gained: the choices that change training and joined the plan, in that order. stops_early: whether early stopping
     can end the planned run earlier.
     """
+    sentences: list[Sentence] = []
     if proven is not None:
-        sentence = plan_sentence(proven)
-    else:
-        sentence = f"This job takes about {duration(plain_seconds)}{spread(between, BY_WINDOWS)}; "
-        what = "its planned run shorter" if gained else "it faster"
-        sentence += f"nothing that was tried is proven to make {what}"
+        sentences.append(plan_sentence(proven))
+    elif not gained:
+        small_print = f"the baseline takes about {duration(plain_seconds)}{spread(between, BY_WINDOWS)}"
+        sentences.append(Sentence(headline=NOTHING_PROVEN, small_print=small_print))
     if gained:
-        sentence += f". {target_sentence(gained)}"
-    return sentence + (_STOPS_EARLY if stops_early else "")
+        sentences.append(target_sentence(gained))
+    small_print = [each.small_print for each in sentences]
+    return Sentence(
+        headline=". ".join(each.headline for each in sentences),
+        small_print="; ".join(filter(None, [*small_print, _STOPS_EARLY if stops_early else ""])),
+    )
 
 
-def plan_sentence(confirmed: Confirmed) -> str:
+def plan_sentence(confirmed: Confirmed) -> Sentence:
     """What the confirmation of a whole plan found."""
-    found = confirmed.speedup
-    plain = duration(confirmed.plain.total) + spread(confirmed.plain.between, BY_WINDOWS)
-    planned = duration(confirmed.planned_seconds) + spread(confirmed.planned_between)
-    figures = f"{ratio(found)}, 95 % {interval(found)}, {many(found.pairs, 'pair')}"
-    match verdict_of(confirmed):
-        case Verdict.FASTER:
-            return f"This job would take {plain}; with this plan {planned} ({figures})"
-        case Verdict.SLOWER:
-            return f"This job takes {plain}, and longer with this plan: {planned} ({figures})"
-        case Verdict.WITHIN_NOISE:
-            figures = f"{figures}; the baseline against itself {interval(confirmed.noise)}"
-            return f"This job takes {plain}, and this plan differs no more than the baseline from itself ({figures})"
-        case Verdict.TOO_LITTLE:
-            return f"This job takes {plain}, and this plan gains less than 1 % ({figures})"
-        case Verdict.NO_DIFFERENCE:
-            return f"This job takes {plain}, and this plan makes no difference beyond noise ({figures})"
+    found, verdict = confirmed.speedup, verdict_of(confirmed)
+    plain, planned = duration(confirmed.plain.total), duration(confirmed.planned_seconds)
+    figures = [f"95 % interval {interval(found)}", f"{many(found.pairs, 'pair')} of windows"]
+    if verdict in _NO_FASTER:
+        headline = f"No faster: {_NO_FASTER[verdict]}"
+        figures = [f"{ratio(found)}, {figures[0]}", figures[1], f"the baseline takes {plain}"]
+    else:
+        headline = f"{ratio(found)} {'faster' if verdict is Verdict.FASTER else 'as fast'}: {plain} → {planned}"
+    if verdict is Verdict.WITHIN_NOISE:
+        figures.append(f"the baseline against itself {interval(confirmed.noise)}")
+    figures.append(_spreads(confirmed.plain.between, confirmed.planned_between))
+    return Sentence(headline=headline, small_print=", ".join(filter(None, figures)))
 
 
-def target_sentence(gained: Sequence[Reached]) -> str:
+def stated_sentence(total: Total) -> Sentence:
+    """Of a plan whose measurements are not there."""
+    return Sentence(
+        headline=f"A plan that states {duration(total.baseline_seconds)} → {duration(total.planned_seconds)}",
+        small_print=_spreads(total.baseline_between, total.planned_between),
+    )
+
+
+def target_sentence(gained: Sequence[Reached]) -> Sentence:
     """How much sooner the choices that change training reach the job's own result. One choice at least."""
     first, last = gained[0], gained[-1]
+    seconds = f"{middle(first.seconds_without)} → {middle(last.seconds_with)}"
     choices = listed([f"{named(each.choice)}{_figures(each)}" for each in gained])
-    return (
-        f"With {choices}, which changes what is learned, the job reaches its own final {first.metric} in "
-        f"{middle(last.seconds_with)} of training instead of {middle(first.seconds_without)}, and stops there"
+    return Sentence(
+        headline=f"The job's own final {first.metric} sooner: {seconds} of training",
+        small_print=f"with {choices}, which changes what is learned; training stops there",
     )
 
 
@@ -71,6 +90,13 @@ def middle(values: Sequence[float | None]) -> str:
     """The median of the seconds; a dash where one is unknown."""
     found = [value for value in values if value is not None]
     return duration(median(found) if len(found) == len(values) else None)
+
+
+def _spreads(plain: Between | None, planned: Between | None) -> str:
+    """Of the seconds of both arms; empty where neither is known."""
+    known = [(who, of) for who, of in (("baseline", plain), ("plan", planned)) if of is not None]
+    ranges = [f"{who} {duration(of.low)} to {duration(of.high)}" for who, of in known]
+    return f"{BY_WINDOWS.strip()}: {', '.join(ranges)}" if ranges else ""
 
 
 def _figures(record: Reached) -> str:

@@ -8,7 +8,7 @@ from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
 from hasten.facts.trials import Curves, Proven, Surveyed, is_proven
-from hasten.report.display import BY_WINDOWS, duration, fixed, interval, many, measured, ratio, spread
+from hasten.report.display import fixed, interval, many, measured, ratio
 from hasten.report.display import named as choice_text
 from hasten.report.page.charts import Axis, Line, chart, ratio_axis
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
@@ -16,7 +16,14 @@ from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.render import html_of
 from hasten.report.page.run_times import ARMS, bars, time_of_a_step, time_of_the_run
 from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
-from hasten.report.plan_sentence import plan_sentence, search_sentence, target_sentence
+from hasten.report.plan_sentence import (
+    NOTHING_PROVEN,
+    plan_sentence,
+    search_sentence,
+    stated_sentence,
+    target_sentence,
+)
+from hasten.report.sentence import Sentence
 
 DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
 
@@ -32,6 +39,7 @@ as one; an arm that failed on the way says nothing about the choice."""
 
 def page_of(evidence: Evidence) -> str:
     """The whole page as HTML, from what is known of a plan."""
+    sentence = sentence_of(evidence)
     sections = [
         plan_section(evidence),
         time_to_the_target(evidence),
@@ -45,16 +53,16 @@ def page_of(evidence: Evidence) -> str:
     return html_of(
         Page(
             subject=evidence.job or evidence.path,
-            headline=sentence_of(evidence),
+            headline=sentence.headline,
             bars=_total_bars(evidence),
-            leads=_leads(evidence),
+            leads=[*_small_print(sentence), *_leads(evidence)],
             notes=_warnings(evidence),
             sections=[section for section in sections if section is not None],
         )
     )
 
 
-def sentence_of(evidence: Evidence) -> str:
+def sentence_of(evidence: Evidence) -> Sentence:
     """What the page says first."""
     confirmed = evidence.confirmed
     if evidence.measured is not None:
@@ -64,17 +72,16 @@ def sentence_of(evidence: Evidence) -> str:
     if evidence.came_to_nothing or (not evidence.choices and confirmed is not None and not is_proven(confirmed)):
         costs = confirmed.plain if confirmed is not None else evidence.plain.costs if evidence.plain else None
         if costs is None:
-            return "Nothing that was tried is proven to make this job faster"
+            return Sentence(headline=NOTHING_PROVEN)
         return search_sentence(None, costs.total, between=costs.between, stops_early=evidence.stops_early)
     if evidence.plan.total is not None:
-        total = evidence.plan.total
-        plain = duration(total.baseline_seconds) + spread(total.baseline_between, BY_WINDOWS)
-        return f"A plan that states {duration(total.planned_seconds)}{spread(total.planned_between)} instead of {plain}"
+        return stated_sentence(evidence.plan.total)
     if evidence.tried and not evidence.choices:
-        return f"{many(len(evidence.tried), 'trial')}, and no plan yet"
+        return Sentence(headline=f"{many(len(evidence.tried), 'trial')}, and no plan yet")
     if not evidence.choices:
-        return "A plan without a technique: the job runs unchanged"
-    return f"A plan of {many(len(evidence.choices), 'technique')}, whose speed was not measured"
+        return Sentence(headline="A plan without a technique: the job runs unchanged")
+    count = many(len(evidence.choices), "technique")
+    return Sentence(headline=f"A plan of {count}, whose speed was not measured")
 
 
 def next_command(evidence: Evidence) -> str:
@@ -109,6 +116,11 @@ def _total_bars(evidence: Evidence) -> list[tuple[str, Picture, str]]:
     elif evidence.confirmed is not None:
         both = (evidence.confirmed.plain.total,)
     return bars({arm: {arm: value} for arm, value in zip(ARMS, both, strict=False)})
+
+
+def _small_print(sentence: Sentence) -> list[str]:
+    text = sentence.small_print
+    return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 
 def _leads(evidence: Evidence) -> list[str]:

@@ -9,13 +9,14 @@ from statistics import median
 
 from hasten.facts.events import Trained
 from hasten.facts.formatting import byte_size
-from hasten.report.display import decimal, duration, listed, many, per_second, percent
+from hasten.report.display import decimal, duration, many, per_second, percent
 from hasten.report.page.charts import Line, chart, number
 from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, Table
 from hasten.report.page.plan_evidence import Evidence
 from hasten.report.page.plan_page import plan_section
 from hasten.report.page.render import html_of
 from hasten.report.page.run_log import RunLog
+from hasten.report.sentence import Sentence, run_sentence
 
 MOST_EVALUATIONS = 24  # rows of the table; the chart and the file have them all
 COURSE: Sequence[tuple[str, str, Callable[[Trained], float | None], Callable[[float], str]]] = (
@@ -39,7 +40,7 @@ def page_of(log: RunLog) -> str:
     return html_of(
         Page(
             subject=log.job or log.folder,
-            headline=sentence_of(log),
+            headline=sentence_of(log).headline,
             leads=[f"On {log.started.machine}."] if log.started is not None else [],
             figures=_figures(log),
             notes=_warnings(log),
@@ -48,18 +49,19 @@ def page_of(log: RunLog) -> str:
     )
 
 
-def sentence_of(log: RunLog) -> str:
+def sentence_of(log: RunLog) -> Sentence:
     """What the page says first."""
-    end = log.finished
-    if end is not None:
-        results = listed([f"{name} {decimal(value)}" for name, value in end.results.items()], most=4)
-        return f"Trained {many(end.steps, 'step')} in {duration(end.seconds)}" + (f": {results}" if results else "")
+    if log.finished is not None:
+        return run_sentence(log.finished)
     if not log.trained:
-        return "The log of this run has no step"
+        return Sentence(headline="The log of this run has no step")
     last = log.trained[-1]
     total = log.started.total_steps if log.started is not None else None
     of = f" of {total:,}" if total is not None else ""
-    return f"The log of this run ends at step {last.step:,}{of}, after {duration(last.seconds)}"
+    return Sentence(
+        headline=f"The log of this run ends at step {last.step:,}{of}, after {duration(last.seconds)}",
+        small_print="the run is not finished, or it was killed",
+    )
 
 
 def next_command(log: RunLog) -> str:
