@@ -6,7 +6,7 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PINS := pyproject.toml constraints.txt scripts/environment.sh
 
-.PHONY: help demo test proof check bench look docs site format clean
+.PHONY: help demo test proof check bench look docs site package format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ site: .venv/.installed  ## build the documentation site into site/, and check it
 	@$(PIP) -e '.[docs]'
 	@PYTHONPATH=scripts $(PY) -m mkdocs build --quiet
 	@echo "open site/index.html"
+
+package:  ## build the wheel and the source distribution into dist/, and use the wheel in an empty environment
+	@scripts/check_package.sh
 
 format: .venv/.tools  ## let ruff format the code and fix what it can
 	@$(PY) -m ruff check --fix .
