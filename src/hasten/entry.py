@@ -51,6 +51,7 @@ def train(
 ) -> Result:
     """Train a job by a plan, to its planned end or an early stop.
 
+    job: what to train, see hasten.Job.
     plan: a Plan, the path of a plan.toml, or None for the baseline.
     weights: file of weights to begin with, for the job's own model: see hasten.read_weights. None: the model's own
         initialisation.
@@ -217,7 +218,7 @@ def evaluate(
     """The job's loss and metrics with the weights of a file, on one device. The numbers are those that an evaluation of
     a run of this job and plan gives. No optimizer is built.
 
-    weights: as of train.
+    weights: file of the weights, as of train.
     plan: that the weights were trained by, of which dtypes and memory layouts count; None for the baseline.
     data: the field of the job to evaluate, "valid" or "train".
     batch_size: None takes that of the plan or the data, else the training's.

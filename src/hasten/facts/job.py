@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
     from hasten.facts.events import AnyReceiver
-    from hasten.facts.job import Loss
 
 Unit = Literal["step", "epoch", "evaluation"]
 _GENERATORS = ("Generator", "RandomState", "Random")  # by name, as this file loads without torch and NumPy
@@ -175,8 +174,10 @@ class Job:
         target) of the Loss in evaluations; or a function (prediction, target) -> number, called once with those of the
         whole evaluation. Over several processes each has those of all samples, and exchanges nothing.
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
+    average: ExponentialAverage or EqualAverage: evaluated and kept in place of the weights.
     clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
         zero; momentum and weight decay still change parameters.
+    shuffle, drop_last, collate: as of a DataLoader, for the training data; collate also for the valid data.
     on_bad_sample: what happens when a training sample cannot be read: "stop", or "replace" it by another, the same one
         in every run; the run stops all the same when more than one in a thousand are bad.
     stop: when to end the run early; None trains to the planned end.
@@ -197,8 +198,7 @@ class Job:
         before it loads the job's file and before it calls the function. From Python, seed what draws the data.
     device: a torch device; None takes the accelerator where there is one.
     receivers: of the run's events (hasten.facts.events), called beside what train() shows: functions of one event, or
-        objects with log(event) and close(). The first process alone calls them. One that raises is dropped, and the log
-        says so.
+        objects with log(event) and close(). Only the first process calls them. One that raises is dropped and logged.
     """
 
     model: Callable[[], nn.Module]

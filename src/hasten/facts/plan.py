@@ -100,15 +100,26 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
+    """The techniques that a run uses, as a plan.toml says them, and how they were found.
+
+    choices: the techniques, each with its value, its speed-up and its proof.
+    job, machine: that the plan was proven on; None in a plan written by hand.
+    total: seconds of the whole run, predicted without and with the plan.
+    rejected: what was tried and is not in the plan, with the reason.
+    not_tried: technique -> why it, or what values of it, were not tried.
+    schema: version of the plan's format.
+    """
+
     schema: int = SCHEMA
-    job: Fingerprint | None = None  # None in a plan written by hand
+    job: Fingerprint | None = None
     machine: ProvenOn | None = None
     total: Total | None = None
     choices: tuple[PlannedChoice, ...] = ()
     rejected: tuple[Rejected, ...] = ()
-    not_tried: Mapping[str, str] = field(default_factory=dict[str, str])  # technique -> why it, or what values of it
+    not_tried: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def value_of(self, technique: str) -> Value | None:
+        """None for a technique that the plan does not choose."""
         return next((item.choice.value for item in self.choices if item.choice.technique == technique), None)
 
 

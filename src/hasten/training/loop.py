@@ -26,8 +26,12 @@ class Result:
     """What a run gave.
 
     weights: the kept weights, on the host, in the form of the job's own model.
-    results: of the evaluation that the kept weights had; empty without valid data.
+    results: "loss" and the metrics, of the evaluation that the kept weights had; empty without valid data.
     reason: why it ended, in words.
+    steps, epochs: how far the run came: optimizer steps attempted, and whole epochs.
+    seconds: of the whole run, evaluations and saves included.
+    kept_step: after which optimizer step the kept weights were.
+    skipped_updates: steps whose gradients were not finite, and that changed nothing.
     """
 
     job: Job

@@ -24,7 +24,9 @@ from hasten.training.evaluate import Evaluation
 
 
 class Run:
-    """Use it as a context manager, or close() it: it holds process-wide settings.
+    """A prepared run: its batches, its step, its evaluation and its state, for a loop of your own.
+
+    Use it as a context manager, or close() it: it holds process-wide settings.
 
     built: all parts of the run; the attributes below are those that callers need most.
     losses: of all windows since they were last drained, on the device.
@@ -56,6 +58,7 @@ class Run:
         self.schedule.after_epoch()
 
     def skip_to_next_epoch(self) -> None:
+        """Leave out what is left of the present epoch."""
         self.built.batches.position.skip_to_next_epoch()
 
     def step(self, batch: Any) -> Tensor:
@@ -111,6 +114,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether the planned end is reached, or a rule of stopping has ended the run."""
         job = self.job
         if any(each is not None and each.over for each in (self.stopping, self.built.ending)):
             return True

@@ -44,7 +44,10 @@ from hasten.training.step_parts.window import Phase, Window
 
 
 class Step:
-    """accumulate(batch, samples, last) for each microbatch; update() after the last one of a window."""
+    """One optimizer step over a window of microbatches, with a loader and a loop of your own.
+
+    Call accumulate(batch, samples, last) for each microbatch, and update() after the last one of a window.
+    """
 
     def __init__(
         self,

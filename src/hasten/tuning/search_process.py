@@ -50,7 +50,9 @@ def tune(
 
     job: a function of an imported file or module that returns the job, or its name: "job.py:job". Trials build the job
         in processes of their own, so a function of a notebook, a lambda or a Job is refused.
-    seconds, allow, busy: the options of `hasten tune`.
+    seconds: about how long the search takes; trials of compile take additional time.
+    allow: the most that a choice may change: "bits", "rounding", "statistics" or "training".
+    busy: measure although other programs use the CPU.
     output: the plan file to write, with the file of trials beside it. None writes no file.
 
     KeyboardInterrupt ends the search, and returns what was proven by then; a plan without choices where nothing was.

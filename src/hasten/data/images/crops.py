@@ -61,7 +61,11 @@ class View(Protocol):
 class RandomResizedCrop:
     """A part of random area, shape and place, resized to size × size pixels, and mirrored with probability `flip`.
 
-    scale: smallest and largest share of the image's area. ratio: narrowest and widest width over height.
+    size: of the result's sides, in pixels.
+    scale: smallest and largest share of the image's area.
+    ratio: narrowest and widest width over height.
+    flip: probability, 0 to 1.
+
     After ten attempts that do not fit into the image, the largest middle part of an allowed shape is taken.
     """
 
@@ -116,6 +120,7 @@ class RandomResizedCrop:
 class CenterCrop:
     """The middle square, resized to size × size pixels: what evaluations look at.
 
+    size: of the result's sides, in pixels.
     resize: to how many pixels the image's shorter side would be brought before the middle is cut out; the larger, the
         less is seen. None: size × 8 / 7, the usual 256 for 224.
     """
