@@ -16,6 +16,7 @@ from typer.main import get_command
 from hasten.cli import app
 from hasten.doctor.registry import EVERY as RULES
 from hasten.doctor.registry import SOURCE_RULES, AnyRule
+from hasten.facts.finding import Safety, Severity
 from hasten.techniques import ALL, Stage, Technique
 from messages import page_of_messages
 from pictures import photographs
@@ -34,7 +35,7 @@ APPLIED = {
     Stage.EVALUATION: "to the evaluation",
 }
 
-HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # how a paragraph announces itself: "When it loses: …"
+HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # that begins a paragraph: "When it loses: …"
 
 
 def pages() -> dict[str, str]:
@@ -92,9 +93,9 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
 
 
 def rule_page(rule: AnyRule) -> str:
-    rows = {"what is at stake": rule.severity.value}
+    rows = {"severity": STAKES[rule.severity]}
     if rule in SOURCE_RULES:
-        rows["mending it"] = "is left to a person" if rule.safety is None else f"is {rule.safety.value}"
+        rows["automatic fix"] = AUTOMATIC[rule.safety]
     lines = [
         f"<!-- Written by `make docs` from {file_of(rule)}; change that file instead. -->",
         "",
@@ -117,22 +118,32 @@ def file_of(rule: AnyRule) -> str:
 
 
 ABOUT = {
-    "H1": "In a source: how samples come",
-    "H2": "In a source: waiting and copying",
-    "H3": "In a source: settings",
-    "H4": "In a source: what is learned",
-    "H5": "In a source: many devices",
-    "H6": "In a job's model",
-    "H7": "In a job's running steps",
+    "H1": "Source code: data loading",
+    "H2": "Source code: synchronization, copies and memory",
+    "H3": "Source code: settings",
+    "H4": "Source code: training step and evaluation",
+    "H5": "Source code: multiple devices",
+    "H6": "Model of a job",
+    "H7": "Running steps of a job",
+}
+AUTOMATIC = {None: "none", Safety.SAFE: "`--fix`", Safety.UNSAFE: "`--fix --unsafe-fixes`"}
+STAKES = {
+    Severity.FAILS: "fails: the run may end with an error",
+    Severity.WRONG: "wrong: training or its results change",
+    Severity.SLOW: "slow",
+    Severity.STYLE: "outdated",
 }
 
 
 def list_of_rules(rules: tuple[AnyRule, ...]) -> str:
-    """By code."""
+    """All rules by code, each with its headline."""
     lines = [
         "<!-- Written by `make docs` from the rules of src/hasten/doctor; change those instead. -->",
         "",
         "# Rules",
+        "",
+        "What `hasten doctor` finds, by code. `hasten explain H205` prints the page of a rule. `--select` and `--ignore`",
+        "choose rules, and [a comment](../../guides/doctor.md) silences one on a line.",
     ]
     for beginning, about in ABOUT.items():
         members = sorted((rule for rule in rules if rule.code.startswith(beginning)), key=lambda rule: rule.code)

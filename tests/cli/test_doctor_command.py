@@ -61,7 +61,8 @@ def test_what_costs_each_step_comes_first_and_what_costs_once_in_one_line_at_the
         ["listed.py:3:23", "H416"],
         ["listed.py:4, 5", "H203"],
     ]
-    assert blocks[-1].endswith("torch.zeros makes it on the host, once before training")
+    once = "torch.zeros(…) is created on the host and then copied to the device, once before training"
+    assert blocks[-1].endswith(once)
 
 
 def test_a_trainer_of_hugging_face_is_not_passed_over_in_silence(here):
@@ -177,7 +178,7 @@ def test_a_rule_is_explained_by_its_code():
     result = CliRunner().invoke(app, ["explain", "H303"])
     assert result.exit_code == 0
     assert "H303  gradients_zeroed" in result.stdout
-    assert "Why it costs: Every gradient is filled with zeros" in " ".join(result.stdout.split())
+    assert "Why it matters: Every gradient is filled with zeros" in " ".join(result.stdout.split())
     assert CliRunner().invoke(app, ["explain", "H999"]).exit_code == 2
 
 

@@ -22,7 +22,7 @@ __all__ = [
     "HEADINGS", "Code", "Found", "FoundInModel", "FoundInRun", "Layer", "Line", "ModelProfile", "ModelRule", "Rule",
     "RunProfile", "RunRule", "Safety", "Severity", "SourceRule", "enrolled",
 ]  # fmt: skip
-HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
+HEADINGS = ("What it finds", "Why it matters", "Fix", "When to ignore", "Automatic fix")
 Subject = TypeVar("Subject")
 What = TypeVar("What")
 

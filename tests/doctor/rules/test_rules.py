@@ -29,8 +29,8 @@ def test_a_rule_has_every_heading_and_says_something_under_it():
 
 def test_a_rule_says_whether_its_fix_is_safe():
     for rule in EVERY:
-        word = "Nothing" if rule.safety is None else rule.safety.value.capitalize()
-        assert sections(rule)["Safety"].startswith(word), rule.name
+        word = "None" if rule.safety is None else rule.safety.value.capitalize()
+        assert sections(rule)["Automatic fix"].startswith(word), rule.name
 
 
 def test_a_rule_names_a_technique_that_there_is():

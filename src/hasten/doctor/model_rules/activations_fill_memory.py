@@ -1,16 +1,16 @@
-"""Activations that are most of the memory.
+"""Activations fill most of the memory.
 
-What it finds: Models whose activations are more than half of the memory at the step's peak, where the peak is more than
-half of the device's memory.
+What it finds: A model whose activations take more than half of the memory at the peak of a step, where this peak is more
+than half of the device's memory.
 
-Why it costs: Activations grow with the batch and limit its size. Near the limit, an accelerator's allocator retries and
-releases memory, which waits for the device.
+Why it matters: Activations grow with the batch and limit its size. Near the limit, an accelerator's allocator releases
+cached memory and retries, which waits for the device.
 
-When to ignore it: Where the batch is as large as it should be, and fits.
+Fix: Add `precision` to the plan: bf16 halves most activations. Or add `activation_checkpointing`.
 
-Fix: Plan `precision`, which halves most of them in bf16, or `activation_checkpointing`.
+When to ignore: The batch fits and does not need to be larger.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
         largest = max(profile.layers, key=lambda layer: layer.activation_bytes)
         share = 100 * profile.activation_bytes / profile.peak_bytes
         peak = byte_size(profile.peak_bytes)
-        yield FoundInModel(None, f"activations are {share:.0f} % of the peak of {peak}; most in {largest.name}")
+        yield FoundInModel(None, f"activations take {share:.0f} % of the peak memory of {peak}, most in {largest.name}")
 
 
 RULE = ModelRule(
     code="H605",
-    fix="plan precision, or activation_checkpointing",
+    fix="add precision or activation_checkpointing to the plan",
     technique="activation_checkpointing",
     check=check,
 )

@@ -1,15 +1,15 @@
-"""A layer that training never calls.
+"""Layer that training never calls.
 
-What it finds: Modules whose forward did not run in a few real training steps, and whose parameters got no gradient.
+What it finds: Modules whose `forward()` did not run in a few real training steps, and whose parameters got no gradient.
 
-Why it costs: Their parameters take memory in the model, in checkpoints and often in the optimizer. Data parallelism
-fails on them, or searches for unused parameters in every step. Often one was meant to be called.
+Why it matters: Their parameters take memory in the model, in checkpoints and often in the optimizer. Data parallelism
+fails on them, or searches for unused parameters in every step. Often such a layer was meant to be called.
 
-When to ignore it: Where it runs in some steps only (stochastic depth, mixture of experts), or in evaluation.
+Fix: Call the layer in `forward()`, or remove it from the model.
 
-Fix: Call it, or remove it from the model.
+When to ignore: The layer runs only in some steps (stochastic depth, mixture of experts), or only in evaluation.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
 RULE = ModelRule(
     code="H602",
     severity=Severity.WRONG,
-    fix="call it, or take it out of the model",
+    fix="call it in forward(), or remove it from the model",
     check=check,
 )

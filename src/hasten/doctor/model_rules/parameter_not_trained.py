@@ -1,14 +1,17 @@
-"""A parameter that requires a gradient and gets none.
+"""Parameter that requires a gradient and gets none.
 
-What it finds: Parameters with `requires_grad` of called layers that got no gradient in a few real training steps.
+What it finds: Parameters with `requires_grad`, in layers that ran, that got no gradient in a few real training steps.
 
-Why it costs: They are never trained: a `detach()`, a `no_grad` block or a path outside of the loss cuts them off.
+Why it matters: They are never trained. A `detach()`, a `no_grad` block or a path around the loss cuts them off.
 
-When to ignore it: Where the path is taken in some steps only. Frozen parameters are not reported.
+Fix: Find what cuts the graph between them and the loss. If they are meant to stay fixed, freeze them.
 
-Fix: Find what cuts the graph between them and the loss, or freeze them with `requires_grad_(False)`.
+    for parameter in model.encoder.parameters():
+        parameter.requires_grad_(False)
 
-Safety: Nothing is changed by itself.
+When to ignore: The path runs only in some steps. Frozen parameters are not reported.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -28,6 +31,6 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
 RULE = ModelRule(
     code="H603",
     severity=Severity.WRONG,
-    fix="find what cuts it off from the loss, or freeze it: requires_grad_(False)",
+    fix="find what detaches it from the loss, or freeze it: requires_grad_(False)",
     check=check,
 )

@@ -1,18 +1,20 @@
-"""A size that the hardware's multiply units do not divide.
+"""Layer size that does not fit the hardware.
 
-What it finds: Layers with at least a twentieth of the step's counted arithmetic, one of whose sizes is no multiple of
-what the device multiplies at a time: 8 numbers of 16 bits or 4 of TF32 for tensor cores
-(https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication), and the 16 float32 numbers of a
-512-bit vector, or 32 of 16 bits, on a CPU. Sizes that the data gives, such as three colours, are skipped.
+What it finds: A layer with at least 5 % of the step's counted arithmetic, one of whose sizes is not a multiple of what
+the device multiplies at once. That is 8 values of 16 bits or 4 values in TF32 for tensor cores
+(https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication). On a CPU with 512-bit vectors it
+is 16 float32 values or 32 values of 16 bits. Sizes below 32 are skipped, as they often come from the data.
 
-Why it costs: What is left over at the edge is computed by slower kernels, or with units that idle.
+Why it matters: The remainder at the edge runs in slower kernels, or leaves units idle.
 
-When to ignore it: Where the size carries a meaning. How much it costs depends on the library's kernels, so compare both
-sizes with `hasten tune` before you believe it.
+Fix: Pad the size to the next multiple, as is common for vocabularies.
 
-Fix: Pad the size to the next multiple, as vocabularies are padded.
+    head = nn.Linear(768, 50304)  # instead of 50257
 
-Safety: Nothing is changed by itself: it is another model.
+When to ignore: The size has a meaning. The cost depends on the library's kernels, so measure both sizes before you
+change the model.
+
+Automatic fix: None. The model would be another one.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ _FEWEST = 32  # a smaller size is given by the data, or too small for its edge t
 def check(profile: ModelProfile) -> Iterator[FoundInModel]:
     grid = grid_of(profile.device, profile.precision)
     for layer in profile.layers:
-        large = [each for each in layer.sizes if each[0] != "num_embeddings" and each[1] >= _FEWEST]  # not looked up
+        large = [each for each in layer.sizes if each[0] != "num_embeddings" and each[1] >= _FEWEST]  # not multiplied
         odd = [(name, size) for name, size in large if size % grid]
         if odd and layer.flops_share >= MUCH:
             sizes = " and ".join(f"{name} {size}" for name, size in odd)
             pad = ", ".join(f"{name} to {grid * math.ceil(size / grid)}" for name, size in odd)
             share = f"{100 * layer.flops_share:.0f} % of the arithmetic"
-            message = f"{layer.name} ({layer.kind}, {share}) has {sizes}: no multiple of {grid}"
+            message = f"{layer.name} ({layer.kind}, {share}) has {sizes}, not a multiple of {grid}"
             yield FoundInModel(layer, message, f"pad {pad}")
 
 
@@ -49,6 +51,6 @@ def grid_of(device: str, precision: str) -> int:
 
 RULE = ModelRule(
     code="H604",
-    fix="pad it to the next multiple",
+    fix="pad the size to the next multiple",
     check=check,
 )

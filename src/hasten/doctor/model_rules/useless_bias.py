@@ -1,16 +1,18 @@
-"""A bias that the batch norm after it subtracts again.
+"""Convolution bias that the following batch norm cancels.
 
-What it finds: Convolutions with a bias whose output is read by one batch norm in training mode and by nothing else, as
-torch.fx traces the model.
+What it finds: Convolutions with a bias, whose output is read by one batch norm in training mode and by nothing else.
+`torch.fx` traces the model to find them.
 
-Why it costs: Adding the bias reads a whole activation, and its gradient is a sum over it. Batch norm subtracts each
-channel's mean, and the bias with it, so neither changes anything.
+Why it matters: Adding the bias reads a whole activation, and its gradient is a sum over it. Batch norm subtracts the
+mean of each channel, and the bias with it, so the bias has no effect.
 
-When to ignore it: Where pretrained weights have this form.
+Fix: Add `conv_bn_bias` to the plan: checkpoints keep the job's own form of the weights. Or write `bias=False`.
 
-Fix: Plan `conv_bn_bias`, which keeps the job's own form of weights in checkpoints; or write `bias=False`.
+    nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
 
-Safety: Nothing is changed by itself.
+When to ignore: Pretrained weights contain the bias.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
     if profile.useless_biases:
         first, *others = profile.useless_biases
         layer = next((layer for layer in profile.layers if layer.name == first), None)
-        more = f" and of {len(others)} more" if others else ""
-        yield FoundInModel(layer, f"the bias of {first}{more} is subtracted again by the batch norm after it")
+        more = f" and {len(others)} more" if others else ""
+        yield FoundInModel(layer, f"the bias of {first}{more} is canceled by the batch norm after it")
 
 
 RULE = ModelRule(
     code="H601",
-    fix="plan conv_bn_bias, or write bias=False",
+    fix="add conv_bn_bias to the plan, or pass bias=False",
     technique="conv_bn_bias",
     check=check,
 )

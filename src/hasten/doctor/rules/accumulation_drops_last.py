@@ -1,14 +1,18 @@
-"""Accumulation that never steps for the last, incomplete window.
+"""Accumulation that never steps for the last batches.
 
-What it finds: A loop that steps the optimizer every n-th batch, and never for the batches after the last full window.
+What it finds: A loop that steps the optimizer every n-th batch, and never for the batches after the last multiple of n.
 
-Why it costs: Their gradients are cleared, or added to the first window of the next epoch.
+Why it matters: Their gradients are cleared, or added to the first gradients of the next epoch.
 
-When to ignore it: Where the number of batches is a multiple of n.
+Fix: Step at the last batch too.
 
-Fix: Step at the last batch too: `if (i + 1) % n == 0 or i + 1 == len(loader):`.
+    if (i + 1) % n == 0 or i + 1 == len(loader):
+        optimizer.step()
+        optimizer.zero_grad()
 
-Safety: Nothing is changed by itself: it changes what is learned.
+When to ignore: The number of batches is a multiple of n.
+
+Automatic fix: None. It changes training.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ def check(code: Code) -> Iterator[Found]:
     for window in code.windows.all:
         if _ends_within_window(code, window) and not _steps_after(code, window):
             every = ast.unparse(window.every)
-            yield Found(window.condition, f"the batches after the last full window of {every} get no step of their own")
+            yield Found(window.condition, f"no optimizer step follows the batches after the last multiple of {every}")
 
 
 def _ends_within_window(code: Code, window: Window) -> bool:
@@ -60,7 +64,7 @@ def _steps_after(code: Code, window: Window) -> bool:
 RULE = SourceRule(
     code="H410",
     severity=Severity.WRONG,
-    fix="step at the last batch too",
+    fix="also step at the last batch: or i + 1 == len(loader)",
     technique="accumulation",
     check=check,
 )

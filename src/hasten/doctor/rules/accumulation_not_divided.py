@@ -1,16 +1,18 @@
-"""Accumulation whose loss is not divided by the number of batches.
+"""Accumulated loss not divided by the number of batches.
 
 What it finds: A loop that steps the optimizer every n-th batch and calls `backward()` on a mean loss that is neither
 divided by n nor weighted in another way.
 
-Why it costs: The summed gradient is n times the mean of one large batch. So the learning rate is in effect n times as
-high, and clipping cuts more than it should.
+Why it matters: The summed gradient is n times the gradient of one large batch. With SGD that acts as an n times higher
+learning rate, and clipping cuts more than it should.
 
-When to ignore it: Where the sum is meant, as for a loss that is itself a sum over samples.
+Fix: Divide the loss by n.
 
-Fix: Divide the loss by n before `backward()`: `(loss / n).backward()`.
+    (loss / n).backward()
 
-Safety: Unsafe: updates become smaller by n, so a learning rate that was tuned without the division must be tuned again.
+When to ignore: The sum is intended, for example because the loss is itself a sum over samples.
+
+Automatic fix: Unsafe. Gradients become n times smaller, so a learning rate tuned without the division must be retuned.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def check(code: Code) -> Iterator[Found]:
         for node, loss in losses.items():
             if loss is not None:
                 every = ast.unparse(window.every)
-                message = f"{ast.unparse(loss)} is added up over {every} batches, and not divided by {every}"
+                message = f"gradients of {ast.unparse(loss)} are summed over {every} batches and not divided by {every}"
                 yield Found(node, message, edits=_edits(code, window, loss))
 
 
@@ -139,7 +141,7 @@ def _loss_of(backward: ast.AST) -> ast.expr | None:
 RULE = SourceRule(
     code="H409",
     severity=Severity.WRONG,
-    fix="divide the loss by it before backward()",
+    fix="divide the loss by the number of batches before backward()",
     safety=Safety.UNSAFE,
     technique="accumulation",
     check=check,

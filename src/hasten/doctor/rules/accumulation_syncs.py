@@ -1,14 +1,19 @@
-"""Accumulation that averages gradients between processes after every batch.
+"""Accumulation that all-reduces gradients after every batch.
 
-What it finds: Accumulation over n batches of a model in `DistributedDataParallel`, without `no_sync()`.
+What it finds: Accumulation over n batches of a `DistributedDataParallel` model, without `no_sync()`.
 
-Why it costs: `backward()` averages all gradients between the processes; only the last average of a window is needed.
+Why it matters: `backward()` averages all gradients between the processes. Only the average at the last of the n batches
+is needed.
 
-When to ignore it: Where memory is short: under `no_sync()` each process keeps its own gradients meanwhile.
+Fix: Run forward and backward of the other batches under `no_sync()`.
 
-Fix: Run forward and backward of all batches but the last of a window inside `with model.no_sync():`.
+    with contextlib.nullcontext() if is_last else model.no_sync():
+        loss = criterion(model(x), y) / n
+        loss.backward()
 
-Safety: Nothing is changed by itself: the last batch of a window must be known first.
+When to ignore: The network is so fast that the all-reduce is hidden behind the backward pass.
+
+Automatic fix: None. The last of the n batches must be known first.
 """
 
 from __future__ import annotations
@@ -31,7 +36,8 @@ def check(code: Code) -> Iterator[Found]:
             continue
         every = ast.unparse(window.every)
         for each in window.backwards:
-            yield Found(each.node, f"gradients are averaged between processes after each of {every} batches")
+            message = f"backward() all-reduces gradients after each of {every} batches; only the last needs it"
+            yield Found(each.node, message)
 
 
 def _syncs_by_choice(window: Window) -> bool:
@@ -41,7 +47,7 @@ def _syncs_by_choice(window: Window) -> bool:
 
 RULE = SourceRule(
     code="H411",
-    fix="compute all batches but the last of a window inside model.no_sync()",
+    fix="run the batches before the last one under model.no_sync()",
     technique="accumulation",
     check=check,
 )

@@ -1,18 +1,22 @@
 """Anomaly detection left on.
 
-What it finds: `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` around training.
+What it finds: `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` under no condition.
 
-Why it costs: Every operation records a stack trace, and every gradient is searched for NaN, which waits for the device.
+Why it matters: The forward pass records a stack trace for every operation. The backward pass checks every gradient for
+NaN, and each check waits for the device.
 
-When to ignore it: While a NaN is being hunted.
+Fix: Remove it, or enable it with an option.
 
-Fix: Remove it, or let an option switch it on.
+    torch.autograd.set_detect_anomaly(args.debug)
 
-Safety: Nothing is changed by itself: a person may be hunting one.
+When to ignore: You are searching for the origin of a NaN.
+
+Automatic fix: None. You may be searching for one.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from hasten.doctor.rule import Code, Found, SourceRule
@@ -23,11 +27,12 @@ def check(code: Code) -> Iterator[Found]:
         chosen = [*call.args, *(each.value for each in call.keywords)]
         is_on = all(code.values.constant(each) is True for each in chosen)
         if is_on and not code.is_conditional(call):
-            yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
+            message = f"{ast.unparse(call)} checks every gradient for NaN and records a stack trace for every operation"
+            yield Found(call, message)
 
 
 RULE = SourceRule(
     code="H304",
-    fix="remove it, or let an option switch it on",
+    fix="remove it, or enable it with an option",
     check=check,
 )

@@ -1,15 +1,20 @@
-"""A backward pass under autocast.
+"""backward() under autocast.
 
-What it finds: `loss.backward()` inside `with torch.autocast(…)`, also where the function that calls it is called there.
+What it finds: `loss.backward()` inside `with torch.autocast(…)`, also through a function that is called there.
 
-Why it costs: Autocast is for the forward pass and the loss: backward operations run in the dtypes of the forward ones
-anyway. PyTorch's documentation does not recommend it around `backward()`, where gradients can be cast wrongly.
+Why it matters: Autocast is for the forward pass and the loss. Backward operations use the dtypes of their forward
+operations anyway. PyTorch's documentation advises against autocast around `backward()`, as gradients can be cast
+wrongly.
 
-When to ignore it: Where a hook or a custom function is meant to compute under autocast.
+Fix: End the `with` block after the loss.
 
-Fix: End the `with` after the loss, so that `backward()` is outside of it.
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(x), y)
+    loss.backward()
 
-Safety: Nothing is changed by itself: where the block should end, only a person knows.
+When to ignore: A hook or a custom function is meant to compute under autocast.
+
+Automatic fix: None. Only you know where the block should end.
 """
 
 from __future__ import annotations
@@ -29,7 +34,8 @@ def check(code: Code) -> Iterator[Found]:
         found = [_nearest(code, around) for around in ([*_lexical(code, call)], *through)]
         autocast = next(filter(None, found), None)
         if autocast is not None and is_on(code, autocast):
-            yield Found(call, f"{ast.unparse(call)} runs under {ast.unparse(autocast.func)}")
+            message = f"{ast.unparse(call)} runs under {ast.unparse(autocast.func)}, meant for forward and loss only"
+            yield Found(call, message)
 
 
 def _nearest(code: Code, around: list[ast.AST]) -> ast.Call | None:
@@ -48,6 +54,6 @@ def _lexical(code: Code, node: ast.AST) -> Iterator[ast.AST]:
 RULE = SourceRule(
     code="H406",
     severity=Severity.WRONG,
-    fix="end the block of autocast after the loss, before backward()",
+    fix="end the autocast block after the loss, before backward()",
     check=check,
 )

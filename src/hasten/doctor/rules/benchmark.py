@@ -1,15 +1,18 @@
-"""cuDNN benchmark mode, off with fixed sizes or on with varying ones.
+"""cudnn.benchmark off with fixed sizes, or on with changing sizes.
 
-What it finds: `torch.backends.cudnn.benchmark = False`, and `= True` where each step resizes what convolutions get.
+What it finds: `torch.backends.cudnn.benchmark = False`, and `= True` in a script whose steps resize the input of
+convolutions to random sizes.
 
-Why it costs: When on, cuDNN times its algorithms once for each new size and keeps the fastest. When off, a heuristic
-chooses. With sizes that change, it searches again for every new one.
+Why it matters: With `benchmark = True` cuDNN times its algorithms for each new input size and keeps the fastest. With
+`False` it chooses by a heuristic. If the size keeps changing, `True` repeats the timing for every new size.
 
-When to ignore it: Where bits must be the same in every run. Beside `deterministic = True` it is not reported.
+Fix: Set it to `True` if input sizes are fixed, and to `False` if they change.
 
-Fix: Set it to True where sizes stay the same, and leave it off where they change.
+    torch.backends.cudnn.benchmark = True
 
-Safety: Unsafe: another algorithm adds the same products in another order, and the last bits differ.
+When to ignore: Every run must give the same bits. A script that also asks for deterministic algorithms is not reported.
+
+Automatic fix: Unsafe. Another algorithm may sum in another order, so the last bits differ.
 """
 
 from __future__ import annotations
@@ -35,13 +38,12 @@ def check(code: Code) -> Iterator[Found]:
         if not is_unconditional(code, assignment):
             continue
         if is_constant(code, value, False) and len(settings) == 1 and not changing and not _is_deterministic(code):
-            message = "cudnn.benchmark = False switches the search for the fastest convolution off"
-            yield Found(assignment, message, "set it to True where sizes stay the same", (Replace(value, "True"),))
+            message = "cudnn.benchmark = False keeps cuDNN from choosing the fastest convolution algorithm"
+            yield Found(assignment, message, "set it to True if input sizes are fixed", (Replace(value, "True"),))
         elif is_constant(code, value, True) and changing:
-            message = (
-                f"line {changing.lineno} changes the size in each step, and cuDNN searches again for each new size"
-            )
-            yield Found(assignment, message, "leave it off where sizes change", (Replace(value, "False"),))
+            line = changing.lineno
+            message = f"cudnn.benchmark = True times algorithms for each new size; line {line} changes it every step"
+            yield Found(assignment, message, "set it to False if input sizes change", (Replace(value, "False"),))
 
 
 def _is_deterministic(code: Code) -> bool:
@@ -73,7 +75,7 @@ def _drawn(code: Code, resize: ast.Call) -> Iterator[ast.Call]:
 
 RULE = SourceRule(
     code="H301",
-    fix="set it to True where sizes stay the same, and leave it off where they change",
+    fix="set it to True if input sizes are fixed, and to False if they change",
     safety=Safety.UNSAFE,
     technique="cudnn_autotune",
     check=check,

@@ -1,15 +1,19 @@
-"""A bias that batch norm subtracts again.
+"""Bias that the following batch norm cancels.
 
-What it finds: A convolution or linear layer with a bias whose output goes straight into a batch norm: side by side in
-an `nn.Sequential`, or as `self.bn(self.conv(x))`.
+What it finds: A convolution or linear layer with a bias, whose output goes directly into a batch norm. The two are
+neighbours in an `nn.Sequential`, or are called as `self.bn(self.conv(x))`.
 
-Why it costs: Batch norm subtracts each channel's mean, and the bias with it, so computing and training it is wasted.
+Why it matters: Batch norm subtracts the mean of each channel, and the bias with it. Computing and training the bias is
+wasted.
 
-When to ignore it: Where a checkpoint has the bias, or where the batch norm never trains.
+Fix: Pass `bias=False` to the layer before the batch norm.
 
-Fix: Give `bias=False` to the layer before the batch norm.
+    nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
 
-Safety: Unsafe: a checkpoint that holds the bias no longer fits, and layers made later draw other random numbers.
+When to ignore: A checkpoint holds the bias, or the batch norm never trains.
+
+Automatic fix: Unsafe. A checkpoint that holds the bias no longer fits, and layers created later draw other random
+numbers.
 """
 
 from __future__ import annotations
@@ -38,9 +42,8 @@ def check(code: Code) -> Iterator[Found]:
         bias = code.values.constant_argument(layer, "bias", place)
         if bias is ABSENT or bias is True:
             edits = (AddArgument(layer, "bias=False"),) if bias is ABSENT else ()
-            yield Found(
-                layer, f"{ast.unparse(norm.func)} subtracts the bias of {ast.unparse(layer.func)} again", edits=edits
-            )
+            message = f"{ast.unparse(layer.func)} has a bias that the {ast.unparse(norm.func)} after it cancels"
+            yield Found(layer, message, edits=edits)
 
 
 def _side_by_side(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
@@ -101,7 +104,7 @@ def _only_use(code: Code, node: ast.expr) -> ast.expr | None:
 
 RULE = SourceRule(
     code="H417",
-    fix="give bias=False to the layer before the batch norm",
+    fix="pass bias=False to the layer before the batch norm",
     safety=Safety.UNSAFE,
     technique="conv_bn_bias",
     check=check,

@@ -1,15 +1,17 @@
-"""A blocking copy from pinned memory.
+"""Blocking copy from pinned memory.
 
-What it finds: `.to(device)` or `.cuda()` of a training batch from pinned memory, without `non_blocking=True`.
+What it finds: `.to(device)` or `.cuda()` of a training batch in pinned memory, without `non_blocking=True`.
 
-Why it costs: The host waits until the batch is on the device. From pinned memory it need not: the copy is queued on the
-device, and Python continues with the forward pass.
+Why it matters: The host waits until the batch is on the device. With `non_blocking=True` the device queues the copy,
+and Python continues with the forward pass.
 
-When to ignore it: Where the host changes the batch right after the copy began.
+Fix: Pass `non_blocking=True`.
 
-Fix: Give `non_blocking=True`.
+    x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
 
-Safety: Unsafe: what the host writes into the batch during the copy may or may not be copied.
+When to ignore: The host overwrites the batch right after the copy starts.
+
+Automatic fix: Unsafe. If the host writes to the batch during the copy, the device may get the old or the new values.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def check(code: Code) -> Iterator[Found]:
         if _waits(code, move) and _is_in_training(code, move):
             plain = all(each.constant("collate_fn") in {ABSENT, None} for each in loaders)
             edits = (AddArgument(move, "non_blocking=True"),) if plain else ()
-            yield Found(move, f"{ast.unparse(move)} waits for a copy from pinned memory", edits=edits)
+            message = f"{ast.unparse(move)} blocks until the copy is done, although the batch is in pinned memory"
+            yield Found(move, message, edits=edits)
 
 
 def _is_pinned(code: Code, loader: Loader) -> bool:
@@ -59,7 +62,7 @@ def _is_in_training(code: Code, move: ast.Call) -> bool:
 
 RULE = SourceRule(
     code="H204",
-    fix="give non_blocking=True",
+    fix="pass non_blocking=True",
     safety=Safety.UNSAFE,
     technique="device_prefetch",
     check=check,

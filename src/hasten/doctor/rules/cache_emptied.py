@@ -1,14 +1,18 @@
-"""Emptying the allocator's cache in a loop.
+"""empty_cache() in every step.
 
-What it finds: `torch.cuda.empty_cache()` in every turn of a training loop.
+What it finds: `torch.cuda.empty_cache()` in every iteration of a training loop. The same holds for `torch.mps` and
+`torch.xpu`.
 
-Why it costs: It waits for the device and returns memory that the next step requests again. It frees nothing in use.
+Why it matters: The call waits for the device. It releases cached memory that the next step allocates again. It frees no
+memory that is in use.
 
-When to ignore it: Where another process needs the memory at just that time.
+Fix: Remove the call. If memory is fragmented, start the program with this setting instead.
 
-Fix: Remove it. Where memory is fragmented, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps without waiting.
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py
 
-Safety: Unsafe: where memory is nearly full or fragmented, the next step may not fit.
+When to ignore: Another process on the same device needs the memory at that moment.
+
+Automatic fix: Unsafe. If memory is nearly full or fragmented, the next step may run out of memory.
 """
 
 from __future__ import annotations
@@ -27,12 +31,13 @@ def check(code: Code) -> Iterator[Found]:
         if code.names.qualified(call.func) in _EMPTY:
             statement = code.names.parents[call]
             edits = (Remove(statement),) if isinstance(statement, ast.Expr) else ()
-            yield Found(call, f"{ast.unparse(call)} empties the allocator's cache in every step", edits=edits)
+            message = f"{ast.unparse(call)} every step waits for the device and frees memory the next step needs"
+            yield Found(call, message, edits=edits)
 
 
 RULE = SourceRule(
     code="H302",
-    fix="remove it; where memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    fix="remove it; if memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     safety=Safety.UNSAFE,
     technique="allocator",
     check=check,

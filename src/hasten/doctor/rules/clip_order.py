@@ -1,16 +1,22 @@
 """Gradients clipped at the wrong place.
 
-What it finds: `clip_grad_norm_` or `clip_grad_value_` of gradients that a GradScaler still scales, after
-`optimizer.step()`, or before `backward()`.
+What it finds: `clip_grad_norm_` or `clip_grad_value_` before `backward()`, after `optimizer.step()`, or while a
+GradScaler still scales the gradients.
 
-Why it costs: Scaled gradients are many times as large, so the limit cuts nearly all of them. After `step()` the
-optimizer has used the gradients unclipped; before `backward()` they are not there yet.
+Why it matters: Before `backward()` the gradients do not exist yet. After `step()` the optimizer has used them
+unclipped. Scaled gradients are many times larger, so the limit cuts nearly all of them.
 
-When to ignore it: Where the gradients of an earlier turn are meant.
+Fix: Clip after `unscale_()` and before `step()`.
 
-Fix: In this order: `scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`, the clip, `scaler.step(optimizer)`.
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
 
-Safety: Nothing is changed by itself: it changes what is learned.
+When to ignore: The gradients of an earlier iteration are meant.
+
+Automatic fix: None. It changes training.
 """
 
 from __future__ import annotations
@@ -47,9 +53,9 @@ def _out_of_order(before: list[Event], after: list[Event]) -> str:
     done = [each.action for each in before if each.action in _COMPUTED_AND_USED]
     following = next((each.action for each in after if each.action in _COMPUTED_AND_USED), None)
     if not done and following is Action.BACKWARD:
-        return "gradients are clipped before backward() has computed them"
+        return "gradients are clipped before backward() computes them"
     if Action.BACKWARD in done and done[-1] is Action.UPDATE and following is not Action.UPDATE:
-        return "gradients are clipped after the optimizer has used them"
+        return "gradients are clipped after the optimizer step has used them"
     return ""
 
 
@@ -66,7 +72,7 @@ def _still_scaled(code: Code, before: list[Event], after: list[Event]) -> tuple[
             return None
     optimizer = ast.unparse(update.target) if update is not None and update.target is not None else "optimizer"
     scales = ast.unparse(scaler)
-    return f"the gradients are still scaled by {scales}", f"call {scales}.unscale_({optimizer}) before it"
+    return f"gradients are clipped while {scales} still scales them", f"call {scales}.unscale_({optimizer}) before it"
 
 
 def _scaler(code: Code, backward: ast.AST) -> ast.expr | None:
@@ -83,7 +89,7 @@ def _scaler(code: Code, backward: ast.AST) -> ast.expr | None:
 RULE = SourceRule(
     code="H405",
     severity=Severity.WRONG,
-    fix="clip between backward() and step(), and after unscale_() where a scaler is in use",
+    fix="clip between backward() and step(), and after unscale_() if a scaler is used",
     technique="clipping",
     check=check,
 )

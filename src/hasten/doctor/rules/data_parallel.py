@@ -1,15 +1,20 @@
-"""DataParallel.
+"""DataParallel instead of DistributedDataParallel.
 
 What it finds: `torch.nn.DataParallel(model)`.
 
-Why it costs: One process drives all devices by threads, copies the model to each in every step, and gathers all outputs
-on the first. DistributedDataParallel has one process per device and sums gradients during the backward pass.
+Why it matters: One process drives all devices with threads. In every step it copies the model to each device and gathers
+all outputs on the first. DistributedDataParallel runs one process per device and averages gradients during the backward
+pass.
 
-When to ignore it: Where a script cannot be started by torchrun.
+Fix: Wrap the model in DistributedDataParallel, and start the script with `torchrun --nproc-per-node=4 train.py`.
 
-Fix: Start a process for each device with torchrun, and wrap the model in DistributedDataParallel.
+    torch.distributed.init_process_group()
+    device = int(os.environ["LOCAL_RANK"])
+    model = DistributedDataParallel(model.to(device), device_ids=[device])
 
-Safety: Nothing is changed by itself: the script has to be started differently.
+When to ignore: The script cannot be started by torchrun.
+
+Automatic fix: None. The script has to be started differently.
 """
 
 from __future__ import annotations
@@ -21,11 +26,11 @@ from hasten.doctor.rule import Code, Found, SourceRule
 
 def check(code: Code) -> Iterator[Found]:
     for call in code.calls_to("torch.nn.parallel.DataParallel"):
-        yield Found(call, "one process drives all devices, and copies the model to each in every step")
+        yield Found(call, "DataParallel drives all devices from one process and copies the model to each in every step")
 
 
 RULE = SourceRule(
     code="H501",
-    fix="use DistributedDataParallel, with a process for each device: torchrun --nproc-per-node …",
+    fix="use DistributedDataParallel with one process per device: torchrun --nproc-per-node=4 train.py",
     check=check,
 )

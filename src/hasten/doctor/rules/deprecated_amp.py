@@ -1,15 +1,18 @@
-"""Deprecated names of torch.cuda.amp.
+"""Deprecated torch.cuda.amp and torch.cpu.amp.
 
-What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`, unless
-the file has the new name beside it, for another version of torch.
+What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`. Code that
+chooses between the old and the new name is not reported.
 
-Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may remove them.
+Why it matters: The old names are deprecated since torch 2.4. Each use warns, and a later release may remove them.
 
-When to ignore it: Where older versions count: `torch.amp` has `GradScaler` since 2.3, and `custom_fwd` since 2.4.
+Fix: Use `torch.amp`, and pass the device.
 
-Fix: Use `torch.amp`, and name the device: `torch.amp.autocast("cuda")`.
+    with torch.amp.autocast("cuda"):
+        loss = criterion(model(x), y)
 
-Safety: Safe: the old name calls the new one with the same arguments.
+When to ignore: The code must run on older versions: `torch.amp` has `GradScaler` since 2.3 and `custom_fwd` since 2.4.
+
+Automatic fix: Safe. The old name calls the new one with the same arguments.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def check(code: Code) -> Iterator[Found]:
         if name in _FIRST and not _has_new_beside(code, use, name):
             old = code.names.qualified(named) or ""
             device = old.split(".")[1]
-            message = f"{old} is deprecated"
+            message = f"{old} is deprecated since torch 2.4"
             yield Found(use, message, f'use torch.amp.{name}("{device}")', _edits(code, use, name, device))
 
 
@@ -69,7 +72,7 @@ def _has_torch(code: Code, use: ast.expr) -> bool:
 RULE = SourceRule(
     code="H408",
     severity=Severity.STYLE,
-    fix="use torch.amp, and name the device",
+    fix="use torch.amp, and pass the device",
     safety=Safety.SAFE,
     check=check,
 )

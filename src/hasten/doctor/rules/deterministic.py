@@ -1,15 +1,18 @@
 """Deterministic algorithms in every run.
 
-What it finds: `cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)`, under no condition.
+What it finds: `torch.backends.cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)` under no
+condition.
 
-Why it costs: Only algorithms that give the same bits in every run may be used; these are often slower. An operation
-that has none raises an error, or warns.
+Why it matters: Only algorithms that give the same bits in every run are allowed, and those are often slower. An
+operation without one raises an error or warns.
 
-When to ignore it: In debugging, or where results must be repeated bit by bit.
+Fix: Enable it with an option, so that long runs can do without.
 
-Fix: Put it under an option, so that a long run can do without.
+    torch.use_deterministic_algorithms(args.deterministic)
 
-Safety: Nothing is changed by itself: whether bits must be the same, a person knows.
+When to ignore: You are debugging, or results must be repeatable bit for bit.
+
+Automatic fix: None. Only you know whether the bits must be the same.
 """
 
 from __future__ import annotations
@@ -28,16 +31,18 @@ def check(code: Code) -> Iterator[Found]:
     settings = assigned(code, _SETTING)
     for assignment, value in settings.items():
         if is_constant(code, value, True) and stays(code, assignment, [*settings]):
-            yield Found(assignment, "every convolution must use a deterministic algorithm, and those are often slower")
+            message = "cudnn.deterministic = True allows deterministic convolutions only, which are often slower"
+            yield Found(assignment, message)
     calls = [*code.calls_to(*_FUNCTIONS)]
     for call in calls:
         mode = code.values.argument(call, "mode", 0)
         if isinstance(mode, ast.expr) and is_constant(code, mode, True) and stays(code, call, [*calls]):
-            yield Found(call, "every operation must use a deterministic algorithm, and those are often slower")
+            message = f"{ast.unparse(call)} allows deterministic algorithms only, which are often slower"
+            yield Found(call, message)
 
 
 RULE = SourceRule(
     code="H305",
-    fix="put it under an option, so that a long run can do without",
+    fix="enable it with an option, so that long runs can do without",
     check=check,
 )

@@ -1,16 +1,21 @@
-"""An evaluation in training mode.
+"""Evaluation in training mode.
 
-What it finds: A loop over a loader that calls a model and never backward(), in a file that trains, where the model has
+What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. The model has
 dropout or batch norm and is still in training mode.
 
-Why it costs: Dropout drops other units in each call, so the score is too low and varies. Batch norm uses the statistics
-of the batch, so a prediction depends on its neighbours, and it adds the evaluation's data to its running statistics.
+Why it matters: Dropout stays active, so the score is too low and varies. Batch norm uses the statistics of the batch, so
+a prediction depends on the other samples. It also adds the evaluation data to its running statistics.
 
-When to ignore it: Where dropout is meant to sample (Monte Carlo dropout), or batch norm to see the data once more.
+Fix: Switch the mode before the loop, and switch back before training continues.
 
-Fix: Call `model.eval()` before the loop, and `model.train()` before training continues.
+    model.eval()
+    for x, y in valid_loader:
+        ...
+    model.train()
 
-Safety: Nothing is changed by itself: what was measured before would not be comparable.
+When to ignore: Dropout is meant to sample (Monte Carlo dropout), or batch norm is meant to see the data once more.
+
+Automatic fix: None. Scores would not be comparable with earlier ones.
 """
 
 from __future__ import annotations
@@ -36,7 +41,8 @@ def check(code: Code) -> Iterator[Found]:
         layer = next(filter(None, (_name(code, call) for call in calls)), None)
         if layer is not None:
             seen.add(each.call)
-            yield Found(each.call, f"{ast.unparse(each.call.func)} has {layer}, and is evaluated in training mode")
+            message = f"{ast.unparse(each.call.func)}(…) is evaluated in training mode, with {layer} active"
+            yield Found(each.call, message)
 
 
 def _calls(code: Code, making: ast.Call) -> list[ast.Call]:
@@ -70,6 +76,6 @@ def _name(code: Code, call: ast.Call) -> str | None:
 RULE = SourceRule(
     code="H414",
     severity=Severity.WRONG,
-    fix="call its eval() before the loop, and its train() before training continues",
+    fix="call model.eval() before the loop, and model.train() before training continues",
     check=check,
 )

@@ -1,17 +1,23 @@
-"""An evaluation without no_grad().
+"""Evaluation without no_grad().
 
-What it finds: A loop over a loader that calls the model and never backward(), in a file that trains, where neither a
-block, a decorator nor a caller switches gradients off.
+What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. No block,
+decorator or caller switches gradients off.
 
-Why it costs: Every call keeps its activations until its output is freed, as much memory as a training step's, and takes
-time to record the graph. Where outputs are collected, all graphs stay.
+Why it matters: Each call records the autograd graph, which takes time. It keeps the activations until its output is
+freed, as much memory as a training step. If outputs are collected, all graphs stay in memory.
 
-When to ignore it: Where something needs gradients there, as an adversarial attack or a saliency map does.
+Fix: Evaluate under `torch.no_grad()`. `torch.inference_mode()` saves a little more, but its tensors cannot be used in
+training later.
 
-Fix: Put the loop under `with torch.no_grad():`, or decorate its function with `@torch.no_grad()`.
-`torch.inference_mode()` saves a little more, where its tensors are not used in training later.
+    @torch.no_grad()
+    def evaluate(model, loader):
+        model.eval()
+        for x, y in loader:
+            ...
 
-Safety: Nothing is changed by itself: whether a caller needs the graph, only a person knows.
+When to ignore: The evaluation needs gradients, for example an adversarial attack or a saliency map.
+
+Automatic fix: None. Only you know whether a caller needs the graph.
 """
 
 from __future__ import annotations
@@ -25,11 +31,12 @@ from hasten.doctor.rule import Code, Found, SourceRule
 def check(code: Code) -> Iterator[Found]:
     found = dict.fromkeys(each.call for each in code.evaluations.all if each.with_gradients)
     for call in found:
-        yield Found(call, f"{ast.unparse(call.func)}(…) records a graph for each batch, and no backward() uses it")
+        message = f"{ast.unparse(call.func)}(…) records an autograd graph for each batch, and no backward() uses it"
+        yield Found(call, message)
 
 
 RULE = SourceRule(
     code="H413",
-    fix="put the evaluation under torch.no_grad() or torch.inference_mode()",
+    fix="evaluate under torch.no_grad() or torch.inference_mode()",
     check=check,
 )

@@ -1,15 +1,20 @@
-"""Gradients that no step clears, or that are cleared before the optimizer has used them.
+"""Gradients never cleared, or cleared before the optimizer uses them.
 
-What it finds: A training step without `zero_grad()`, or with one between `backward()` and `optimizer.step()`.
+What it finds: A training step without `zero_grad()`, or with `zero_grad()` between `backward()` and `step()`.
 
-Why it costs: `backward()` adds to the gradients that are there. Without `zero_grad()` each step follows the sum over
-all batches so far. With `zero_grad()` before `step()` the optimizer finds no gradient, and nothing is learned.
+Why it matters: `backward()` adds to existing gradients. Without `zero_grad()` each step uses the sum over all batches
+so far. With `zero_grad()` before `step()` the optimizer finds no gradients, and the model does not train.
 
-When to ignore it: Where the sum over all batches is what the optimizer is meant to follow.
+Fix: Call `zero_grad()` once for each `step()`, before `backward()` or after `step()`.
 
-Fix: Call `optimizer.zero_grad()` once for each `step()`: before `backward()`, or after `step()`.
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
 
-Safety: Nothing is changed by itself: it changes what is learned, and only a person knows which place is meant.
+When to ignore: The optimizer is meant to use the sum over all batches.
+
+Automatic fix: None. It changes training, and only you know the right place.
 """
 
 from __future__ import annotations
@@ -31,13 +36,14 @@ def check(code: Code) -> Iterator[Found]:
         optimizer = ast.unparse(update.target)
         lost = _cleared_too_early(code, turn, update)
         if lost is not None:
-            yield Found(lost.node, f"the gradients are gone before {optimizer} steps", fix=_LATER)
+            yield Found(lost.node, f"gradients are cleared before {optimizer}.step() uses them", fix=_LATER)
         elif (turn.node, optimizer) not in seen and _is_never_cleared(code, turn, update):
             seen.add((turn.node, optimizer))
-            yield Found(update.node, f"nothing clears the gradients of {optimizer}: each step adds to those before")
+            message = f"nothing clears the gradients that {optimizer}.step() uses: every batch adds to them"
+            yield Found(update.node, message)
 
 
-_LATER = "clear them before backward(), or after step()"
+_LATER = "call zero_grad() before backward() or after step()"
 
 
 def _cleared_too_early(code: Code, turn: Turn, update: Event) -> Event | None:
@@ -110,6 +116,6 @@ def _has_closure(code: Code, update: Event) -> bool:
 RULE = SourceRule(
     code="H401",
     severity=Severity.WRONG,
-    fix="call its zero_grad() once for each step()",
+    fix="call zero_grad() once for each step()",
     check=check,
 )

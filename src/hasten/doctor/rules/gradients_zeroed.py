@@ -1,15 +1,18 @@
-"""Gradients filled with zeros instead of set to None.
+"""zero_grad(set_to_none=False).
 
-What it finds: `zero_grad(set_to_none=False)`.
+What it finds: `zero_grad(set_to_none=False)` of an optimizer or a module.
 
-Why it costs: Every gradient is filled with zeros, and the backward pass adds to them: two more passes over all
-gradients in each step. With None (the default since torch 2.0) they are written once.
-
-When to ignore it: Where something keeps a reference to `.grad`, or reads it before the next backward pass.
+Why it matters: Every gradient is filled with zeros, and the backward pass adds to it. That is two more passes over all
+gradients in each step. With `None`, the default since torch 2.0, the backward pass writes each gradient once.
 
 Fix: Remove the argument.
 
-Safety: Unsafe: code that reads `.grad` after `zero_grad()` finds None, and an optimizer skips such a parameter.
+    optimizer.zero_grad()
+
+When to ignore: Code keeps a reference to `.grad`, or reads it before the next backward pass.
+
+Automatic fix: Unsafe. Code that reads `.grad` after `zero_grad()` finds `None`, and an optimizer skips a parameter
+without a gradient.
 """
 
 from __future__ import annotations

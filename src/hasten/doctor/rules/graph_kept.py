@@ -1,15 +1,19 @@
-"""A sum of losses that keeps their graphs.
+"""Sum or list of losses that keeps every graph.
 
-What it finds: `total += loss` in a training loop, where backward() is called on `loss`, and lists that collect it.
+What it finds: `total += loss` or `losses.append(loss)` in a training loop that calls `backward()` on `loss`.
 
-Why it costs: The sum keeps the graph of every loss in it, with all that backward() leaves of them. Memory grows with
-every step, and the sum becomes a chain as long as the epoch.
+Why it matters: The sum or list references the autograd graph of every loss. `backward()` frees the saved activations,
+but not the graph. So memory grows with every step, and the graph of the sum grows as long as the epoch.
 
-When to ignore it: Where backward() is called on the sum, as in accumulation. That is not reported.
+Fix: Add the detached loss. It stays on its device, and nothing waits.
 
-Fix: Add `loss.detach()`: the number stays on its device, and nothing waits for it.
+    total += loss.detach()
+    losses.append(loss.detach())
 
-Safety: Safe: the sum has the same value. Only its `requires_grad` differs. A sum that other code may get is left alone.
+When to ignore: `backward()` is called on the sum. The rule does not report a sum where it sees that call.
+
+Automatic fix: Safe. The value is the same, only its `requires_grad` differs. A sum that is passed to other code is not
+changed.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ def check(code: Code) -> Iterator[Found]:
     for step in code.training.steps:
         for kept in code.accumulated.of_step(step):
             if code.tensors.is_attached(kept.value) and (kept.is_sum or code.tensors.is_loss(kept.value)):
-                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} that is added"
+                total, value = ast.unparse(kept.total), ast.unparse(kept.value)
+                message = f"{total} keeps the graph of every {value}: memory grows each step"
                 computed = isinstance(kept.value, ast.BinOp) or code.tensors.is_differentiated(kept.value)
                 is_one = computed or single.is_tensor(kept.value)
                 edits = (Append(kept.value, ".detach()"),) if is_one and _stays_here(code, kept.total) else ()
@@ -50,7 +55,7 @@ def _stays_here(code: Code, total: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H205",
-    fix="add its .detach(): the number stays on the device, and the graph can go",
+    fix="add .detach(): the number stays on the device, and the graph is freed",
     safety=Safety.SAFE,
     check=check,
 )

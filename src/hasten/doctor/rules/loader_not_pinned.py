@@ -1,14 +1,20 @@
-"""Batches copied to the device from memory that is not pinned.
+"""DataLoader without pinned memory.
 
-What it finds: A DataLoader without `pin_memory`, whose training batches are moved to an accelerator.
+What it finds: A DataLoader without `pin_memory`, whose training batches are copied to an accelerator.
 
-Why it costs: The driver first copies each batch into pinned memory, and the host waits for that.
+Why it matters: The driver cannot copy pageable memory directly. It first copies each batch into a pinned buffer, and
+the host waits for that.
 
-When to ignore it: Where batches are small, or memory is short: pinned memory cannot be swapped out.
+Fix: Set `pin_memory=True`, and copy with `non_blocking=True`.
 
-Fix: Give `pin_memory=True`, and move batches with `non_blocking=True`.
+    loader = DataLoader(data, batch_size=64, pin_memory=True)
+    for x, y in loader:
+        x = x.to(device, non_blocking=True)
 
-Safety: Unsafe: a data set that yields tensors on a device raises. Without an accelerator it only warns.
+When to ignore: Batches are small, or host memory is short: pinned memory cannot be swapped out.
+
+Automatic fix: Unsafe. Pinning raises an error if the data set yields tensors that are on a device already. Without an
+accelerator, DataLoader only warns.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ def check(code: Code) -> Iterator[Found]:
             continue
         if code.loading.collates_to_device(loader) or _is_on_device(code, loader):
             continue
-        message = f"{ast.unparse(loader.moves[0])} copies from memory that is not pinned"
+        message = f"{ast.unparse(loader.moves[0])} copies from pageable memory: DataLoader without pin_memory"
         yield Found(loader.call, message, edits=(AddArgument(loader.call, "pin_memory=True"),))
 
 
@@ -43,7 +49,7 @@ def _is_on_device(code: Code, loader: Loader) -> bool:
 
 RULE = SourceRule(
     code="H102",
-    fix="give pin_memory=True",
+    fix="pass pin_memory=True",
     safety=Safety.UNSAFE,
     technique="pin_memory",
     check=check,

@@ -1,16 +1,18 @@
-"""Data loading without worker processes.
+"""DataLoader without worker processes.
 
-What it finds: A DataLoader that a training loop reads, without `num_workers` or with 0, where each sample takes work: a
-`__getitem__` that opens a file or calls a transform, a data set of torchvision or torchaudio, or one that
-`load_dataset` made.
+What it finds: A training DataLoader without `num_workers`, or with `num_workers=0`, whose samples take work. Its
+`__getitem__` opens a file or calls a transform, or its data set comes from torchvision, torchaudio or `load_dataset`.
 
-Why it costs: The training process loads and transforms every batch itself, and the device waits.
+Why it matters: The training process loads and transforms every batch itself, and the device waits for it.
 
-When to ignore it: Where samples are quickly made, or the step uses every core: `hasten doctor` of a job measures it.
+Fix: Set `num_workers`. `hasten tune` finds the fastest number on your machine.
 
-Fix: Give `num_workers`; `hasten tune` searches for the number that is best on this machine.
+    loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=4, persistent_workers=True)
 
-Safety: Nothing is changed by itself: the best number depends on the machine, and the data set must be picklable.
+When to ignore: Samples are cheap to load, or the step keeps every core busy. `hasten doctor digits.py:job` measures
+how long a step waits for data.
+
+Automatic fix: None. The best number depends on the machine, and the data set must be picklable.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ def check(code: Code) -> Iterator[Found]:
             working = next((each for each in loader.sources if each.works_for_each), None)
             if working is not None:
                 what = working.owner.name if working.owner is not None else working.name
-                yield Found(loader.call, f"the training process itself loads every sample of {what}")
+                message = f"DataLoader without workers: the training process loads every sample of {what}"
+                yield Found(loader.call, message)
 
 
 RULE = SourceRule(
     code="H101",
-    fix="give num_workers: processes that load the next batches during the step",
+    fix="pass num_workers: processes that load the next batches during the step",
     technique="loader_workers",
     check=check,
 )

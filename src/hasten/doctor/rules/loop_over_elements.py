@@ -1,15 +1,18 @@
-"""A Python loop over the elements of a tensor.
+"""Python loop over the elements of a tensor.
 
 What it finds: `for x in tensor`, and `for i in range(len(tensor))` with `tensor[i]`, in a training step or `forward()`.
 
-Why it costs: Each element takes kernels of its own, which Python starts one after another, and a device finishes them
-faster than they start. One operation on the whole tensor starts once.
+Why it matters: Every element starts kernels of its own. Python launches them one after another, slower than the device
+finishes them. One operation on the whole tensor is launched once.
 
-When to ignore it: Where each element needs the one before, or work that no operation on the whole tensor does.
+Fix: Compute on the whole tensor, by broadcasting, a mask, indexing or `torch.vmap`.
 
-Fix: Write it for the whole tensor: by broadcasting, a mask or an index, or by `torch.vmap`.
+    # instead of: for i in range(len(x)): total += w[i] * x[i].square().sum()
+    total = (w[:, None] * x.square()).sum()
 
-Safety: Nothing is changed by itself: it has to be written differently.
+When to ignore: Each element needs the result of the one before, or no operation on the whole tensor does the work.
+
+Automatic fix: None. The computation has to be rewritten.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def check(code: Code) -> Iterator[Found]:
     for loop in dict.fromkeys(_loops(code)):
         over = _gone_over(code, loop)
         if over is not None and single.is_tensor(over) and not _carries(loop):
-            yield Found(loop, f"Python goes through {ast.unparse(over)} element by element")
+            yield Found(loop, f"this Python loop launches kernels for every element of {ast.unparse(over)}")
 
 
 def _loops(code: Code) -> Iterator[ast.For]:
@@ -110,6 +113,6 @@ def _adds_up(statement: ast.stmt) -> bool:
 
 RULE = SourceRule(
     code="H207",
-    fix="write it for the whole tensor: by broadcasting, a mask or an index, or by torch.vmap",
+    fix="compute on the whole tensor: broadcasting, a mask, indexing or torch.vmap",
     check=check,
 )

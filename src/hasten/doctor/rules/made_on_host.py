@@ -1,16 +1,19 @@
-"""A tensor made on the host, and then copied.
+"""Tensor created on the host and then copied.
 
-What it finds: `torch.zeros(…).to(device)` and the like: a tensor that is filled on the host only to be moved.
+What it finds: `torch.zeros(…).to(device)` and similar calls, which fill a tensor on the host only to copy it.
 
-Why it costs: The host fills memory and copies it to the device while Python waits. With `device=` the device fills its
-own. (`torch.tensor` of numbers copies them either way: there it saves one of two steps.)
+Why it matters: The host fills memory and copies it to the device, and Python waits. With `device=` the device fills its
+own memory. `torch.tensor` of Python numbers always copies from the host; `device=` saves one of its two copies.
 
-When to ignore it: Where random numbers must be those that the host would draw. What runs in no loop is listed last, in
-one line for each file: it costs microseconds.
+Fix: Pass `device=` to the function that creates the tensor.
 
-Fix: Give `device=` to the function that makes it.
+    mask = torch.zeros(batch_size, device=device)
 
-Safety: Safe: the values are the same. Random ones, and steps of floats, differ between devices: those are not changed.
+When to ignore: The random numbers must be those of the host's generator. A call that runs only once costs microseconds;
+such calls come last in the list, in one line per file.
+
+Automatic fix: Safe. The values are the same. Random tensors, `arange` and `linspace` may differ between devices and are
+not changed.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ def check(code: Code) -> Iterator[Found]:
         exact = plain and not is_number and name not in _RANDOM and name not in _ROUNDED
         edits = (AddArgument(made, f"device={device}"), CutAfter(call, made)) if exact else ()
         severity = Severity.ONCE if code.training.runs_once(call) else None
-        yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits, severity)
+        message = f"{ast.unparse(made.func)}(…) is created on the host and then copied to the device"
+        yield Found(call, message, f"pass device={device} to {ast.unparse(made.func)}", edits, severity)
 
 
 def _moves(code: Code, call: ast.Call) -> bool:
@@ -61,7 +65,7 @@ def _only(call: ast.Call, *names: str) -> bool:
 
 RULE = SourceRule(
     code="H203",
-    fix="give device= to the function that makes it",
+    fix="pass device= to the function that creates it",
     safety=Safety.SAFE,
     check=check,
 )

@@ -1,15 +1,17 @@
-"""A training loader that does not shuffle.
+"""Training DataLoader without shuffle.
 
 What it finds: A training DataLoader of a map-style data set, without `shuffle`, `sampler` or `batch_sampler`.
 
-Why it costs: Every epoch has the same batches in the same order. Where data is stored class by class, each batch has
-few classes: gradients are biased, and so are the statistics of batch norm.
+Why it matters: Every epoch has the same batches in the same order. If the data is stored class by class, each batch
+holds few classes. That biases the gradients and the statistics of batch norm.
 
-When to ignore it: Where order carries meaning, as in one long text. An explicit `shuffle=False` is not reported.
+Fix: Set `shuffle=True`.
 
-Fix: Give `shuffle=True`.
+    loader = DataLoader(data, batch_size=64, shuffle=True)
 
-Safety: Unsafe: batches differ, and so does what is learned.
+When to ignore: The order carries meaning, as in one long text. An explicit `shuffle=False` is not reported.
+
+Automatic fix: Unsafe. Batches change, and so does the trained model.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def check(code: Code) -> Iterator[Found]:
         chosen = any(loader.constant(each) not in _NOT_GIVEN for each in ("shuffle", "sampler", "batch_sampler"))
         if not chosen and _is_surely_trained_on(loader) and _is_in_order(loader):
             edits = (AddArgument(loader.call, "shuffle=True"),)
-            yield Found(loader.call, "every epoch trains on the same batches, in the order of the data", edits=edits)
+            message = "DataLoader without shuffle: every epoch has the same batches, in stored order"
+            yield Found(loader.call, message, edits=edits)
 
 
 def _is_surely_trained_on(loader: Loader) -> bool:
@@ -59,7 +62,7 @@ def _is_one_batch(size: object) -> bool:
 RULE = SourceRule(
     code="H104",
     severity=Severity.WRONG,
-    fix="give shuffle=True, or shuffle=False where the order is meant",
+    fix="pass shuffle=True, or shuffle=False if the order is intended",
     safety=Safety.UNSAFE,
     check=check,
 )

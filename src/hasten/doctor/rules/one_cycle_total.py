@@ -1,15 +1,17 @@
-"""A OneCycleLR whose total differs from the steps of the loop.
+"""OneCycleLR with another number of steps than the loop.
 
-What it finds: `OneCycleLR` whose total steps visibly differ from how often the loop calls its `step()`.
+What it finds: `OneCycleLR` whose total number of steps visibly differs from how often the loop calls its `step()`.
 
-Why it costs: With a total that is too large the learning rate never reaches its end, where the loss falls most. With
-one that is too small, `step()` raises an error in the middle of training.
+Why it matters: If the total is too large, the learning rate never reaches its low end, where the loss falls most. If it
+is too small, `step()` raises an error in the middle of training.
 
-When to ignore it: Where training is meant to end before the schedule does.
+Fix: Use the epochs of the loop, and the `step()` calls in each.
 
-Fix: Give it the epochs of the loop and its calls of `step()` in each.
+    scheduler = OneCycleLR(optimizer, max_lr=0.1, epochs=epochs, steps_per_epoch=len(loader))
 
-Safety: Nothing is changed by itself: it changes what is learned.
+When to ignore: Training is meant to end before the schedule does.
+
+Automatic fix: None. It changes training.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
         total, taken = _total(code, schedule), code.schedules.amount(schedule)
         if total is not None and taken is not None and _differs(total, taken):
             yield Found(
-                schedule.making, f"OneCycleLR is made for {total} steps, and the loop calls step() {taken} times"
+                schedule.making, f"OneCycleLR is set to {total} steps, but the loop calls step() {taken} times"
             )
 
 
@@ -57,7 +59,7 @@ def _differs(total: Amount, taken: Amount) -> bool:
 RULE = SourceRule(
     code="H404",
     severity=Severity.WRONG,
-    fix="give it as many steps as the loop takes",
+    fix="set total_steps to the number of step() calls in the loop",
     technique="schedule",
     check=check,
 )

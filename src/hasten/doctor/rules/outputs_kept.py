@@ -1,14 +1,18 @@
-"""Outputs that are collected with their graphs.
+"""List of outputs that keeps every graph.
 
-What it finds: A list that outlives the step and gets an output in each step, without `detach()`, `cpu()` or `item()`.
+What it finds: A list that outlives the step and gets a model output in each step, without `detach()` or `item()`.
+`.cpu()` alone keeps the graph too, but is not reported.
 
-Why it costs: Each output keeps its graph. Memory grows with every step as long as the list lives.
+Why it matters: Each output keeps its autograd graph. Memory grows with every step while the list exists.
 
-When to ignore it: Where a later backward pass goes through what was kept.
+Fix: Append the detached output, and copy it to the host if the device is short of memory.
 
-Fix: Append `output.detach()`, or `output.detach().cpu()` where the device's memory is short.
+    outputs.append(output.detach())
+    outputs.append(output.detach().cpu())  # waits for the device
 
-Safety: Unsafe: the list holds the same values, but they have no gradient any more.
+When to ignore: A later `backward()` needs the stored graphs.
+
+Automatic fix: Unsafe. The list holds the same values, but gradients no longer flow through them.
 """
 
 from __future__ import annotations
@@ -27,14 +31,15 @@ def check(code: Code) -> Iterator[Found]:
         for kept in code.accumulated.of_step(step):
             is_output = code.tensors.is_attached(kept.value) and not code.tensors.is_loss(kept.value)
             if is_output and not kept.is_sum:
-                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
+                total, value = ast.unparse(kept.total), ast.unparse(kept.value)
+                message = f"{total} keeps the graph of every {value}: memory grows each step"
                 edits = (Append(kept.value, ".detach()"),) if single.is_tensor(kept.value) else ()
                 yield Found(kept.value, message, edits=edits)
 
 
 RULE = SourceRule(
     code="H206",
-    fix="append its .detach()",
+    fix="append its .detach(), or .detach().cpu() to save device memory",
     safety=Safety.UNSAFE,
     check=check,
 )

@@ -1,15 +1,20 @@
-"""A DistributedSampler without set_epoch().
+"""DistributedSampler without set_epoch().
 
-What it finds: A shuffling DistributedSampler of several epochs of training, whose `set_epoch` the file never calls.
+What it finds: A shuffling DistributedSampler that is used for several epochs, in a file that never calls `set_epoch`.
 
-Why it costs: The sampler shuffles by its seed and epoch. Without set_epoch(), every epoch has the order of the first,
-and each process sees the same part of the data.
+Why it matters: The sampler shuffles by its seed and its epoch number. Without `set_epoch()` every epoch repeats the
+order of the first, and each process always sees the same part of the data.
 
-When to ignore it: Where something outside the file calls `set_epoch`.
+Fix: Call `set_epoch` at the start of every epoch.
 
-Fix: Call `sampler.set_epoch(epoch)` at the beginning of every epoch.
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            ...
 
-Safety: Nothing is changed by itself: which loop counts epochs, a person knows.
+When to ignore: Code outside the file calls `set_epoch`.
+
+Automatic fix: None. Only you know which loop counts the epochs.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
     trained = [each for each in code.loaders if each.steps and each.epochs and not each.given_to]
     for sampler in dict.fromkeys(sampler for each in trained for sampler in _samplers(code, each.call)):
         if code.values.constant_argument(sampler, "shuffle", 3) in {ABSENT, True}:
-            yield Found(sampler, "without set_epoch(), every epoch has the order of the first")
+            yield Found(sampler, "DistributedSampler without set_epoch(): every epoch repeats the order of the first")
 
 
 def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
@@ -41,6 +46,6 @@ def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
 RULE = SourceRule(
     code="H105",
     severity=Severity.WRONG,
-    fix="call its set_epoch(epoch) at the beginning of every epoch",
+    fix="call sampler.set_epoch(epoch) at the start of every epoch",
     check=check,
 )

@@ -1,15 +1,19 @@
-"""A GradScaler with bfloat16.
+"""GradScaler with bfloat16.
 
-What it finds: A `GradScaler` that scales a loss in a file whose autocasts are all of `torch.bfloat16`.
+What it finds: A `GradScaler` that scales a loss, in a file whose autocasts are all bfloat16.
 
-Why it costs: Scaling keeps small gradients from becoming zero in float16. bfloat16 has the range of float32 and needs
-none. `scaler.step()` searches the gradients for infinities, waits for the device to read the answer, and skips steps.
+Why it matters: Scaling keeps small float16 gradients from becoming zero. bfloat16 has the range of float32 and does not
+need it. `scaler.step()` still checks all gradients for infinities, waits for the device to read the result, and skips
+steps.
 
-When to ignore it: Where the same loop runs with float16 as well. Then give the scaler `enabled=`.
+Fix: Remove the scaler.
 
-Fix: Remove the scaler: `loss.backward()` and `optimizer.step()`.
+    loss.backward()
+    optimizer.step()
 
-Safety: Nothing is changed by itself: all calls of the scaler have to go with it.
+When to ignore: The same loop also runs in float16. Then pass the scaler `enabled=`.
+
+Automatic fix: None. All calls of the scaler have to change together.
 """
 
 from __future__ import annotations
@@ -31,11 +35,11 @@ def check(code: Code) -> Iterator[Found]:
     for scaler in code.calls_to(*_SCALERS) if autocasts and all(is_bfloat16(code, each) for each in autocasts) else ():
         is_on = code.values.constant_argument(scaler, "enabled") in {ABSENT, True}
         if is_on and scaled & {scaler, None}:
-            yield Found(scaler, "bfloat16 needs no scaling of the loss, and this scales it")
+            yield Found(scaler, "GradScaler is not needed with bfloat16, and checks every gradient for infinities")
 
 
 RULE = SourceRule(
     code="H407",
-    fix="remove the scaler: loss.backward(), optimizer.step()",
+    fix="remove the scaler: call loss.backward() and optimizer.step()",
     check=check,
 )

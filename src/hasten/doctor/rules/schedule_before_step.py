@@ -1,14 +1,18 @@
-"""A schedule that steps before the optimizer does.
+"""scheduler.step() before optimizer.step().
 
-What it finds: `scheduler.step()` before `optimizer.step()` in the same training step, or in the same epoch.
+What it finds: `scheduler.step()` before `optimizer.step()` in the same training step or the same epoch.
 
-Why it costs: The first learning rate of the schedule is skipped. PyTorch warns of it once.
+Why it matters: The first learning rate of the schedule is skipped. PyTorch warns about it once.
 
-When to ignore it: Where the rate is meant to change before the first step.
+Fix: Call `scheduler.step()` after `optimizer.step()`, or at the end of the epoch.
 
-Fix: Move it after `optimizer.step()`, or to the end of the epoch.
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
 
-Safety: Nothing is changed by itself: it changes what is learned.
+When to ignore: The learning rate is meant to change before the first step.
+
+Automatic fix: None. It changes training.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ def check(code: Code) -> Iterator[Found]:
                 assert event.target is not None
                 scheduler, optimizer = ast.unparse(event.target), ast.unparse(update.target or event.target)
                 yield Found(
-                    event.node, f"{scheduler}.step() comes before {optimizer}.step(): its first rate is skipped"
+                    event.node, f"{scheduler}.step() before {optimizer}.step() skips the first learning rate"
                 )
 
 
@@ -58,7 +62,7 @@ def _first_update_after(code: Code, turn: Turn, event: Event) -> Event | None:
 RULE = SourceRule(
     code="H402",
     severity=Severity.WRONG,
-    fix="move it after the optimizer's step()",
+    fix="call it after the optimizer's step()",
     technique="schedule",
     check=check,
 )

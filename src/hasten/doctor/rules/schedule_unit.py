@@ -1,16 +1,22 @@
-"""A schedule stepped per epoch that counts batches, or the other way round.
+"""Schedule in batches stepped per epoch, or the other way round.
 
-What it finds: `OneCycleLR`, which counts batches, stepped once an epoch; `ReduceLROnPlateau.step()` without its metric;
-and a schedule whose numbers are those of epochs (StepLR, MultiStepLR, ExponentialLR) stepped after each batch.
+What it finds: `OneCycleLR`, which counts batches, stepped once per epoch. StepLR, MultiStepLR or ExponentialLR stepped
+after each batch, although its numbers are epochs. `ReduceLROnPlateau.step()` without its metric.
 
-Why it costs: Stepped too seldom, the learning rate stays where the schedule begins. Stepped for each batch, a schedule
-of epochs ends within the first epoch. Without a metric, ReduceLROnPlateau raises an error.
+Why it matters: A schedule that is stepped too rarely stays near its first learning rate. One that counts epochs and is
+stepped per batch ends within the first epoch. Without its metric, ReduceLROnPlateau raises an error.
 
-When to ignore it: Where an epoch has a single batch.
+Fix: Move `step()` into the loop over batches or out of it, and pass ReduceLROnPlateau its metric.
 
-Fix: Move `step()` into the loop over batches, or out of it; give ReduceLROnPlateau its metric.
+    for epoch in range(epochs):
+        for x, y in loader:
+            train_step(x, y)
+            one_cycle.step()
+        plateau.step(validate(model))
 
-Safety: Nothing is changed by itself: it changes what is learned.
+When to ignore: An epoch is a single batch.
+
+Automatic fix: None. It changes training.
 """
 
 from __future__ import annotations
@@ -32,17 +38,17 @@ def check(code: Code) -> Iterator[Found]:
         assert isinstance(call.func, ast.Attribute)
         made = code.updates.optimizers.made(call.func.value)
         if made == "torch.optim.lr_scheduler.ReduceLROnPlateau" and not call.args and not call.keywords:
-            message = f"{ast.unparse(call)} does not get the metric that ReduceLROnPlateau watches"
-            yield Found(call, message, fix="pass the loss or the metric to it")
+            message = f"{ast.unparse(call)} lacks the metric that ReduceLROnPlateau requires"
+            yield Found(call, message, fix="pass the validation loss or metric")
     for schedule in code.schedules.stepped("OneCycleLR"):
         if _steps_per_epoch(code, schedule) and _counts_batches(code, schedule):
-            message = f"{schedule.name} counts batches, and steps once an epoch"
-            yield Found(schedule.call, message, fix="step it after each batch")
+            message = f"{schedule.name} counts batches, but {schedule.name}.step() runs once per epoch"
+            yield Found(schedule.call, message, fix="call it after each batch")
     for kind in _OF_EPOCHS:
         for schedule in code.schedules.stepped(kind):
             if _steps_per_batch(code, schedule) and _counts_epochs(code, schedule):
-                message = f"{schedule.name} counts epochs, and steps after each batch"
-                yield Found(schedule.call, message, fix="step it once an epoch")
+                message = f"{schedule.name} counts epochs, but {schedule.name}.step() runs after each batch"
+                yield Found(schedule.call, message, fix="call it once per epoch")
 
 
 def _is_conditional(schedule: Schedule) -> bool:
@@ -102,7 +108,7 @@ def _epochs(schedule: Schedule) -> ast.expr | None:
 RULE = SourceRule(
     code="H403",
     severity=Severity.WRONG,
-    fix="step it in the unit that it counts in",
+    fix="call step() in the unit that the schedule counts",
     technique="schedule",
     check=check,
 )

@@ -1,16 +1,21 @@
-"""A softmax before a loss that includes it.
+"""Softmax before a loss that includes it.
 
-What it finds: `cross_entropy` of the output of a softmax or log_softmax, `nll_loss` of a softmax, and
-`binary_cross_entropy_with_logits` of a sigmoid: in the same function, or as the last layer of the model.
+What it finds: `cross_entropy` of the output of softmax or log_softmax, `nll_loss` of a softmax, and
+`binary_cross_entropy_with_logits` of a sigmoid. The activation is in the same function, or the last layer of the model.
 
-Why it costs: The loss expects logits. A softmax of probabilities is nearly flat: the loss cannot come near zero,
-gradients are small, and the model learns slowly or not at all. A second log_softmax changes nothing but takes time.
+Why it matters: These losses expect logits (`nll_loss`: log-probabilities). A softmax of probabilities is nearly flat, so
+the loss cannot approach zero, gradients are small, and the model learns slowly or not at all. A second log_softmax
+changes no value, but takes time.
 
-When to ignore it: Where flat targets are the purpose.
+Fix: Pass logits to the loss, and apply softmax only where you need probabilities. For `nll_loss` use log_softmax.
 
-Fix: Give the loss the logits, and apply the softmax where probabilities are shown. For `nll_loss`, use log_softmax.
+    logits = model(x)
+    loss = F.cross_entropy(logits, y)
+    probabilities = logits.softmax(dim=1)
 
-Safety: Nothing is changed by itself: other code may read the probabilities.
+When to ignore: Flat targets are intended.
+
+Automatic fix: None. Other code may read the probabilities.
 """
 
 from __future__ import annotations
@@ -22,9 +27,9 @@ from hasten.doctor.reading.objects.layer_calls import Layers
 from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 _MUST_NOT = {  # what its input must not have passed, and what to do
-    "cross_entropy": (("softmax", "log_softmax"), "give the loss the scores, before the softmax"),
+    "cross_entropy": (("softmax", "log_softmax"), "pass the logits, before the softmax"),
     "nll_loss": (("softmax",), "use log_softmax"),
-    "binary_cross_entropy_with_logits": (("sigmoid",), "give the loss the scores, before the sigmoid"),
+    "binary_cross_entropy_with_logits": (("sigmoid",), "pass the logits, before the sigmoid"),
 }
 _OF_CLASS = {
     "torch.nn.CrossEntropyLoss": "cross_entropy",
@@ -102,9 +107,9 @@ def _activates(code: Code, node: ast.expr) -> str:
 
 def _message(loss: str, activation: str) -> str:
     if loss == "nll_loss":
-        return "nll_loss expects log-probabilities, and gets those of a softmax without the logarithm"
+        return "nll_loss expects log-probabilities, but gets the output of softmax"
     own = "sigmoid" if activation == "sigmoid" else "softmax"
-    return f"{loss} has its own {own}, and gets what a {activation} made"
+    return f"{loss} applies {own} itself, but gets the output of {activation}"
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -113,6 +118,6 @@ _DEEPEST = 6
 RULE = SourceRule(
     code="H412",
     severity=Severity.WRONG,
-    fix="give the loss the scores",
+    fix="pass the logits to the loss",
     check=check,
 )

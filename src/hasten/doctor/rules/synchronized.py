@@ -1,15 +1,23 @@
-"""A synchronize() in every step.
+"""synchronize() in every step.
 
-What it finds: `torch.cuda.synchronize()` in every turn of a training loop.
+What it finds: `torch.cuda.synchronize()` in every iteration of a training loop. The same holds for `torch.mps`,
+`torch.xpu` and `torch.accelerator`.
 
-Why it costs: Work on a device is queued: Python prepares the next step while the device computes this one. A wait in
-every step prevents that, and the device then waits for Python.
+Why it matters: A device executes queued work, so Python normally prepares the next step while the device computes this
+one. A wait in every step prevents that, and the device then waits for Python.
 
-When to ignore it: In a script that only measures its steps one by one.
+Fix: Remove the call. To time a step, record events, and wait once after the loop.
 
-Fix: Remove it. To time a step, record two `torch.cuda.Event(enable_timing=True)`, and wait once, after the loop.
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    train_step(batch)
+    end.record()
+    torch.cuda.synchronize()  # once, after the loop
+    print(start.elapsed_time(end), "ms")
 
-Safety: Unsafe: a clock that is read next to it measures something else without it.
+When to ignore: The script only measures single steps.
+
+Automatic fix: Unsafe. A clock that is read next to the call measures something else without it.
 """
 
 from __future__ import annotations
@@ -29,12 +37,12 @@ def check(code: Code) -> Iterator[Found]:
         if name in _WAITS and step.updates:
             statement = code.names.parents[call]
             edits = (Remove(statement),) if isinstance(statement, ast.Expr) else ()
-            yield Found(call, f"{ast.unparse(call)} waits for all that is queued, in every step", edits=edits)
+            yield Found(call, f"{ast.unparse(call)} every step waits for all queued work", edits=edits)
 
 
 RULE = SourceRule(
     code="H306",
-    fix="remove it; time steps by torch.cuda.Event(enable_timing=True), or many of them together",
+    fix="remove it; to time steps, use torch.cuda.Event(enable_timing=True) or time many at once",
     safety=Safety.UNSAFE,
     check=check,
 )

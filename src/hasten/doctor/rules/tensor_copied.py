@@ -1,14 +1,17 @@
-"""Copying an array into a tensor.
+"""torch.tensor() of an array or of a tensor.
 
-What it finds: `torch.tensor(x)` of what is an array of NumPy, or a tensor.
+What it finds: `torch.tensor(x)` where `x` is a NumPy array or a tensor.
 
-Why it costs: `torch.tensor` always copies; `torch.as_tensor` and `torch.from_numpy` share the memory of the array.
+Why it matters: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of the array.
 
-When to ignore it: Where the array is changed later, and the tensor must not change with it.
+Fix: Use `torch.as_tensor`.
 
-Fix: Use `torch.as_tensor(x)`. For a tensor write `x.detach().clone()` where a copy is wanted, and `x` where not.
+    x = torch.as_tensor(array)
+    y = tensor.detach().clone()  # only if a copy is needed
 
-Safety: Unsafe: a change of the array then changes the tensor, and the other way round.
+When to ignore: The array changes later, and the tensor must keep the old values.
+
+Automatic fix: Unsafe. Array and tensor then share memory, so a change of one changes the other.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def check(code: Code) -> Iterator[Found]:
         if _needs_copy(code, call):
             continue
         if arrays.is_array(given):
-            yield Found(call, f"{ast.unparse(call.func)} copies the array {said}", edits=_edits(call.func))
+            yield Found(call, f"{ast.unparse(call.func)}({said}) copies the array", edits=_edits(call.func))
         elif isinstance(given, ast.Name) and single.is_tensor(given):
             yield Found(call, f"{said} is a tensor already", f"use {said}, or {said}.detach().clone() for a copy")
 
@@ -137,7 +140,7 @@ class _Arrays:
 
 RULE = SourceRule(
     code="H202",
-    fix="use torch.as_tensor, which shares the memory of the array",
+    fix="use torch.as_tensor, which shares the array's memory",
     safety=Safety.UNSAFE,
     check=check,
 )

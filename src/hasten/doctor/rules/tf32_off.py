@@ -1,15 +1,20 @@
 """TF32 switched off.
 
-What it finds: `allow_tf32 = False`, and `set_float32_matmul_precision("highest")`, under no condition.
+What it finds: `allow_tf32 = False` of cuBLAS or cuDNN, and `torch.set_float32_matmul_precision("highest")`, under no
+condition.
 
-Why it costs: Since Ampere, NVIDIA's tensor cores multiply float32 matrices in TF32, faster than float32 units. With
-this setting, float32 products and convolutions cannot use them.
+Why it matters: NVIDIA tensor cores since Ampere multiply float32 matrices in TF32, faster than the float32 units. With
+this setting float32 matrix products or convolutions cannot use them.
 
-When to ignore it: Where float32 products need all their 24 bits: TF32 rounds factors to 11.
+Fix: Allow TF32.
 
-Fix: Set `allow_tf32 = True`, or `set_float32_matmul_precision("high")`.
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
 
-Safety: Unsafe: products are rounded more.
+When to ignore: Products need the full float32 precision. TF32 rounds each factor to 11 significant bits, float32 has
+24.
+
+Automatic fix: Unsafe. Products are rounded more.
 """
 
 from __future__ import annotations
@@ -22,8 +27,8 @@ from hasten.doctor.reading.steps.process_switches import assigned, is_constant, 
 from hasten.doctor.rule import Code, Found, Safety, SourceRule
 
 _SETTINGS = {
-    "torch.backends.cuda.matmul.allow_tf32": "float32 matrix products cannot use the tensor cores",
-    "torch.backends.cudnn.allow_tf32": "float32 convolutions cannot use the tensor cores",
+    "torch.backends.cuda.matmul.allow_tf32": "allow_tf32 = False keeps float32 matrix products off the tensor cores",
+    "torch.backends.cudnn.allow_tf32": "allow_tf32 = False keeps float32 convolutions off the tensor cores",
 }
 
 
@@ -41,13 +46,13 @@ def check(code: Code) -> Iterator[Found]:
     for call in calls:
         given = code.values.argument(call, "precision", 0)
         if isinstance(given, ast.Constant) and given.value == "highest" and stays(code, call, [*calls]):
-            message = "float32 matrix products cannot use the tensor cores"
+            message = f"{ast.unparse(call)} keeps float32 matrix products off the tensor cores"
             yield Found(call, message, 'give "high"', (Replace(given, '"high"'),))
 
 
 RULE = SourceRule(
     code="H308",
-    fix="allow TF32 where eleven bits in each factor are enough",
+    fix="allow TF32 if 11 significant bits per factor are enough",
     safety=Safety.UNSAFE,
     technique="precision",
     check=check,

@@ -1,17 +1,22 @@
-"""Training in evaluation mode after an evaluation.
+"""Training that continues in evaluation mode.
 
-What it finds: `model.eval()` in an epoch loop, or in a function that is called there, with no `model.train()` before
-the next training step. Parts of a model that stay in that mode on purpose are not reported: those that are set to it
-straight before training.
+What it finds: `model.eval()` in a loop over epochs, or in a function that it calls, without `model.train()` before the
+next training step. Parts of a model that are set to evaluation mode directly before training are not reported.
 
-Why it costs: From the second epoch on, dropout is off, and batch norm uses the statistics of the first and no longer
-updates them. The model trains differently, and nothing says so.
+Why it matters: From the second epoch on, dropout is off, and batch norm uses its running statistics and does not update
+them. Nothing warns about it.
 
-When to ignore it: Where the model has neither dropout nor batch norm.
+Fix: Call `model.train()` at the start of every training epoch.
 
-Fix: Call `model.train()` where each epoch of training begins.
+    for epoch in range(epochs):
+        model.train()
+        for x, y in train_loader:
+            train_step(x, y)
+        evaluate(model, valid_loader)  # calls model.eval()
 
-Safety: Nothing is changed by itself: where training begins, only a person knows for sure.
+When to ignore: The model has neither dropout nor batch norm.
+
+Automatic fix: None. Only you know for certain where training begins.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ def check(code: Code) -> Iterator[Found]:
     found = dict.fromkeys(call for modes in code.evaluations.modes for call in _lost(modes, optimized))
     for call in found:
         model = ast.unparse(call.func.value if isinstance(call.func, ast.Attribute) else call)
-        yield Found(call, f"{model}.eval() stays on when training continues")
+        yield Found(call, f"training continues after {model}.eval(), without {model}.train()")
 
 
 def _lost(modes: Modes, optimized: frozenset[Identity]) -> Iterator[ast.Call]:
@@ -55,6 +60,6 @@ def _lost(modes: Modes, optimized: frozenset[Identity]) -> Iterator[ast.Call]:
 RULE = SourceRule(
     code="H415",
     severity=Severity.WRONG,
-    fix="call train() of it again before the next epoch trains",
+    fix="call train() at the start of every training epoch",
     check=check,
 )

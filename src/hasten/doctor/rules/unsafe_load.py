@@ -1,20 +1,23 @@
-"""Loading a file that may run code.
+"""torch.load() without weights_only.
 
-What it finds: `torch.load` without `weights_only`.
+What it finds: `torch.load` without `weights_only` and without `pickle_module`.
 
-Why it costs: A checkpoint is a pickle, which can call any function while it is read. Before torch 2.6 everything in it
-is loaded by default. Since 2.6 the default is `weights_only=True`, and the same line refuses files that it read before.
+Why it matters: A checkpoint is a pickle, which can run any code while it is read. Before torch 2.6 the default was to
+load everything in it. Since 2.6 the default is `weights_only=True`, and the same line rejects files that it read before.
 
-When to ignore it: Where an old torch without `weights_only` has to be supported.
+Fix: Pass `weights_only=True`, or `False` for a file that you trust and that holds other objects. Save the
+`state_dict()` instead of the whole module.
 
-Fix: Give `weights_only=True`, or `False` for a trusted file with other objects: a choice is not reported.
+    model.load_state_dict(torch.load("model.pt", weights_only=True))
 
-Safety: Unsafe: a file that holds other objects is refused; torch does so by default since 2.6. Of a whole module, save
-and load the `state_dict()`.
+When to ignore: The code must run on a version of torch that has no `weights_only`.
+
+Automatic fix: Unsafe. A file that holds other objects is rejected, as torch does by default since 2.6.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
@@ -28,14 +31,15 @@ def check(code: Code) -> Iterator[Found]:
     for call in code.calls_to("torch.load", "torch.serialization.load"):
         # Who gives a pickle_module reads the file by it: it cannot be had together with weights_only.
         if all(code.values.argument(call, each, place) is ABSENT for each, place in _CHOICES.items()):
-            message = "what is in the file may run code before torch 2.6, and be refused since"
+            func = ast.unparse(call.func)
+            message = f"{func} without weights_only: before torch 2.6 the file can run code, since 2.6 it may be rejected"
             yield Found(call, message, edits=(AddArgument(call, "weights_only=True"),))
 
 
 RULE = SourceRule(
     code="H416",
     severity=Severity.STYLE,  # since torch 2.6 it is the default
-    fix="give weights_only=True",
+    fix="pass weights_only=True",
     safety=Safety.UNSAFE,
     check=check,
 )

@@ -1,16 +1,19 @@
-"""Workers that are started again in every epoch.
+"""Loader workers that restart in every epoch.
 
-What it finds: A DataLoader with `num_workers`, without `persistent_workers`, that is read in a loop of epochs.
+What it finds: A DataLoader with `num_workers` and without `persistent_workers` that a loop over epochs reads.
 
-Why it costs: Worker processes end with each epoch, and the next one starts new ones, which have to load before there is
-a batch. Under spawn (the default on Windows and macOS) each imports everything again and gets the data set again.
+Why it matters: The worker processes end with each epoch. The next epoch starts new ones and waits for their first
+batch. Under spawn, the default on Windows and macOS, each worker also imports the program and unpickles the data set
+again.
 
-When to ignore it: Where epochs are long, or memory is short: the workers of all loaders stay.
+Fix: Set `persistent_workers=True`.
 
-Fix: Give `persistent_workers=True`.
+    loader = DataLoader(data, batch_size=64, num_workers=4, persistent_workers=True)
 
-Safety: Unsafe: workers keep their copy of the data set, so they miss what the training process changes in it between
-epochs, and their random numbers continue from epoch to epoch.
+When to ignore: Epochs are long, or memory is short: persistent workers of all loaders stay in memory.
+
+Automatic fix: Unsafe. A persistent worker keeps its copy of the data set, so it misses what the training process
+changes in it between epochs. The random numbers of workers continue from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -28,9 +31,8 @@ def check(code: Code) -> Iterator[Found]:
     for loader in code.loaders:
         if loader.in_workers and loader.argument("persistent_workers") is ABSENT and loader.epochs:
             line = loader.epochs[0].lineno
-            yield Found(
-                loader.call, f"the loop in line {line} starts its workers again in every turn", edits=_edits(loader)
-            )
+            message = f"the loop in line {line} restarts this DataLoader's workers every epoch"
+            yield Found(loader.call, message, edits=_edits(loader))
 
 
 def _edits(loader: Loader) -> tuple[AddArgument, ...]:
@@ -45,7 +47,7 @@ def _edits(loader: Loader) -> tuple[AddArgument, ...]:
 
 RULE = SourceRule(
     code="H103",
-    fix="give persistent_workers=True",
+    fix="pass persistent_workers=True",
     safety=Safety.UNSAFE,
     technique="persistent_workers",
     check=check,

@@ -1,15 +1,16 @@
-"""Allocation retries.
+"""Allocator retries because memory is full.
 
-What it finds: Jobs on an accelerator whose allocator found no free block in some steps, released its cached blocks, and
-tried again; and how much of what it holds is fragmented.
+What it finds: A job on an accelerator whose allocator found no free block in some steps, released its cached blocks and
+tried again. The message also states how much of the reserved memory is fragmented.
 
-Why it costs: Each time the device has to finish first. The next such step may run out of memory.
+Why it matters: The device has to finish its work before each retry. The next such step may run out of memory.
 
-When to ignore it: Never: it is the last sign before memory is full.
+Fix: Add `allocator` to the plan if much is fragmented. Otherwise use a smaller `microbatch` or
+`activation_checkpointing`.
 
-Fix: Plan `allocator` where much is fragmented; else a smaller `microbatch`, or `activation_checkpointing`.
+When to ignore: Never. It is the last warning before memory is full.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H714",
-    fix="plan allocator, a smaller microbatch, or activation_checkpointing",
+    fix="add allocator, a smaller microbatch or activation_checkpointing to the plan",
     technique="allocator",
     check=check,
 )

@@ -1,17 +1,19 @@
-"""Copies of tensors in every step.
+"""Tensors copied in every step.
 
-What it finds: Lines of the job that copy tensors or convert their dtype, where the copies take a twentieth of the step
-or more. Copies inside layers and conversions under autocast are not counted. Those in a loop of many operations are
-left to H704.
+What it finds: Lines of the job that copy tensors or convert their dtype, where the copies take at least 5 % of the step.
+Copies inside layers and conversions by autocast are not counted. Copies in a loop of many operations belong to H704.
 
-Why it costs: A copy reads and writes every byte, and its backward pass does so again. What it evicts from the caches
-has to be read once more, which may take as long again, so the bound is twice what the copies take.
+Why it matters: A copy reads and writes every byte, and so does its backward pass. It also evicts other data from the
+caches, so the upper bound is twice the time of the copies.
 
-When to ignore it: Where another type is needed at just that place, as a sum in float64 may be.
+Fix: Keep one dtype through the model. Use `torch.as_tensor` instead of `torch.tensor`, and views instead of clones.
 
-Fix: Keep one dtype through the model, use `as_tensor` for `tensor`, and views for clones.
+    x = x.view(len(x), -1)  # no copy
+    y = x.to(torch.float32)  # no copy if x is float32 already
 
-Safety: Nothing is changed by itself.
+When to ignore: Another dtype is needed at that place, for example a sum in float64.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
             # What it computes on copies of another type may be slower as well, so all of its lines are the bound.
             backward = [_WITH_CACHES * line.copying_seconds for line in function]
             seconds = sum(backward) + sum(map(max, backward, (line.high for line in function)))
-            message = f"{slowest.function} makes {copies} in a step, {byte_size(size)}"
+            message = f"{slowest.function} makes {copies} of tensors in every step, {byte_size(size)} in all"
             yield FoundInRun(message, min(seconds, profile.together.value), slowest)
 
 
 RULE = RunRule(
     code="H706",
-    fix="keep one type, and use views; as_tensor copies only where it must",
+    fix="keep one dtype, and use views; use as_tensor instead of tensor",
     check=check,
 )

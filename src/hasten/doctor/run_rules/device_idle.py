@@ -1,14 +1,15 @@
-"""An accelerator that waits for Python.
+"""Accelerator waits for Python.
 
-What it finds: Jobs on an accelerator whose kernels take less than four fifths of a step whose batch is loaded already.
+What it finds: A job on an accelerator whose kernels take less than 80 % of a step, although the batch is already loaded.
 
-Why it costs: A kernel begins when Python has asked for it. Where kernels are short, asking takes longer than computing.
+Why it matters: A kernel starts only after Python has launched it. If kernels are short, launching takes longer than
+computing.
 
-When to ignore it: Where the step is short because the model is small on purpose.
+Fix: Add `compile` to the plan, or try a larger batch. Remove reads of device tensors (`.item()`).
 
-Fix: Plan `compile`, or try a larger batch; remove reads of the device's numbers (`.item()`).
+When to ignore: The step is short because the model is small on purpose.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     if use is not None and use.busy_seconds is not None:
         idle = profile.computing.value - use.busy_seconds
         if idle > _MUCH * profile.computing.value:
-            share = idle / profile.computing.value
-            yield FoundInRun(f"the device is idle for {100 * share:.0f} % of a step whose batch is there already", idle)
+            share = 100 * idle / profile.computing.value
+            yield FoundInRun(f"the device is idle for {share:.0f} % of a step whose batch is loaded already", idle)
 
 
 RULE = RunRule(
     code="H713",
-    fix="plan compile, or try a larger batch",
+    fix="add compile to the plan, or try a larger batch",
     technique="compile",
     check=check,
 )

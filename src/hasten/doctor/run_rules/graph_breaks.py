@@ -1,14 +1,18 @@
-"""Places where a compiled model falls back to Python.
+"""Graph break in a compiled model.
 
-What it finds: Graph breaks of torch's compiler, by the line of the user's code and the compiler's own reason.
+What it finds: Graph breaks of `torch.compile`, with the line in your code and the compiler's reason.
 
-Why it costs: The model is compiled in pieces. Between two of them Python runs as before, and nothing is fused across.
+Why it matters: The model is compiled in pieces. Between two pieces plain Python runs, and no kernel is fused across the
+break.
 
-When to ignore it: Where the pieces are large, and the break is outside of what takes the time.
+Fix: Keep values in tensors, because `.item()` and conditions on tensors break the graph. Move printing and logging out
+of `forward()`.
 
-Fix: Keep numbers in tensors (`.item()` and conditions on tensors break), and move printing and logging out of forward.
+    x = torch.where(x.mean() > 0, x, -x)  # instead of: if x.mean() <= 0: x = -x
 
-Safety: Nothing is changed by itself.
+When to ignore: The pieces are large, and the break is outside the slow part.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -20,12 +24,12 @@ from hasten.doctor.rule import FoundInRun, RunProfile, RunRule
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
     for each in profile.graph_breaks:
-        yield FoundInRun(f"the compiled model falls back to Python here: {each.why}", None, each)
+        yield FoundInRun(f"torch.compile breaks the graph here: {each.why}", None, each)
 
 
 RULE = RunRule(
     code="H710",
-    fix="keep numbers in tensors, and printing out of forward",
+    fix="keep values in tensors, and move printing out of forward()",
     technique="compile",
     check=check,
 )

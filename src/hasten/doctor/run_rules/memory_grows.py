@@ -1,15 +1,18 @@
-"""Memory that grows with every step.
+"""Memory grows with every step.
 
-What it finds: Jobs whose process, or device, held more memory after each round of steps, once set-up was over.
+What it finds: A job whose process or device held more memory after each round of steps, once set-up was over.
 
-Why it costs: Something keeps what it should free: most often a list or a sum of losses with their graphs. New memory in
-every step is slow as well, and in the end there is none.
+Why it matters: Something keeps what it should free, most often a list or a sum of losses with their graphs. Allocating
+new memory in every step is slow, and in the end memory runs out.
 
-When to ignore it: Where a data set is read into memory during the first epoch.
+Fix: Store detached tensors or numbers, clear lists of predictions, and bound caches.
 
-Fix: Append `loss.detach()` or a number, not `loss`; empty what collects predictions; look for caches without a bound.
+    losses.append(loss.detach())
+    predictions.clear()  # after each evaluation
 
-Safety: Nothing is changed by itself.
+When to ignore: A data set is read into memory during the first epoch.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _BESIDE = 2  # what is kept is read and written as well, and pushes other things
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
     if profile.growth is not None:
         steps = profile.free_bytes // profile.growth
-        message = f"memory grows by {byte_size(profile.growth)} in every step, and is full after {steps:,} more"
+        message = f"memory grows by {byte_size(profile.growth)} in every step, and runs out after {steps:,} more steps"
         seconds = _BESIDE * profile.growth / profile.page_bytes * profile.page_seconds
         yield FoundInRun(message, min(seconds, profile.together.value))
 
@@ -33,6 +36,6 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 RULE = RunRule(
     code="H707",
     severity=Severity.FAILS,
-    fix="let go what is kept of each step: losses.append(loss.detach()), lists that are emptied, caches with a bound",
+    fix="free what each step keeps: append loss.detach(), clear lists, bound caches",
     check=check,
 )

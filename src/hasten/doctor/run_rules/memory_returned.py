@@ -1,18 +1,21 @@
-"""Memory that is released to the system and allocated again in every step.
+"""Memory returned to the system and allocated again in every step.
 
-What it finds: Jobs that touch much new memory in each step without keeping it. The profile takes some steps several
-times, then lets the C library keep freed memory, and takes the same steps again: they are shorter by a twentieth or
-more, each time shorter than ever before.
+What it finds: A job whose steps touch much new memory without keeping it. The profile repeats the same steps with and
+without the C library keeping freed memory. With it, the steps were at least 5 % faster, in every repetition.
 
-Why it costs: The C library returns large freed blocks to the system, and the next step requests them again: the system
-maps and clears them page by page. The GNU C library adapts to the sizes it sees, so one start of a job may be affected
-and the next one not.
+Why it matters: The C library returns large freed blocks to the system, and the next step requests them again. The system
+then maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one start of a job may be
+affected and the next one not.
 
-When to ignore it: Where other programs need that memory in between, or the job maps memory or files itself.
+Fix: Add `allocator` to the plan.
 
-Fix: Plan `allocator = "keep_freed_memory"`.
+    [[choice]]
+    technique = "allocator"
+    value = "keep_freed_memory"
 
-Safety: Nothing is changed by itself. The same bits are computed; the process stays at its peak size.
+When to ignore: Other programs need that memory in between, or the job maps memory or files itself.
+
+Automatic fix: None. The technique computes the same bits; the process stays at its peak size.
 """
 
 from __future__ import annotations
@@ -32,14 +35,13 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     kept, returned = profile.kept_memory.kept, profile.kept_memory.returned
     if kept.high < returned.low and returned.value - kept.value > MUCH * returned.value:
         memory = byte_size(max(0, round(profile.new_pages * profile.page_bytes - (profile.growth or 0))))
-        held = "beyond what grows" if profile.growth else "though the process holds no more"
         most = profile.together.value * (1 - kept.low / (_STARTS * returned.high))
-        yield FoundInRun(f"{memory} of memory are allocated again in every step, {held}", most)
+        yield FoundInRun(f"every step allocates {memory} that the C library returned to the system before", most)
 
 
 RULE = RunRule(
     code="H715",
-    fix='plan allocator = "keep_freed_memory"',
+    fix='add allocator = "keep_freed_memory" to the plan',
     technique="allocator",
     check=check,
 )

@@ -1,17 +1,21 @@
-"""A loop in Python around small operations.
+"""Python loop around small operations.
 
-What it finds: Loops and comprehensions in the job's own functions that start small tensor operations again and again in
-each step, also in functions and layers that they call. A loop over layers or parameters, each of which is used once, is
-not reported.
+What it finds: Loops and comprehensions in the job's own functions that start many small tensor operations in each step,
+also through functions and layers that they call. A loop over layers or parameters, each used once, is not reported.
 
-Why it costs: Each operation costs some microseconds of Python and dispatch, forward and backward, and the backward pass
-of a part may fill the whole. An operation on all elements pays that once.
+Why it matters: Each operation costs some microseconds of Python and dispatch, forward and backward. An operation on the
+whole tensor pays that once.
 
-When to ignore it: Where each turn needs the one before, and no fused operator (a recurrent layer) does the whole.
+Fix: Compute on whole tensors: a batched product, indexing, `torch.cumsum`, `torch.vmap`. Otherwise add `compile` to the
+plan.
 
-Fix: Compute on whole tensors: a batched product, an index, `torch.cumsum`, `torch.vmap`; else plan `compile`.
+    # instead of: torch.stack([a[i] @ b[i] for i in range(len(a))])
+    product = torch.bmm(a, b)
 
-Safety: Nothing is changed by itself.
+When to ignore: Each iteration needs the one before, and no fused operator (for example a recurrent layer) does the whole
+loop.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -36,13 +40,13 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
             seconds = sum(each.high for each in turns.values()) + min(1.0, _BACKWARD * share) * backward
             slowest = max(function, key=lambda line: turns[line.line].high)
             operations = sum(each.operations for each in turns.values())
-            message = f"a loop in Python, in {slowest.function}, begins {operations:,} operations on tensors in a step"
+            message = f"a Python loop in {slowest.function} starts {operations:,} tensor operations in every step"
             yield FoundInRun(message, min(seconds, profile.together.value), slowest)
 
 
 RULE = RunRule(
     code="H704",
-    fix="compute on whole tensors, or plan compile",
+    fix="compute on whole tensors, or add compile to the plan",
     technique="compile",
     check=check,
 )

@@ -1,16 +1,20 @@
-"""Numbers that are read from tensors in every step.
+"""Numbers read from tensors in every step.
 
-What it finds: Lines of the job that read numbers out of tensors (`.item()`, `float()`, a condition on a tensor) in each
-step, and that take a twentieth of it or more.
+What it finds: Lines of the job that read numbers out of tensors in each step (`.item()`, `float()`, a condition on a
+tensor) and take at least 5 % of it.
 
-Why it costs: On an accelerator each read waits for all queued work, so Python cannot prepare what comes next. On a CPU
-each read is an operation, and Python that works on single numbers is slow.
+Why it matters: On an accelerator each read waits for all queued work, so Python cannot prepare the next operations. On a
+CPU each read is an operation, and Python code on single numbers is slow.
 
-When to ignore it: Where the number decides what is computed next.
+Fix: Keep sums and counts in tensors, and read them every N steps.
 
-Fix: Keep sums and counts in tensors, and read them every so many steps.
+    correct += (output.argmax(1) == y).sum()  # a tensor on the device
+    if step % 100 == 99:
+        print(correct.item())
 
-Safety: Nothing is changed by itself: when the number is needed, only a person knows.
+When to ignore: The number decides what is computed next.
+
+Automatic fix: None. Only you know when the number is needed.
 """
 
 from __future__ import annotations
@@ -27,14 +31,14 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     for line in profile.lines:
         mostly_reads = line.reads and not line.in_loading and 4 * line.reads >= line.operations
         if mostly_reads and line.seconds > MUCH * profile.together.value:
-            times = f"{line.reads:,} numbers are" if line.reads > 1 else "a number is"
+            numbers = f"{line.reads:,} numbers" if line.reads > 1 else "a number"
             seconds = min(_BESIDE * line.high, profile.together.value)
-            yield FoundInRun(f"{times} read from tensors in every step", seconds, line)
+            yield FoundInRun(f"this line reads {numbers} from tensors in every step", seconds, line)
 
 
 RULE = RunRule(
     code="H705",
-    fix="keep it in tensors, and read it every so many steps",
+    fix="keep values in tensors, and read them every N steps",
     technique="device_metrics",
     check=check,
 )

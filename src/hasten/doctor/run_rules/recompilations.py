@@ -1,15 +1,16 @@
-"""A model that is compiled again and again.
+"""Compiled function that is recompiled again and again.
 
-What it finds: Functions that torch's compiler compiled again during the steps, with the guard that failed: another
-shape, or a Python value that changed. A second time is usual: sizes become symbolic then.
+What it finds: Functions that `torch.compile` recompiled during the steps, with the guard that failed: another shape, or
+a Python value that changed. One recompilation is normal, because sizes become symbolic then, and is not reported.
 
-Why it costs: Each compilation takes seconds, and after a few of them the compiler gives up and runs Python.
+Why it matters: Each compilation takes seconds. After several of them the compiler gives up and runs plain Python.
 
-When to ignore it: Where it ends: a last batch of another size is compiled once.
+Fix: Pad inputs to a few sizes, or drop the last, smaller batch. Add `compile` with the option `dynamic = true` to the
+plan. Keep counters out of what `forward()` reads.
 
-Fix: Pad to few sizes, drop the last batch, plan `compile` with `dynamic`, and keep counters out of what forward reads.
+When to ignore: It stops: a last batch of another size is compiled once.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     for first, *others in places.values():
         times = first.times + sum(each.times for each in others)
         if times > _USUAL:
-            message = f"the compiler recompiled this {times} times, most often because {first.why}"
+            message = f"torch.compile recompiled this {times} times, most often because {first.why}"
             yield FoundInRun(message, None, first)
 
 
 RULE = RunRule(
     code="H711",
-    fix="pad to few sizes, or plan compile with dynamic",
+    fix="pad inputs to a few sizes, or add compile with dynamic = true to the plan",
     technique="compile",
     check=check,
 )

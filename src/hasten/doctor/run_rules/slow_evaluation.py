@@ -1,14 +1,14 @@
-"""Evaluations that take a large share of the epoch.
+"""Evaluations take a large share of the epoch.
 
-What it finds: Jobs whose evaluations take a fifth of an epoch or more.
+What it finds: A job whose evaluations take at least 20 % of an epoch.
 
-Why it costs: Nothing is learned in them.
-
-When to ignore it: Where early stopping needs to know that often.
+Why it matters: The model does not train during an evaluation.
 
 Fix: Evaluate with larger batches (`evaluation_batch`), less often (`evaluate_every`), or on fewer samples.
 
-Safety: Nothing is changed by itself.
+When to ignore: Early stopping needs the result that often.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
 
 RULE = RunRule(
     code="H709",
-    fix="plan evaluation_batch, or evaluate less often",
+    fix="add evaluation_batch to the plan, or evaluate less often",
     technique="evaluation_batch",
     check=check,
 )

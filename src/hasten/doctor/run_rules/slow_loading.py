@@ -1,15 +1,17 @@
 """Training waits for a disk, a network or a lock.
 
-What it finds: Jobs whose steps are faster by a twentieth or more when their batches are loaded already, and whose
-loading leaves the processor idle most of the time: it waits for a disk, a network or a lock.
+What it finds: A job whose steps are at least 5 % faster when their batches are loaded already, and whose loading leaves
+its cores idle most of the time. So loading itself waits for a disk, a network or a lock.
 
-Why it costs: A step cannot begin without its batch. The bound is measured by steps whose batches were loaded before.
+Why it matters: A step cannot begin without its batch. The upper bound comes from steps whose batches were loaded
+before.
 
-When to ignore it: Where the data is slow only the first time, and the system's cache holds it from then on.
+Fix: Read ahead in workers (`loader_workers`), or keep what was read (`cache`, `in_memory`). Pack many small files into
+shards with `hasten pack`.
 
-Fix: Read ahead in workers, keep what was read in a cache or in memory, or pack small files into shards.
+When to ignore: The data is slow only the first time, and the system's file cache holds it afterwards.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
         cores = profile.reading_cores
         busy = profile.loading_cpu / profile.loading.value / cores
         of_them = f"{cores} cores" if cores > 1 else "a core"
-        yield waiting(profile, f"reading is idle most of the time: it uses {100 * busy:.0f} % of {of_them}")
+        yield waiting(profile, f"loading is mostly idle, with {100 * busy:.0f} % of {of_them} in use")
 
 
 RULE = RunRule(
     code="H701",
-    fix="read ahead in workers, or keep what was read: plan loader_workers, cache or in_memory",
+    fix="read ahead or keep what was read: add loader_workers, cache or in_memory to the plan",
     technique="loader_workers",
     check=check,
 )

@@ -1,16 +1,18 @@
 """Training waits for decoding and transforms.
 
-What it finds: Jobs whose steps are faster by a twentieth or more when their batches are loaded already, and whose
-loading keeps its cores busy: decoding, augmentation, or Python for every sample. Where the training process loads
-itself, its slowest line is named; workers are not sampled, so profile with `loader_workers = 0` to see it.
+What it finds: A job whose steps are at least 5 % faster when their batches are loaded already, and whose loading keeps
+its cores busy with decoding, augmentation or Python code per sample. If the training process loads the data, the finding
+names its slowest line. Workers are not sampled, so profile with `loader_workers = 0` to see that line.
 
-Why it costs: A step cannot begin without its batch. The bound is measured by steps whose batches were loaded before.
+Why it matters: A step cannot begin without its batch. The upper bound comes from steps whose batches were loaded
+before.
 
-When to ignore it: Where a device transform or more workers are not possible and the transform is already lean.
+Fix: Use more workers (`loader_workers`), compute once what is the same in every epoch (`cache`), or transform whole
+batches on the device (`device_transform`).
 
-Fix: Share it among workers, compute once what does not change between epochs, or transform whole batches.
+When to ignore: The transform is already as cheap as it can be, and no cores are free.
 
-Safety: Nothing is changed by itself.
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from hasten.doctor.run_rules.step_costs import is_computing, is_waiting, waiting
 
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
     if is_waiting(profile) and is_computing(profile):
-        yield waiting(profile, f"reading a batch keeps a core busy for {profile.loading_cpu * 1e3:.3g} ms")
+        yield waiting(profile, f"loading a batch takes {profile.loading_cpu * 1e3:.3g} ms of processor time")
 
 
 RULE = RunRule(
     code="H702",
-    fix="share it among workers, or do it once or for whole batches: plan loader_workers, cache or device_transform",
+    fix="use workers, or compute once: add loader_workers, cache or device_transform to the plan",
     technique="loader_workers",
     check=check,
 )

@@ -1,16 +1,16 @@
-"""A batch that is too small to fill the machine.
+"""Batch too small to fill the machine.
 
-What it finds: Jobs for which four times the batch takes less than twice as long.
+What it finds: A job for which a batch four times as large takes less than twice as long.
 
-Why it costs: Every operation and every step has a fixed cost. The bound is the step without it: what its samples cost,
-by the two largest sizes that were tried.
+Why it matters: Each step and each operation has a fixed cost, whatever the batch size. The upper bound is the step
+without that fixed cost, computed from the two largest batch sizes that were tried.
 
-When to ignore it: Where the batch is small on purpose. A larger one takes fewer steps an epoch, so it trains
-differently: adapt the learning rate, and check the quality.
+Fix: Try a larger batch with `hasten tune --allow training`, or set `batch_size` in the job.
 
-Fix: Try a larger batch, with `hasten tune --allow training` or by hand.
+When to ignore: The batch is small on purpose. A larger batch makes fewer steps per epoch, so it trains differently:
+adapt the learning rate, and check the final quality.
 
-Safety: Nothing is changed by itself: it changes what is learned.
+Automatic fix: None. It changes training.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def check(profile: RunProfile) -> Iterator[FoundInRun]:
     fixed = 1 - seconds_of_samples(profile) / one.step.value
     in_loops = share_of_loops(profile, loops(profile))
     if times < LITTLE and in_loops < _MUCH and fixed > MUCH:
-        message = f"four times the {profile.batch_size} samples of a batch take {times:.2g} times as long"
+        size, larger = profile.batch_size, four.times * profile.batch_size
+        message = f"a batch of {larger} samples takes only {times:.2g} times as long as one of {size}"
         waited = profile.waited.value if is_waiting(profile) else 0.0  # which another finding is about
         yield FoundInRun(message, fixed * (profile.together.value - waited))
 
 
 RULE = RunRule(
     code="H703",
-    fix="try a larger batch: it changes what is learned, so look at its quality",
+    fix="try a larger batch, and check the final quality: it changes training",
     technique="batch_size",
     check=check,
 )

@@ -1,15 +1,18 @@
-"""A slow line without tensor operations.
+"""Slow line without tensor operations.
 
-What it finds: Lines of the job that take a fifth of the step or more and start no tensor operation: they wait, read or
+What it finds: Lines of the job that take at least 20 % of the step and start no tensor operation. They wait, read or
 write files, log, or work on NumPy arrays and Python objects.
 
-Why it costs: The model waits meanwhile, and so does the device as soon as its queue is empty.
+Why it matters: The model waits for the line, and so does the device once its queue is empty.
 
-When to ignore it: Where the next step depends on it, as a simulation or a search does.
+Fix: Run it every N steps, in another thread, or on tensors. Prepare data in the data set, where loader workers run it.
 
-Fix: Do it every so many steps, in another thread, or on tensors; prepare data in the data set, where workers do it.
+    if step % 100 == 0:
+        save_preview(images)
 
-Safety: Nothing is changed by itself.
+When to ignore: The next step depends on it, as with a simulation or a search.
+
+Automatic fix: None.
 """
 
 from __future__ import annotations
@@ -23,14 +26,12 @@ from hasten.doctor.run_rules.step_costs import stalls
 def check(profile: RunProfile) -> Iterator[FoundInRun]:
     for line in stalls(profile):
         share = line.seconds / profile.together.value
-        message = (
-            f"{line.function} spends {100 * share:.0f} % of a step on this line, and no operation on tensors begins"
-        )
+        message = f"{line.function} spends {100 * share:.0f} % of a step on this line, without a tensor operation"
         yield FoundInRun(message, line.high, line)
 
 
 RULE = RunRule(
     code="H712",
-    fix="do it every so many steps, beside the training, or on tensors",
+    fix="run it every N steps, in another thread, or on tensors",
     check=check,
 )

@@ -27,7 +27,7 @@ def is_computing(profile: RunProfile) -> bool:
 
 
 def waiting(profile: RunProfile, meanwhile: str) -> FoundInRun:
-    """At the slowest line of loading. meanwhile: what reading does, in words.
+    """At the slowest line of loading. meanwhile: what loading does, in words.
 
     Free loading saves at most all but the fastest steps whose batches are loaded already. That may be more than the
     wait: workers take cores from the step, and caches are cold after a wait. Without workers it is not much more than
@@ -43,7 +43,8 @@ def waiting(profile: RunProfile, meanwhile: str) -> FoundInRun:
     times = "many" if many else f"at most {together.value / (together.value - seconds):.2g}"
     lines = [line for line in profile.lines if line.in_loading]
     slowest = max(lines, key=lambda line: line.seconds, default=None)
-    return FoundInRun(f"free loading would make a step {times} times as fast; {meanwhile}", seconds, slowest)
+    message = f"training waits for data: without the wait a step is {times} times as fast; {meanwhile}"
+    return FoundInRun(message, seconds, slowest)
 
 
 def seconds_of_samples(profile: RunProfile) -> float:
