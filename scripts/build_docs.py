@@ -142,8 +142,8 @@ def list_of_rules(rules: tuple[AnyRule, ...]) -> str:
         "",
         "# Rules",
         "",
-        "What `hasten doctor` finds, by code. `hasten explain H205` prints the page of a rule. `--select` and `--ignore`",
-        "choose rules, and [a comment](../../guides/doctor.md) silences one on a line.",
+        "What `hasten doctor` finds, by code. `hasten explain H205` prints the page of a rule. The options `--select`",
+        "and `--ignore` choose rules. A comment silences one on its line: see [doctor](../../guides/doctor.md).",
     ]
     for beginning, about in ABOUT.items():
         members = sorted((rule for rule in rules if rule.code.startswith(beginning)), key=lambda rule: rule.code)

@@ -32,7 +32,7 @@ def check(code: Code) -> Iterator[Found]:
         # Who gives a pickle_module reads the file by it: it cannot be had together with weights_only.
         if all(code.values.argument(call, each, place) is ABSENT for each, place in _CHOICES.items()):
             func = ast.unparse(call.func)
-            message = f"{func} without weights_only: before torch 2.6 the file can run code, since 2.6 it may be rejected"
+            message = f"{func} without weights_only: a file can run code before torch 2.6, or be rejected since"
             yield Found(call, message, edits=(AddArgument(call, "weights_only=True"),))
 
 
