@@ -1,10 +1,10 @@
 """Activations fill most of the memory.
 
-What it finds: A model whose activations take more than half of the memory at the peak of a step, where this peak is more
-than half of the device's memory.
+What it finds: A model whose activations take more than half of the memory at the peak of a step, where this
+peak is more than half of the device's memory.
 
-Why it matters: Activations grow with the batch and limit its size. Near the limit, an accelerator's allocator releases
-cached memory and retries, which waits for the device.
+Why it matters: Activations grow with the batch and limit its size. Near the limit, an accelerator's allocator
+releases cached memory and retries, which waits for the device.
 
 Fix: Add `precision` to the plan: bf16 halves most activations. Or add `activation_checkpointing`.
 

@@ -1,13 +1,16 @@
 """Layer that training never calls.
 
-What it finds: Modules whose `forward()` did not run in a few real training steps, and whose parameters got no gradient.
+What it finds: Modules whose `forward()` did not run in a few real training steps, and whose parameters got no
+gradient.
 
-Why it matters: Their parameters take memory in the model, in checkpoints and often in the optimizer. Data parallelism
-fails on them, or searches for unused parameters in every step. Often such a layer was meant to be called.
+Why it matters: Their parameters take memory in the model, in checkpoints and often in the optimizer. Data
+parallelism fails on them, or searches for unused parameters in every step. Often such a layer was meant to be
+called.
 
 Fix: Call the layer in `forward()`, or remove it from the model.
 
-When to ignore: The layer runs only in some steps (stochastic depth, mixture of experts), or only in evaluation.
+When to ignore: The layer runs only in some steps (stochastic depth, mixture of experts), or only in
+evaluation.
 
 Automatic fix: None.
 """

@@ -1,8 +1,10 @@
 """Parameter that requires a gradient and gets none.
 
-What it finds: Parameters with `requires_grad`, in layers that ran, that got no gradient in a few real training steps.
+What it finds: Parameters with `requires_grad`, in layers that ran, that got no gradient in a few real
+training steps.
 
-Why it matters: They are never trained. A `detach()`, a `no_grad` block or a path around the loss cuts them off.
+Why it matters: They are never trained. A `detach()`, a `no_grad` block or a path around the loss cuts them
+off.
 
 Fix: Find what cuts the graph between them and the loss. If they are meant to stay fixed, freeze them.
 

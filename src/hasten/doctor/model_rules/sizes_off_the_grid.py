@@ -1,9 +1,10 @@
 """Layer size that does not fit the hardware.
 
-What it finds: A layer with at least 5 % of the step's counted arithmetic, one of whose sizes is not a multiple of what
-the device multiplies at once. That is 8 values of 16 bits or 4 values in TF32 for tensor cores
-(https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication). On a CPU with 512-bit vectors it
-is 16 float32 values or 32 values of 16 bits. Sizes below 32 are skipped, as they often come from the data.
+What it finds: A layer with at least 5 % of the step's counted arithmetic, one of whose sizes is not a
+multiple of what the device multiplies at once. That is 8 values of 16 bits or 4 values in TF32 for tensor
+cores (https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication). On a CPU with
+512-bit vectors it is 16 float32 values or 32 values of 16 bits. Sizes below 32 are skipped, as they often
+come from the data.
 
 Why it matters: The remainder at the edge runs in slower kernels, or leaves units idle.
 
@@ -11,8 +12,8 @@ Fix: Pad the size to the next multiple, as is common for vocabularies.
 
     head = nn.Linear(768, 50304)  # instead of 50257
 
-When to ignore: The size has a meaning. The cost depends on the library's kernels, so measure both sizes before you
-change the model.
+When to ignore: The size has a meaning. The cost depends on the library's kernels, so measure both sizes
+before you change the model.
 
 Automatic fix: None. The model would be another one.
 """

@@ -1,12 +1,13 @@
 """Convolution bias that the following batch norm cancels.
 
-What it finds: Convolutions with a bias, whose output is read by one batch norm in training mode and by nothing else.
-`torch.fx` traces the model to find them.
+What it finds: Convolutions with a bias, whose output is read by one batch norm in training mode and by
+nothing else. `torch.fx` traces the model to find them.
 
-Why it matters: Adding the bias reads a whole activation, and its gradient is a sum over it. Batch norm subtracts the
-mean of each channel, and the bias with it, so the bias has no effect.
+Why it matters: Adding the bias reads a whole activation, and its gradient is a sum over it. Batch norm
+subtracts the mean of each channel, and the bias with it, so the bias has no effect.
 
-Fix: Add `conv_bn_bias` to the plan: checkpoints keep the job's own form of the weights. Or write `bias=False`.
+Fix: Add `conv_bn_bias` to the plan: checkpoints keep the job's own form of the weights. Or write
+`bias=False`.
 
     nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
 

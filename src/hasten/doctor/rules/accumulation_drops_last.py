@@ -1,6 +1,7 @@
 """Accumulation that never steps for the last batches.
 
-What it finds: A loop that steps the optimizer every n-th batch, and never for the batches after the last multiple of n.
+What it finds: A loop that steps the optimizer every n-th batch, and never for the batches after the last
+multiple of n.
 
 Why it matters: Their gradients are cleared, or added to the first gradients of the next epoch.
 

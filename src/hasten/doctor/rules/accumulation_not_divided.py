@@ -1,10 +1,10 @@
 """Accumulated loss not divided by the number of batches.
 
-What it finds: A loop that steps the optimizer every n-th batch and calls `backward()` on a mean loss that is neither
-divided by n nor weighted in another way.
+What it finds: A loop that steps the optimizer every n-th batch and calls `backward()` on a mean loss that is
+neither divided by n nor weighted in another way.
 
-Why it matters: The summed gradient is n times the gradient of one large batch. With SGD that acts as an n times higher
-learning rate, and clipping cuts more than it should.
+Why it matters: The summed gradient is n times the gradient of one large batch. With SGD that acts as an n
+times higher learning rate, and clipping cuts more than it should.
 
 Fix: Divide the loss by n.
 
@@ -12,7 +12,8 @@ Fix: Divide the loss by n.
 
 When to ignore: The sum is intended, for example because the loss is itself a sum over samples.
 
-Automatic fix: Unsafe. Gradients become n times smaller, so a learning rate tuned without the division must be retuned.
+Automatic fix: Unsafe. Gradients become n times smaller, so a learning rate tuned without the division must be
+retuned.
 """
 
 from __future__ import annotations

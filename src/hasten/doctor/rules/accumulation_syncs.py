@@ -2,8 +2,8 @@
 
 What it finds: Accumulation over n batches of a `DistributedDataParallel` model, without `no_sync()`.
 
-Why it matters: `backward()` averages all gradients between the processes. Only the average at the last of the n batches
-is needed.
+Why it matters: `backward()` averages all gradients between the processes. Only the average at the last of the
+n batches is needed.
 
 Fix: Run forward and backward of the other batches under `no_sync()`.
 

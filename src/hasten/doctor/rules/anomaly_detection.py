@@ -1,9 +1,10 @@
 """Anomaly detection left on.
 
-What it finds: `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` under no condition.
+What it finds: `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` under no
+condition.
 
-Why it matters: The forward pass records a stack trace for every operation. The backward pass checks every gradient for
-NaN, and each check waits for the device.
+Why it matters: The forward pass records a stack trace for every operation. The backward pass checks every
+gradient for NaN, and each check waits for the device.
 
 Fix: Remove it, or enable it with an option.
 

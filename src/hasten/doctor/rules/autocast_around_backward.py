@@ -1,10 +1,11 @@
 """backward() under autocast.
 
-What it finds: `loss.backward()` inside `with torch.autocast(…)`, also through a function that is called there.
+What it finds: `loss.backward()` inside `with torch.autocast(…)`, also through a function that is called
+there.
 
-Why it matters: Autocast is for the forward pass and the loss. Backward operations use the dtypes of their forward
-operations anyway. PyTorch's documentation advises against autocast around `backward()`, as gradients can be cast
-wrongly.
+Why it matters: Autocast is for the forward pass and the loss. Backward operations use the dtypes of their
+forward operations anyway. PyTorch's documentation advises against autocast around `backward()`, as gradients
+can be cast wrongly.
 
 Fix: End the `with` block after the loss.
 

@@ -1,16 +1,18 @@
 """cudnn.benchmark off with fixed sizes, or on with changing sizes.
 
-What it finds: `torch.backends.cudnn.benchmark = False`, and `= True` in a script whose steps resize the input of
-convolutions to random sizes.
+What it finds: `torch.backends.cudnn.benchmark = False`, and `= True` in a script whose steps resize the input
+of convolutions to random sizes.
 
-Why it matters: With `benchmark = True` cuDNN times its algorithms for each new input size and keeps the fastest. With
-`False` it chooses by a heuristic. If the size keeps changing, `True` repeats the timing for every new size.
+Why it matters: With `benchmark = True` cuDNN times its algorithms for each new input size and keeps the
+fastest. With `False` it chooses by a heuristic. If the size keeps changing, `True` repeats the timing for
+every new size.
 
 Fix: Set it to `True` if input sizes are fixed, and to `False` if they change.
 
     torch.backends.cudnn.benchmark = True
 
-When to ignore: Every run must give the same bits. A script that also asks for deterministic algorithms is not reported.
+When to ignore: Every run must give the same bits. A script that also asks for deterministic algorithms is not
+reported.
 
 Automatic fix: Unsafe. Another algorithm may sum in another order, so the last bits differ.
 """

@@ -1,10 +1,10 @@
 """Bias that the following batch norm cancels.
 
-What it finds: A convolution or linear layer with a bias, whose output goes directly into a batch norm. The two are
-neighbours in an `nn.Sequential`, or are called as `self.bn(self.conv(x))`.
+What it finds: A convolution or linear layer with a bias, whose output goes directly into a batch norm. The
+two are neighbours in an `nn.Sequential`, or are called as `self.bn(self.conv(x))`.
 
-Why it matters: Batch norm subtracts the mean of each channel, and the bias with it. Computing and training the bias is
-wasted.
+Why it matters: Batch norm subtracts the mean of each channel, and the bias with it. Computing and training
+the bias is wasted.
 
 Fix: Pass `bias=False` to the layer before the batch norm.
 
@@ -12,8 +12,8 @@ Fix: Pass `bias=False` to the layer before the batch norm.
 
 When to ignore: A checkpoint holds the bias, or the batch norm never trains.
 
-Automatic fix: Unsafe. A checkpoint that holds the bias no longer fits, and layers created later draw other random
-numbers.
+Automatic fix: Unsafe. A checkpoint that holds the bias no longer fits, and layers created later draw other
+random numbers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What it finds: `.to(device)` or `.cuda()` of a training batch in pinned memory, without `non_blocking=True`.
 
-Why it matters: The host waits until the batch is on the device. With `non_blocking=True` the device queues the copy,
-and Python continues with the forward pass.
+Why it matters: The host waits until the batch is on the device. With `non_blocking=True` the device queues
+the copy, and Python continues with the forward pass.
 
 Fix: Pass `non_blocking=True`.
 
@@ -11,7 +11,8 @@ Fix: Pass `non_blocking=True`.
 
 When to ignore: The host overwrites the batch right after the copy starts.
 
-Automatic fix: Unsafe. If the host writes to the batch during the copy, the device may get the old or the new values.
+Automatic fix: Unsafe. If the host writes to the batch during the copy, the device may get the old or the new
+values.
 """
 
 from __future__ import annotations

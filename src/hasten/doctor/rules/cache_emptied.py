@@ -1,10 +1,10 @@
 """empty_cache() in every step.
 
-What it finds: `torch.cuda.empty_cache()` in every iteration of a training loop. The same holds for `torch.mps` and
-`torch.xpu`.
+What it finds: `torch.cuda.empty_cache()` in every iteration of a training loop. The same holds for
+`torch.mps` and `torch.xpu`.
 
-Why it matters: The call waits for the device. It releases cached memory that the next step allocates again. It frees no
-memory that is in use.
+Why it matters: The call waits for the device. It releases cached memory that the next step allocates again.
+It frees no memory that is in use.
 
 Fix: Remove the call. If memory is fragmented, start the program with this setting instead.
 

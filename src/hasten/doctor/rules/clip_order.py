@@ -1,7 +1,7 @@
 """Gradients clipped at the wrong place.
 
-What it finds: `clip_grad_norm_` or `clip_grad_value_` before `backward()`, after `optimizer.step()`, or while a
-GradScaler still scales the gradients.
+What it finds: `clip_grad_norm_` or `clip_grad_value_` before `backward()`, after `optimizer.step()`, or while
+a GradScaler still scales the gradients.
 
 Why it matters: Before `backward()` the gradients do not exist yet. After `step()` the optimizer has used them
 unclipped. Scaled gradients are many times larger, so the limit cuts nearly all of them.

@@ -2,11 +2,12 @@
 
 What it finds: `torch.nn.DataParallel(model)`.
 
-Why it matters: One process drives all devices with threads. In every step it copies the model to each device and gathers
-all outputs on the first. DistributedDataParallel runs one process per device and averages gradients during the backward
-pass.
+Why it matters: One process drives all devices with threads. In every step it copies the model to each device
+and gathers all outputs on the first. DistributedDataParallel runs one process per device and averages
+gradients during the backward pass.
 
-Fix: Wrap the model in DistributedDataParallel, and start the script with `torchrun --nproc-per-node=4 train.py`.
+Fix: Wrap the model in DistributedDataParallel, and start the script with `torchrun --nproc-per-node=4
+train.py`.
 
     torch.distributed.init_process_group()
     device = int(os.environ["LOCAL_RANK"])

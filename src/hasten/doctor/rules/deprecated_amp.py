@@ -1,16 +1,18 @@
 """Deprecated torch.cuda.amp and torch.cpu.amp.
 
-What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`. Code that
-chooses between the old and the new name is not reported.
+What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and
+`torch.cpu.amp`. Code that chooses between the old and the new name is not reported.
 
-Why it matters: The old names are deprecated since torch 2.4. Each use warns, and a later release may remove them.
+Why it matters: The old names are deprecated since torch 2.4. Each use warns, and a later release may remove
+them.
 
 Fix: Use `torch.amp`, and pass the device.
 
     with torch.amp.autocast("cuda"):
         loss = criterion(model(x), y)
 
-When to ignore: The code must run on older versions: `torch.amp` has `GradScaler` since 2.3 and `custom_fwd` since 2.4.
+When to ignore: The code must run on older versions: `torch.amp` has `GradScaler` since 2.3 and `custom_fwd`
+since 2.4.
 
 Automatic fix: Safe. The old name calls the new one with the same arguments.
 """

@@ -1,10 +1,10 @@
 """Deterministic algorithms in every run.
 
-What it finds: `torch.backends.cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)` under no
-condition.
+What it finds: `torch.backends.cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)`
+under no condition.
 
-Why it matters: Only algorithms that give the same bits in every run are allowed, and those are often slower. An
-operation without one raises an error or warns.
+Why it matters: Only algorithms that give the same bits in every run are allowed, and those are often slower.
+An operation without one raises an error or warns.
 
 Fix: Enable it with an option, so that long runs can do without.
 

@@ -1,10 +1,11 @@
 """Evaluation in training mode.
 
-What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. The model has
-dropout or batch norm and is still in training mode.
+What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. The
+model has dropout or batch norm and is still in training mode.
 
-Why it matters: Dropout stays active, so the score is too low and varies. Batch norm uses the statistics of the batch, so
-a prediction depends on the other samples. It also adds the evaluation data to its running statistics.
+Why it matters: Dropout stays active, so the score is too low and varies. Batch norm uses the statistics of
+the batch, so a prediction depends on the other samples. It also adds the evaluation data to its running
+statistics.
 
 Fix: Switch the mode before the loop, and switch back before training continues.
 
@@ -13,7 +14,8 @@ Fix: Switch the mode before the loop, and switch back before training continues.
         ...
     model.train()
 
-When to ignore: Dropout is meant to sample (Monte Carlo dropout), or batch norm is meant to see the data once more.
+When to ignore: Dropout is meant to sample (Monte Carlo dropout), or batch norm is meant to see the data once
+more.
 
 Automatic fix: None. Scores would not be comparable with earlier ones.
 """

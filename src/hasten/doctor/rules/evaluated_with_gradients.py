@@ -1,13 +1,13 @@
 """Evaluation without no_grad().
 
-What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. No block,
-decorator or caller switches gradients off.
+What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. No
+block, decorator or caller switches gradients off.
 
-Why it matters: Each call records the autograd graph, which takes time. It keeps the activations until its output is
-freed, as much memory as a training step. If outputs are collected, all graphs stay in memory.
+Why it matters: Each call records the autograd graph, which takes time. It keeps the activations until its
+output is freed, as much memory as a training step. If outputs are collected, all graphs stay in memory.
 
-Fix: Evaluate under `torch.no_grad()`. `torch.inference_mode()` saves a little more, but its tensors cannot be used in
-training later.
+Fix: Evaluate under `torch.no_grad()`. `torch.inference_mode()` saves a little more, but its tensors cannot be
+used in training later.
 
     @torch.no_grad()
     def evaluate(model, loader):

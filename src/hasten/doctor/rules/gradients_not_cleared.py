@@ -2,8 +2,9 @@
 
 What it finds: A training step without `zero_grad()`, or with `zero_grad()` between `backward()` and `step()`.
 
-Why it matters: `backward()` adds to existing gradients. Without `zero_grad()` each step uses the sum over all batches
-so far. With `zero_grad()` before `step()` the optimizer finds no gradients, and the model does not train.
+Why it matters: `backward()` adds to existing gradients. Without `zero_grad()` each step uses the sum over all
+batches so far. With `zero_grad()` before `step()` the optimizer finds no gradients, and the model does not
+train.
 
 Fix: Call `zero_grad()` once for each `step()`, before `backward()` or after `step()`.
 

@@ -2,8 +2,9 @@
 
 What it finds: `zero_grad(set_to_none=False)` of an optimizer or a module.
 
-Why it matters: Every gradient is filled with zeros, and the backward pass adds to it. That is two more passes over all
-gradients in each step. With `None`, the default since torch 2.0, the backward pass writes each gradient once.
+Why it matters: Every gradient is filled with zeros, and the backward pass adds to it. That is two more passes
+over all gradients in each step. With `None`, the default since torch 2.0, the backward pass writes each
+gradient once.
 
 Fix: Remove the argument.
 
@@ -11,8 +12,8 @@ Fix: Remove the argument.
 
 When to ignore: Code keeps a reference to `.grad`, or reads it before the next backward pass.
 
-Automatic fix: Unsafe. Code that reads `.grad` after `zero_grad()` finds `None`, and an optimizer skips a parameter
-without a gradient.
+Automatic fix: Unsafe. Code that reads `.grad` after `zero_grad()` finds `None`, and an optimizer skips a
+parameter without a gradient.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 What it finds: `total += loss` or `losses.append(loss)` in a training loop that calls `backward()` on `loss`.
 
-Why it matters: The sum or list references the autograd graph of every loss. `backward()` frees the saved activations,
-but not the graph. So memory grows with every step, and the graph of the sum grows as long as the epoch.
+Why it matters: The sum or list references the autograd graph of every loss. `backward()` frees the saved
+activations, but not the graph. So memory grows with every step, and the graph of the sum grows as long as the
+epoch.
 
 Fix: Add the detached loss. It stays on its device, and nothing waits.
 
@@ -12,8 +13,8 @@ Fix: Add the detached loss. It stays on its device, and nothing waits.
 
 When to ignore: `backward()` is called on the sum. The rule does not report a sum where it sees that call.
 
-Automatic fix: Safe. The value is the same, only its `requires_grad` differs. A sum that is passed to other code is not
-changed.
+Automatic fix: Safe. The value is the same, only its `requires_grad` differs. A sum that is passed to other
+code is not changed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What it finds: A DataLoader without `pin_memory`, whose training batches are copied to an accelerator.
 
-Why it matters: The driver cannot copy pageable memory directly. It first copies each batch into a pinned buffer, and
-the host waits for that.
+Why it matters: The driver cannot copy pageable memory directly. It first copies each batch into a pinned
+buffer, and the host waits for that.
 
 Fix: Set `pin_memory=True`, and copy with `non_blocking=True`.
 
@@ -13,8 +13,8 @@ Fix: Set `pin_memory=True`, and copy with `non_blocking=True`.
 
 When to ignore: Batches are small, or host memory is short: pinned memory cannot be swapped out.
 
-Automatic fix: Unsafe. Pinning raises an error if the data set yields tensors that are on a device already. Without an
-accelerator, DataLoader only warns.
+Automatic fix: Unsafe. Pinning raises an error if the data set yields tensors that are on a device already.
+Without an accelerator, DataLoader only warns.
 """
 
 from __future__ import annotations

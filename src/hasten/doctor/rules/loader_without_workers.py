@@ -1,7 +1,8 @@
 """DataLoader without worker processes.
 
-What it finds: A training DataLoader without `num_workers`, or with `num_workers=0`, whose samples take work. Its
-`__getitem__` opens a file or calls a transform, or its data set comes from torchvision, torchaudio or `load_dataset`.
+What it finds: A training DataLoader without `num_workers`, or with `num_workers=0`, whose samples take work.
+Its `__getitem__` opens a file or calls a transform, or its data set comes from torchvision, torchaudio or
+`load_dataset`.
 
 Why it matters: The training process loads and transforms every batch itself, and the device waits for it.
 
@@ -9,8 +10,8 @@ Fix: Set `num_workers`. `hasten tune` finds the fastest number on your machine.
 
     loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=4, persistent_workers=True)
 
-When to ignore: Samples are cheap to load, or the step keeps every core busy. `hasten doctor digits.py:job` measures
-how long a step waits for data.
+When to ignore: Samples are cheap to load, or the step keeps every core busy. `hasten doctor digits.py:job`
+measures how long a step waits for data.
 
 Automatic fix: None. The best number depends on the machine, and the data set must be picklable.
 """

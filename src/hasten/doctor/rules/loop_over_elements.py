@@ -1,16 +1,18 @@
 """Python loop over the elements of a tensor.
 
-What it finds: `for x in tensor`, and `for i in range(len(tensor))` with `tensor[i]`, in a training step or `forward()`.
+What it finds: `for x in tensor`, and `for i in range(len(tensor))` with `tensor[i]`, in a training step or
+`forward()`.
 
-Why it matters: Every element starts kernels of its own. Python launches them one after another, slower than the device
-finishes them. One operation on the whole tensor is launched once.
+Why it matters: Every element starts kernels of its own. Python launches them one after another, slower than
+the device finishes them. One operation on the whole tensor is launched once.
 
 Fix: Compute on the whole tensor, by broadcasting, a mask, indexing or `torch.vmap`.
 
     # instead of: for i in range(len(x)): total += w[i] * x[i].square().sum()
     total = (w[:, None] * x.square()).sum()
 
-When to ignore: Each element needs the result of the one before, or no operation on the whole tensor does the work.
+When to ignore: Each element needs the result of the one before, or no operation on the whole tensor does the
+work.
 
 Automatic fix: None. The computation has to be rewritten.
 """

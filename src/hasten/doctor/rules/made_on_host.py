@@ -2,18 +2,19 @@
 
 What it finds: `torch.zeros(…).to(device)` and similar calls, which fill a tensor on the host only to copy it.
 
-Why it matters: The host fills memory and copies it to the device, and Python waits. With `device=` the device fills its
-own memory. `torch.tensor` of Python numbers always copies from the host; `device=` saves one of its two copies.
+Why it matters: The host fills memory and copies it to the device, and Python waits. With `device=` the device
+fills its own memory. `torch.tensor` of Python numbers always copies from the host; `device=` saves one of its
+two copies.
 
 Fix: Pass `device=` to the function that creates the tensor.
 
     mask = torch.zeros(batch_size, device=device)
 
-When to ignore: The random numbers must be those of the host's generator. A call that runs only once costs microseconds;
-such calls come last in the list, in one line per file.
+When to ignore: The random numbers must be those of the host's generator. A call that runs only once costs
+microseconds; such calls come last in the list, in one line per file.
 
-Automatic fix: Safe. The values are the same. Random tensors, `arange` and `linspace` may differ between devices and are
-not changed.
+Automatic fix: Safe. The values are the same. Random tensors, `arange` and `linspace` may differ between
+devices and are not changed.
 """
 
 from __future__ import annotations

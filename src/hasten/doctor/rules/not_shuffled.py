@@ -2,8 +2,8 @@
 
 What it finds: A training DataLoader of a map-style data set, without `shuffle`, `sampler` or `batch_sampler`.
 
-Why it matters: Every epoch has the same batches in the same order. If the data is stored class by class, each batch
-holds few classes. That biases the gradients and the statistics of batch norm.
+Why it matters: Every epoch has the same batches in the same order. If the data is stored class by class, each
+batch holds few classes. That biases the gradients and the statistics of batch norm.
 
 Fix: Set `shuffle=True`.
 

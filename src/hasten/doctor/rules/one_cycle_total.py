@@ -1,9 +1,10 @@
 """OneCycleLR with another number of steps than the loop.
 
-What it finds: `OneCycleLR` whose total number of steps visibly differs from how often the loop calls its `step()`.
+What it finds: `OneCycleLR` whose total number of steps visibly differs from how often the loop calls its
+`step()`.
 
-Why it matters: If the total is too large, the learning rate never reaches its low end, where the loss falls most. If it
-is too small, `step()` raises an error in the middle of training.
+Why it matters: If the total is too large, the learning rate never reaches its low end, where the loss falls
+most. If it is too small, `step()` raises an error in the middle of training.
 
 Fix: Use the epochs of the loop, and the `step()` calls in each.
 

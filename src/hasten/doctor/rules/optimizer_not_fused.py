@@ -2,16 +2,18 @@
 
 What it finds: SGD, Adam, AdamW and Adagrad without `fused=True`, in a file that trains on an accelerator.
 
-Why it matters: The default implementation reads and writes every parameter in several kernels. The fused kernel does
-it once.
+Why it matters: The default implementation reads and writes every parameter in several kernels. The fused
+kernel does it once.
 
 Fix: Pass `fused=True`.
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 
-When to ignore: Gradients are sparse, or your version of torch has no fused implementation for the device or dtype.
+When to ignore: Gradients are sparse, or your version of torch has no fused implementation for the device or
+dtype.
 
-Automatic fix: Unsafe. The fused kernel rounds differently. It raises an error where torch does not support it.
+Automatic fix: Unsafe. The fused kernel rounds differently. It raises an error where torch does not support
+it.
 """
 
 from __future__ import annotations

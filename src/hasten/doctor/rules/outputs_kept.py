@@ -1,7 +1,7 @@
 """List of outputs that keeps every graph.
 
-What it finds: A list that outlives the step and gets a model output in each step, without `detach()` or `item()`.
-`.cpu()` alone keeps the graph too, but is not reported.
+What it finds: A list that outlives the step and gets a model output in each step, without `detach()` or
+`item()`. `.cpu()` alone keeps the graph too, but is not reported.
 
 Why it matters: Each output keeps its autograd graph. Memory grows with every step while the list exists.
 

@@ -1,10 +1,10 @@
 """GPU tensor read by the host in every step.
 
-What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(…)`, `print(…)` and formatted strings of a device
-tensor, in every iteration of a training loop, in a file that uses an accelerator.
+What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(…)`, `print(…)` and formatted strings of a
+device tensor, in every iteration of a training loop, in a file that uses an accelerator.
 
-Why it matters: The call blocks until the device has finished all queued work. Python cannot queue the next step in the
-meantime, so the device idles afterwards.
+Why it matters: The call blocks until the device has finished all queued work. Python cannot queue the next
+step in the meantime, so the device idles afterwards.
 
 Fix: Keep sums on the device, and read them every N steps.
 

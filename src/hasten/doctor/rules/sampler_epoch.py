@@ -1,9 +1,10 @@
 """DistributedSampler without set_epoch().
 
-What it finds: A shuffling DistributedSampler that is used for several epochs, in a file that never calls `set_epoch`.
+What it finds: A shuffling DistributedSampler that is used for several epochs, in a file that never calls
+`set_epoch`.
 
-Why it matters: The sampler shuffles by its seed and its epoch number. Without `set_epoch()` every epoch repeats the
-order of the first, and each process always sees the same part of the data.
+Why it matters: The sampler shuffles by its seed and its epoch number. Without `set_epoch()` every epoch
+repeats the order of the first, and each process always sees the same part of the data.
 
 Fix: Call `set_epoch` at the start of every epoch.
 

@@ -2,9 +2,9 @@
 
 What it finds: A `GradScaler` that scales a loss, in a file whose autocasts are all bfloat16.
 
-Why it matters: Scaling keeps small float16 gradients from becoming zero. bfloat16 has the range of float32 and does not
-need it. `scaler.step()` still checks all gradients for infinities, waits for the device to read the result, and skips
-steps.
+Why it matters: Scaling keeps small float16 gradients from becoming zero. bfloat16 has the range of float32
+and does not need it. `scaler.step()` still checks all gradients for infinities, waits for the device to read
+the result, and skips steps.
 
 Fix: Remove the scaler.
 

@@ -1,10 +1,12 @@
 """Schedule in batches stepped per epoch, or the other way round.
 
-What it finds: `OneCycleLR`, which counts batches, stepped once per epoch. StepLR, MultiStepLR or ExponentialLR stepped
-after each batch, although its numbers are epochs. `ReduceLROnPlateau.step()` without its metric.
+What it finds: `OneCycleLR`, which counts batches, stepped once per epoch. StepLR, MultiStepLR or
+ExponentialLR stepped after each batch, although its numbers are epochs. `ReduceLROnPlateau.step()` without
+its metric.
 
-Why it matters: A schedule that is stepped too rarely stays near its first learning rate. One that counts epochs and is
-stepped per batch ends within the first epoch. Without its metric, ReduceLROnPlateau raises an error.
+Why it matters: A schedule that is stepped too rarely stays near its first learning rate. One that counts
+epochs and is stepped per batch ends within the first epoch. Without its metric, ReduceLROnPlateau raises an
+error.
 
 Fix: Move `step()` into the loop over batches or out of it, and pass ReduceLROnPlateau its metric.
 

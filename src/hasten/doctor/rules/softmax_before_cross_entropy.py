@@ -1,13 +1,15 @@
 """Softmax before a loss that includes it.
 
 What it finds: `cross_entropy` of the output of softmax or log_softmax, `nll_loss` of a softmax, and
-`binary_cross_entropy_with_logits` of a sigmoid. The activation is in the same function, or the last layer of the model.
+`binary_cross_entropy_with_logits` of a sigmoid. The activation is in the same function, or the last layer of
+the model.
 
-Why it matters: These losses expect logits (`nll_loss`: log-probabilities). A softmax of probabilities is nearly flat, so
-the loss cannot approach zero, gradients are small, and the model learns slowly or not at all. A second log_softmax
-changes no value, but takes time.
+Why it matters: These losses expect logits (`nll_loss`: log-probabilities). A softmax of probabilities is
+nearly flat, so the loss cannot approach zero, gradients are small, and the model learns slowly or not at all.
+A second log_softmax changes no value, but takes time.
 
-Fix: Pass logits to the loss, and apply softmax only where you need probabilities. For `nll_loss` use log_softmax.
+Fix: Pass logits to the loss, and apply softmax only where you need probabilities. For `nll_loss` use
+log_softmax.
 
     logits = model(x)
     loss = F.cross_entropy(logits, y)

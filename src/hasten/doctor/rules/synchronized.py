@@ -1,10 +1,10 @@
 """synchronize() in every step.
 
-What it finds: `torch.cuda.synchronize()` in every iteration of a training loop. The same holds for `torch.mps`,
-`torch.xpu` and `torch.accelerator`.
+What it finds: `torch.cuda.synchronize()` in every iteration of a training loop. The same holds for
+`torch.mps`, `torch.xpu` and `torch.accelerator`.
 
-Why it matters: A device executes queued work, so Python normally prepares the next step while the device computes this
-one. A wait in every step prevents that, and the device then waits for Python.
+Why it matters: A device executes queued work, so Python normally prepares the next step while the device
+computes this one. A wait in every step prevents that, and the device then waits for Python.
 
 Fix: Remove the call. To time a step, record events, and wait once after the loop.
 

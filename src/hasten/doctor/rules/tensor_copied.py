@@ -2,7 +2,8 @@
 
 What it finds: `torch.tensor(x)` where `x` is a NumPy array or a tensor.
 
-Why it matters: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of the array.
+Why it matters: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of the
+array.
 
 Fix: Use `torch.as_tensor`.
 

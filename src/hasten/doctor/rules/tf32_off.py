@@ -1,18 +1,18 @@
 """TF32 switched off.
 
-What it finds: `allow_tf32 = False` of cuBLAS or cuDNN, and `torch.set_float32_matmul_precision("highest")`, under no
-condition.
+What it finds: `allow_tf32 = False` of cuBLAS or cuDNN, and `torch.set_float32_matmul_precision("highest")`,
+under no condition.
 
-Why it matters: NVIDIA tensor cores since Ampere multiply float32 matrices in TF32, faster than the float32 units. With
-this setting float32 matrix products or convolutions cannot use them.
+Why it matters: NVIDIA tensor cores since Ampere multiply float32 matrices in TF32, faster than the float32
+units. With this setting float32 matrix products or convolutions cannot use them.
 
 Fix: Allow TF32.
 
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
 
-When to ignore: Products need the full float32 precision. TF32 rounds each factor to 11 significant bits, float32 has
-24.
+When to ignore: Products need the full float32 precision. TF32 rounds each factor to 11 significant bits,
+float32 has 24.
 
 Automatic fix: Unsafe. Products are rounded more.
 """

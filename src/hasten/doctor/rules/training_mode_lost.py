@@ -1,10 +1,11 @@
 """Training that continues in evaluation mode.
 
-What it finds: `model.eval()` in a loop over epochs, or in a function that it calls, without `model.train()` before the
-next training step. Parts of a model that are set to evaluation mode directly before training are not reported.
+What it finds: `model.eval()` in a loop over epochs, or in a function that it calls, without `model.train()`
+before the next training step. Parts of a model that are set to evaluation mode directly before training are
+not reported.
 
-Why it matters: From the second epoch on, dropout is off, and batch norm uses its running statistics and does not update
-them. Nothing warns about it.
+Why it matters: From the second epoch on, dropout is off, and batch norm uses its running statistics and does
+not update them. Nothing warns about it.
 
 Fix: Call `model.train()` at the start of every training epoch.
 

@@ -2,8 +2,9 @@
 
 What it finds: `torch.load` without `weights_only` and without `pickle_module`.
 
-Why it matters: A checkpoint is a pickle, which can run any code while it is read. Before torch 2.6 the default was to
-load everything in it. Since 2.6 the default is `weights_only=True`, and the same line rejects files that it read before.
+Why it matters: A checkpoint is a pickle, which can run any code while it is read. Before torch 2.6 the
+default was to load everything in it. Since 2.6 the default is `weights_only=True`, and the same line rejects
+files that it read before.
 
 Fix: Pass `weights_only=True`, or `False` for a file that you trust and that holds other objects. Save the
 `state_dict()` instead of the whole module.

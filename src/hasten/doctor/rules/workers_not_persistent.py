@@ -2,9 +2,9 @@
 
 What it finds: A DataLoader with `num_workers` and without `persistent_workers` that a loop over epochs reads.
 
-Why it matters: The worker processes end with each epoch. The next epoch starts new ones and waits for their first
-batch. Under spawn, the default on Windows and macOS, each worker also imports the program and unpickles the data set
-again.
+Why it matters: The worker processes end with each epoch. The next epoch starts new ones and waits for their
+first batch. Under spawn, the default on Windows and macOS, each worker also imports the program and unpickles
+the data set again.
 
 Fix: Set `persistent_workers=True`.
 
@@ -12,8 +12,8 @@ Fix: Set `persistent_workers=True`.
 
 When to ignore: Epochs are long, or memory is short: persistent workers of all loaders stay in memory.
 
-Automatic fix: Unsafe. A persistent worker keeps its copy of the data set, so it misses what the training process
-changes in it between epochs. The random numbers of workers continue from epoch to epoch.
+Automatic fix: Unsafe. A persistent worker keeps its copy of the data set, so it misses what the training
+process changes in it between epochs. The random numbers of workers continue from epoch to epoch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Allocator retries because memory is full.
 
-What it finds: A job on an accelerator whose allocator found no free block in some steps, released its cached blocks and
-tried again. The message also states how much of the reserved memory is fragmented.
+What it finds: A job on an accelerator whose allocator found no free block in some steps, released its cached
+blocks and tried again. The message also states how much of the reserved memory is fragmented.
 
 Why it matters: The device has to finish its work before each retry. The next such step may run out of memory.
 

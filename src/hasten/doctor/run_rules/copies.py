@@ -1,12 +1,14 @@
 """Tensors copied in every step.
 
-What it finds: Lines of the job that copy tensors or convert their dtype, where the copies take at least 5 % of the step.
-Copies inside layers and conversions by autocast are not counted. Copies in a loop of many operations belong to H704.
+What it finds: Lines of the job that copy tensors or convert their dtype, where the copies take at least 5 %
+of the step. Copies inside layers and conversions by autocast are not counted. Copies in a loop of many
+operations belong to H704.
 
-Why it matters: A copy reads and writes every byte, and so does its backward pass. It also evicts other data from the
-caches, so the upper bound is twice the time of the copies.
+Why it matters: A copy reads and writes every byte, and so does its backward pass. It also evicts other data
+from the caches, so the upper bound is twice the time of the copies.
 
-Fix: Keep one dtype through the model. Use `torch.as_tensor` instead of `torch.tensor`, and views instead of clones.
+Fix: Keep one dtype through the model. Use `torch.as_tensor` instead of `torch.tensor`, and views instead of
+clones.
 
     x = x.view(len(x), -1)  # no copy
     y = x.to(torch.float32)  # no copy if x is float32 already

@@ -1,9 +1,10 @@
 """Accelerator waits for Python.
 
-What it finds: A job on an accelerator whose kernels take less than 80 % of a step, although the batch is already loaded.
+What it finds: A job on an accelerator whose kernels take less than 80 % of a step, although the batch is
+already loaded.
 
-Why it matters: A kernel starts only after Python has launched it. If kernels are short, launching takes longer than
-computing.
+Why it matters: A kernel starts only after Python has launched it. If kernels are short, launching takes
+longer than computing.
 
 Fix: Add `compile` to the plan, or try a larger batch. Remove reads of device tensors (`.item()`).
 

@@ -2,11 +2,11 @@
 
 What it finds: Graph breaks of `torch.compile`, with the line in your code and the compiler's reason.
 
-Why it matters: The model is compiled in pieces. Between two pieces plain Python runs, and no kernel is fused across the
-break.
+Why it matters: The model is compiled in pieces. Between two pieces plain Python runs, and no kernel is fused
+across the break.
 
-Fix: Keep values in tensors, because `.item()` and conditions on tensors break the graph. Move printing and logging out
-of `forward()`.
+Fix: Keep values in tensors, because `.item()` and conditions on tensors break the graph. Move printing and
+logging out of `forward()`.
 
     x = torch.where(x.mean() > 0, x, -x)  # instead of: if x.mean() <= 0: x = -x
 

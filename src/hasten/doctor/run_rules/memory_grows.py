@@ -2,8 +2,8 @@
 
 What it finds: A job whose process or device held more memory after each round of steps, once set-up was over.
 
-Why it matters: Something keeps what it should free, most often a list or a sum of losses with their graphs. Allocating
-new memory in every step is slow, and in the end memory runs out.
+Why it matters: Something keeps what it should free, most often a list or a sum of losses with their graphs.
+Allocating new memory in every step is slow, and in the end memory runs out.
 
 Fix: Store detached tensors or numbers, clear lists of predictions, and bound caches.
 

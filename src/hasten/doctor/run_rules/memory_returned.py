@@ -1,11 +1,12 @@
 """Memory returned to the system and allocated again in every step.
 
-What it finds: A job whose steps touch much new memory without keeping it. The profile repeats the same steps with and
-without the C library keeping freed memory. With it, the steps were at least 5 % faster, in every repetition.
+What it finds: A job whose steps touch much new memory without keeping it. The profile repeats the same steps
+with and without the C library keeping freed memory. With it, the steps were at least 5 % faster, in every
+repetition.
 
-Why it matters: The C library returns large freed blocks to the system, and the next step requests them again. The system
-then maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one start of a job may be
-affected and the next one not.
+Why it matters: The C library returns large freed blocks to the system, and the next step requests them again.
+The system then maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
+start of a job may be affected and the next one not.
 
 Fix: Add `allocator` to the plan.
 

@@ -1,19 +1,20 @@
 """Python loop around small operations.
 
-What it finds: Loops and comprehensions in the job's own functions that start many small tensor operations in each step,
-also through functions and layers that they call. A loop over layers or parameters, each used once, is not reported.
+What it finds: Loops and comprehensions in the job's own functions that start many small tensor operations in
+each step, also through functions and layers that they call. A loop over layers or parameters, each used once,
+is not reported.
 
-Why it matters: Each operation costs some microseconds of Python and dispatch, forward and backward. An operation on the
-whole tensor pays that once.
+Why it matters: Each operation costs some microseconds of Python and dispatch, forward and backward. An
+operation on the whole tensor pays that once.
 
-Fix: Compute on whole tensors: a batched product, indexing, `torch.cumsum`, `torch.vmap`. Otherwise add `compile` to the
-plan.
+Fix: Compute on whole tensors: a batched product, indexing, `torch.cumsum`, `torch.vmap`. Otherwise add
+`compile` to the plan.
 
     # instead of: torch.stack([a[i] @ b[i] for i in range(len(a))])
     product = torch.bmm(a, b)
 
-When to ignore: Each iteration needs the one before, and no fused operator (for example a recurrent layer) does the whole
-loop.
+When to ignore: Each iteration needs the one before, and no fused operator (for example a recurrent layer)
+does the whole loop.
 
 Automatic fix: None.
 """

@@ -1,10 +1,10 @@
 """Numbers read from tensors in every step.
 
-What it finds: Lines of the job that read numbers out of tensors in each step (`.item()`, `float()`, a condition on a
-tensor) and take at least 5 % of it.
+What it finds: Lines of the job that read numbers out of tensors in each step (`.item()`, `float()`, a
+condition on a tensor) and take at least 5 % of it.
 
-Why it matters: On an accelerator each read waits for all queued work, so Python cannot prepare the next operations. On a
-CPU each read is an operation, and Python code on single numbers is slow.
+Why it matters: On an accelerator each read waits for all queued work, so Python cannot prepare the next
+operations. On a CPU each read is an operation, and Python code on single numbers is slow.
 
 Fix: Keep sums and counts in tensors, and read them every N steps.
 

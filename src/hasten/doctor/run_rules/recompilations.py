@@ -1,12 +1,14 @@
 """Compiled function that is recompiled again and again.
 
-What it finds: Functions that `torch.compile` recompiled during the steps, with the guard that failed: another shape, or
-a Python value that changed. One recompilation is normal, because sizes become symbolic then, and is not reported.
+What it finds: Functions that `torch.compile` recompiled during the steps, with the guard that failed: another
+shape, or a Python value that changed. One recompilation is normal, because sizes become symbolic then, and is
+not reported.
 
-Why it matters: Each compilation takes seconds. After several of them the compiler gives up and runs plain Python.
+Why it matters: Each compilation takes seconds. After several of them the compiler gives up and runs plain
+Python.
 
-Fix: Pad inputs to a few sizes, or drop the last, smaller batch. Add `compile` with the option `dynamic = true` to the
-plan. Keep counters out of what `forward()` reads.
+Fix: Pad inputs to a few sizes, or drop the last, smaller batch. Add `compile` with the option `dynamic =
+true` to the plan. Keep counters out of what `forward()` reads.
 
 When to ignore: It stops: a last batch of another size is compiled once.
 

@@ -1,13 +1,13 @@
 """Training waits for a disk, a network or a lock.
 
-What it finds: A job whose steps are at least 5 % faster when their batches are loaded already, and whose loading leaves
-its cores idle most of the time. So loading itself waits for a disk, a network or a lock.
+What it finds: A job whose steps are at least 5 % faster when their batches are loaded already, and whose
+loading leaves its cores idle most of the time. So loading itself waits for a disk, a network or a lock.
 
-Why it matters: A step cannot begin without its batch. The upper bound comes from steps whose batches were loaded
-before.
+Why it matters: A step cannot begin without its batch. The upper bound comes from steps whose batches were
+loaded before.
 
-Fix: Read ahead in workers (`loader_workers`), or keep what was read (`cache`, `in_memory`). Pack many small files into
-shards with `hasten pack`.
+Fix: Read ahead in workers (`loader_workers`), or keep what was read (`cache`, `in_memory`). Pack many small
+files into shards with `hasten pack`.
 
 When to ignore: The data is slow only the first time, and the system's file cache holds it afterwards.
 

@@ -1,14 +1,15 @@
 """Training waits for decoding and transforms.
 
-What it finds: A job whose steps are at least 5 % faster when their batches are loaded already, and whose loading keeps
-its cores busy with decoding, augmentation or Python code per sample. If the training process loads the data, the finding
-names its slowest line. Workers are not sampled, so profile with `loader_workers = 0` to see that line.
+What it finds: A job whose steps are at least 5 % faster when their batches are loaded already, and whose
+loading keeps its cores busy with decoding, augmentation or Python code per sample. If the training process
+loads the data, the finding names its slowest line. Workers are not sampled, so profile with `loader_workers =
+0` to see that line.
 
-Why it matters: A step cannot begin without its batch. The upper bound comes from steps whose batches were loaded
-before.
+Why it matters: A step cannot begin without its batch. The upper bound comes from steps whose batches were
+loaded before.
 
-Fix: Use more workers (`loader_workers`), compute once what is the same in every epoch (`cache`), or transform whole
-batches on the device (`device_transform`).
+Fix: Use more workers (`loader_workers`), compute once what is the same in every epoch (`cache`), or transform
+whole batches on the device (`device_transform`).
 
 When to ignore: The transform is already as cheap as it can be, and no cores are free.
 

@@ -1,7 +1,7 @@
 """Optimizer update takes a large share of the step.
 
-What it finds: A job whose optimizer update takes at least 10 % of the step. Clipping and the check of the gradients are
-part of it.
+What it finds: A job whose optimizer update takes at least 10 % of the step. Clipping and the check of the
+gradients are part of it.
 
 Why it matters: An optimizer that is not fused starts several small operations for each parameter.
 

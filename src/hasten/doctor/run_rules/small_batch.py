@@ -2,13 +2,13 @@
 
 What it finds: A job for which a batch four times as large takes less than twice as long.
 
-Why it matters: Each step and each operation has a fixed cost, whatever the batch size. The upper bound is the step
-without that fixed cost, computed from the two largest batch sizes that were tried.
+Why it matters: Each step and each operation has a fixed cost, whatever the batch size. The upper bound is the
+step without that fixed cost, computed from the two largest batch sizes that were tried.
 
 Fix: Try a larger batch with `hasten tune --allow training`, or set `batch_size` in the job.
 
-When to ignore: The batch is small on purpose. A larger batch makes fewer steps per epoch, so it trains differently:
-adapt the learning rate, and check the final quality.
+When to ignore: The batch is small on purpose. A larger batch makes fewer steps per epoch, so it trains
+differently: adapt the learning rate, and check the final quality.
 
 Automatic fix: None. It changes training.
 """

@@ -1,11 +1,12 @@
 """Slow line without tensor operations.
 
-What it finds: Lines of the job that take at least 20 % of the step and start no tensor operation. They wait, read or
-write files, log, or work on NumPy arrays and Python objects.
+What it finds: Lines of the job that take at least 20 % of the step and start no tensor operation. They wait,
+read or write files, log, or work on NumPy arrays and Python objects.
 
 Why it matters: The model waits for the line, and so does the device once its queue is empty.
 
-Fix: Run it every N steps, in another thread, or on tensors. Prepare data in the data set, where loader workers run it.
+Fix: Run it every N steps, in another thread, or on tensors. Prepare data in the data set, where loader
+workers run it.
 
     if step % 100 == 0:
         save_preview(images)
