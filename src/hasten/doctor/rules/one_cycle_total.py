@@ -34,9 +34,7 @@ def check(code: Code) -> Iterator[Found]:
         seen.add(schedule.making)
         total, taken = _total(code, schedule), code.schedules.amount(schedule)
         if total is not None and taken is not None and _differs(total, taken):
-            yield Found(
-                schedule.making, f"OneCycleLR is set to {total} steps, but the loop calls step() {taken} times"
-            )
+            yield Found(schedule.making, f"OneCycleLR is set to {total} steps, but the loop calls step() {taken} times")
 
 
 def _total(code: Code, schedule: Schedule) -> Amount | None:

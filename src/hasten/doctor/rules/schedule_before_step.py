@@ -31,9 +31,7 @@ def check(code: Code) -> Iterator[Found]:
             if update is not None and event.conditions <= update.conditions:
                 assert event.target is not None
                 scheduler, optimizer = ast.unparse(event.target), ast.unparse(update.target or event.target)
-                yield Found(
-                    event.node, f"{scheduler}.step() before {optimizer}.step() skips the first learning rate"
-                )
+                yield Found(event.node, f"{scheduler}.step() before {optimizer}.step() skips the first learning rate")
 
 
 def _is_plain(code: Code, event: Event) -> bool:
