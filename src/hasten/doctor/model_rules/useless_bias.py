@@ -9,7 +9,7 @@ subtracts the mean of each channel, and the bias with it, so the bias has no eff
 Fix: Add `conv_bn_bias` to the plan: checkpoints keep the job's own form of the weights. Or write
 `bias=False`.
 
-    nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64))
 
 When to ignore: Pretrained weights contain the bias.
 

@@ -8,7 +8,7 @@ the bias is wasted.
 
 Fix: Pass `bias=False` to the layer before the batch norm.
 
-    nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.BatchNorm2d(64))
 
 When to ignore: A checkpoint holds the bias, or the batch norm never trains.
 

@@ -8,7 +8,7 @@ Why it matters: The training process loads and transforms every batch itself, an
 
 Fix: Set `num_workers`. `hasten tune` finds the fastest number on your machine.
 
-    loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=4, persistent_workers=True)
+    loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=4)
 
 When to ignore: Samples are cheap to load, or the step keeps every core busy. `hasten doctor digits.py:job`
 measures how long a step waits for data.

@@ -8,7 +8,7 @@ most. If it is too small, `step()` raises an error in the middle of training.
 
 Fix: Use the epochs of the loop, and the `step()` calls in each.
 
-    scheduler = OneCycleLR(optimizer, max_lr=0.1, epochs=epochs, steps_per_epoch=len(loader))
+    scheduler = OneCycleLR(optimizer, 0.1, epochs=9, steps_per_epoch=len(loader))
 
 When to ignore: Training is meant to end before the schedule does.
 

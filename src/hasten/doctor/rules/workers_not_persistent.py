@@ -8,7 +8,7 @@ the data set again.
 
 Fix: Set `persistent_workers=True`.
 
-    loader = DataLoader(data, batch_size=64, num_workers=4, persistent_workers=True)
+    loader = DataLoader(data, num_workers=4, persistent_workers=True)
 
 When to ignore: Epochs are long, or memory is short: persistent workers of all loaders stay in memory.
 
