@@ -1,5 +1,5 @@
 """Writes the pages of docs/ that are generated: one for each technique and each rule, their lists, the commands, all
-messages, the list of records, and the picture of the README.
+messages, the list of records, and the pictures.
 
 `make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now.
 """
@@ -19,7 +19,7 @@ from hasten.doctor.registry import SOURCE_RULES, AnyRule
 from hasten.facts.finding import Safety, Severity
 from hasten.techniques import ALL, Stage, Technique
 from messages import page_of_messages
-from pictures import photographs
+from pictures import pictures
 from record_list import page_of_records
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -50,7 +50,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": page_of_commands(),
         "reference/messages.md": page_of_messages(lines_of_commands()),
         "results/records.md": page_of_records(),
-        "images/photographs.svg": photographs(),
+        **pictures(),
         **lists,
         **techniques,
         **rules,

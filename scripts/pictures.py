@@ -1,103 +1,287 @@
-"""The README's picture: one training step of the photographs, by what was added, drawn from its record.
-
-The length of a bar is a step's time, and the line at its end is the 95 % interval of the ratio to the naive script. An
-SVG follows the light or dark of whoever reads it.
-"""
+"""The pictures of docs/: each answers the question of a page from its record. `make docs` draws them again."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-RECORD = Path(__file__).resolve().parent.parent / "records" / "pipeline-images" / "2-cores-intel-xeon-processor"
-
-NAMES = {  # of the record's arms, in words
-    "job without a plan": "as a hasten Job",
-    "+ cache": "+ cache of decoded images",
-    "+ precision bf16": "+ bfloat16 autocast",
-    "+ channels_last": "+ channels_last",
-    "+ allocator keep_freed_memory": "+ allocator keeps freed memory",
-}
-
-WIDTH, LEFT, RIGHT = 860, 250, 190  # pixels: of the picture, of the names, of the figures
-ROW, TOP = 38, 74
-STYLE = """
-text { font: 15px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
-.title { font-size: 18px; font-weight: 600 } .small { font-size: 13px; fill: #59636e }
-.card { fill: #ffffff; stroke: #d1d9e0 } .base { fill: #afb8c1 } .bar { fill: #0f766e } .range { stroke: #1f2328 }
-@media (prefers-color-scheme: dark) {
-text { fill: #f0f6fc } .small { fill: #9198a1 } .card { fill: #0d1117; stroke: #3d444d }
-.base { fill: #656c76 } .bar { fill: #2dd4bf } .range { stroke: #f0f6fc } }
-"""
+from bar_chart import Bar, Chart, drawn
+from record_figures import (
+    EPYC,
+    H200,
+    MACHINES,
+    XEON,
+    Interval,
+    inverse,
+    machine,
+    mean_ratio,
+    of_ratio,
+    pairs,
+    result_of,
+    seconds_of_a_step,
+    share,
+    speedup_of,
+)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
-    """share: of the baseline's step time, 0 to 1, with its interval. ratio: as text; empty for the baseline."""
-
-    name: str
-    share: float
-    low: float
-    high: float
-    ratio: str
+def pictures() -> dict[str, str]:
+    """Every picture, by its path under docs/."""
+    charts = (photographs, pipeline, peers, doctor, tuner, data, checkpoints, trainer, gpu)
+    return {f"images/{chart.__name__}.svg": drawn(chart()) for chart in charts}
 
 
-def bars(result: Mapping[str, Any]) -> list[Bar]:
-    found = [Bar(name=result["baseline"], share=1, low=1, high=1, ratio="")]
-    for comparison in result["comparisons"]:
-        speedup = comparison["speedup"]
-        ratio, low, high = speedup["ratio"], speedup["low"], speedup["high"]
-        text = f"{ratio:.2f}× ({low:.2f}–{high:.2f})"
-        found.append(Bar(name=NAMES[comparison["arm"]], share=1 / ratio, low=1 / high, high=1 / low, ratio=text))
-    return found
-
-
-def baseline_milliseconds(home: Path, baseline: str) -> float:
-    """Median over the windows of the baseline."""
-    samples = map(json.loads, (home / "samples.jsonl").read_text(encoding="utf-8").splitlines())
-    return 1000 * median(each["seconds"] / each["steps"] for each in samples if each.get("arm") == baseline)
-
-
-def picture(rows: Sequence[Bar], title: str, below: str) -> str:
-    width, height = WIDTH - LEFT - RIGHT, TOP + ROW * len(rows) + 40
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-        f'<text class="title" x="24" y="40">{escape(title)}</text>',
-    ]
-    for number, row in enumerate(rows):
-        y = TOP + ROW * number
-        middle = y + ROW / 2 - 4
-        kind = "bar" if row.ratio else "base"
-        lines.append(f'<text x="24" y="{middle + 5:g}">{escape(row.name)}</text>')
-        lines.append(
-            f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{row.share * width:.1f}" height="{ROW - 12}" rx="3"/>'
-        )
-        end = LEFT + max(row.share, row.high) * width + 12
-        if row.ratio:
-            low, high = (LEFT + each * width for each in (row.low, row.high))
-            lines.append(f'<path class="range" d="M{low:.1f} {middle:g}H{high:.1f}"/>')
-            lines.append(f'<text x="{end:.1f}" y="{middle + 5:g}">{escape(row.ratio)}</text>')
-        else:
-            lines.append(f'<text class="small" x="{end:.1f}" y="{middle + 5:g}">baseline</text>')
-    lines.append(f'<text class="small" x="24" y="{height - 18}">{escape(below)}</text>')
-    return "\n".join([*lines, "</svg>", ""])
-
-
-def photographs(home: Path = RECORD) -> str:
-    result = json.loads((home / "result.json").read_text(encoding="utf-8"))
-    machine = json.loads((home / "environment.json").read_text(encoding="utf-8"))
-    milliseconds = baseline_milliseconds(home, result["baseline"])
-    return picture(
-        bars(result),
-        f"One training step on photographs: {milliseconds:.0f} ms in a naive script",
-        f"{machine['cores']} cores of an Intel Xeon with AMX · torch {machine['packages']['torch']} · "
-        f"{result['control']['speedup']['pairs']} pairs of windows · 95 % intervals of the ratio",
+def photographs() -> Chart:
+    """A step of the photographs, by what was added to it."""
+    result = result_of("pipeline-images", XEON)
+    names = {
+        "job without a plan": "as a hasten Job",
+        "+ cache": "+ cache of decoded images",
+        "+ precision bf16": "+ bfloat16 autocast",
+        "+ channels_last": "+ channels_last",
+        "+ allocator keep_freed_memory": "+ allocator keeps freed memory",
+    }
+    ratios = {name: speedup_of(result, arm) for arm, name in names.items()}
+    naive = 1000 * seconds_of_a_step("pipeline-images", XEON, result["baseline"])
+    return Chart(
+        title=f"A training step on photographs: {naive:.0f} ms in a naive script",
+        rows=[
+            baseline("naive script"),
+            *(bar(name, inverse(ratio), times(ratio)) for name, ratio in ratios.items()),
+        ],
+        below=[
+            "Time of a step: shorter is faster. × is how many times as fast a step is as in the naive script.",
+            f"{machine('pipeline-images', XEON)} · {pairs(result)} of the ratio",
+        ],
     )
+
+
+def pipeline() -> Chart:
+    """Whole runs of three trainings."""
+    return Chart(
+        title="Whole training runs: times as fast as the naive script",
+        rows=[
+            *whole_runs("images", "Photographs", "job without a plan", "plan", "plan and early stopping"),
+            *whole_runs("text", "Text, a small GPT", "job without a plan", "plan"),
+            *whole_runs("rows", "A table of 200,000 rows, where the plan is empty", "job without a plan"),
+        ],
+        below=[
+            "Longer is faster. Geometric means over runs from 5 seeds, of the photographs 10, with 95 % intervals.",
+            machine("pipeline-images", XEON),
+        ],
+    )
+
+
+def whole_runs(training: str, title: str, *ways: str) -> Iterator[Bar | str]:
+    names = {"plan": "by the plan", "plan and early stopping": "by the plan, stopped early"}
+    runs = result_of(f"pipeline-{training}", XEON)["wholes"]
+    seconds = {arm: [run["seconds"] for run in of_arm] for arm, of_arm in runs.items()}
+    naive = seconds["naive script"]
+    yield title
+    yield baseline(f"naive script, {median(naive):.0f} s")
+    for way in ways:
+        ratio = mean_ratio(naive, seconds[way])
+        yield bar(names.get(way, way), ratio, times(ratio))
+
+
+def peers() -> Chart:
+    """Steps of hasten for each one of a library, at the library's better number of workers."""
+    return Chart(
+        title="Steps of hasten for each step of another loop",
+        rows=[
+            *beside_libraries("Photographs", "peers-images", EPYC),
+            *beside_libraries("Text, a small GPT", "peers-text", XEON),
+            *beside_libraries("A table of 200,000 rows", "peers-rows", EPYC),
+        ],
+        below=[
+            "Right of the line hasten is faster. All have their best settings. Where the 95 % interval contains 1,",
+            "neither is shown to be faster. 12 pairs of windows, torch 2.13. Photographs and rows: 2 cores of an AMD",
+            "EPYC; text: 2 cores of an Intel Xeon with AMX.",
+        ],
+        origin=1,
+        origin_name="as many steps",
+    )
+
+
+def beside_libraries(title: str, question: str, where: str) -> Iterator[Bar | str]:
+    names = {
+        "by_hand": "beside a plain loop",
+        "lightning": "beside Lightning",
+        "accelerate": "beside Accelerate",
+        "transformers": "beside transformers",
+    }
+    measured = {target["name"]: target for target in result_of(question, where)["targets"]}
+    yield title
+    for library, name in names.items():
+        both = (measured[f"hasten: steps for each one of {library}, tuned, {each} workers"] for each in (0, 2))
+        better = min(both, key=lambda target: target["value"])
+        ratio = (better["low"], better["value"], better["high"])
+        yield bar(name, ratio, times(ratio))
+
+
+def doctor() -> Chart:
+    """Findings that are true, faults that are found, and planted faults that are named first."""
+    sources, planted = result_of("doctor-at-first-sight", "any-machine"), result_of("planted-faults", EPYC)
+    marked, judged = sources["marked"], sources["public"]["judged"]
+    first = next(each["value"] for each in planted["targets"] if each["name"].endswith("faults: named first"))
+    return Chart(
+        title="Are the doctor's findings true, and does it miss faults?",
+        rows=[
+            f"{marked['scripts']} scripts, marked by hand",
+            bar_of_share("findings that are true", marked["found_and_marked"], marked["found"]),
+            bar_of_share("faults that are found", marked["found_and_marked"], marked["marks"]),
+            f"{sources['public']['files']} files of public packages, findings drawn at random",
+            bar_of_share("findings that are true", judged["true"], sum(judged.values())),
+            f"{len(planted['outcomes'])} running jobs, each with one planted fault",
+            bar_of_share("faults that are named first", int(first), len(planted["outcomes"])),
+        ],
+        below=[
+            f"Shares with exact binomial 95 % intervals. Of the public findings {judged['doubtful']} are doubtful, and "
+            f"{judged['false']} false.",
+            f"Running jobs: {machine('planted-faults', EPYC)}. Source files are only read.",
+        ],
+    )
+
+
+def tuner() -> Chart:
+    """The search's plan beside the best plan of a grid."""
+    rows: list[Bar | str] = []
+    for where in (XEON, EPYC):
+        rows.append(MACHINES[where])
+        for workload, found in result_of("tuner", where)["workloads"].items():
+            ratio = of_ratio(found["head_to_head"]["tuned_over_oracle"])
+            rows.append(bar(workload, ratio, times(ratio)))
+    return Chart(
+        title="The plan of hasten tune beside the best plan of a grid",
+        rows=rows,
+        below=[
+            "Right of the line the plan of the search is faster: seconds of the whole run by the grid's best plan,",
+            "for each second by the search's. 12 pairs of windows, 95 % intervals, torch 2.13.",
+        ],
+        origin=1,
+        origin_name="as fast as the grid's best",
+    )
+
+
+def data() -> Chart:
+    """Images a second from JPEG files."""
+    result = result_of("jpeg-loading", XEON)
+    arms = {
+        "Pillow, 4 workers": "DataLoader, 4 workers (its best)",
+        "webdataset, 2 workers": "webdataset, 2 workers",
+        "litdata, 2 workers": "litdata, 2 workers",
+        "hasten, 1 threads": "hasten, 1 thread",
+        "hasten, 2 threads": "hasten, 2 threads",
+    }
+    return Chart(
+        title="Images a second from JPEG files",
+        rows=[baseline("DataLoader, 0 workers"), *speedups(result, arms)],
+        below=[
+            "Longer is faster. 4,096 files to random crops of 224 × 224; DataLoader with Pillow, hasten without cache.",
+            f"{machine('jpeg-loading', XEON)} · {pairs(result)}",
+        ],
+    )
+
+
+def checkpoints() -> Chart:
+    """Seconds of one save."""
+    result = result_of("checkpoint", EPYC)
+    arms = {
+        "torch.save, forced": "torch.save and fsync",
+        "hasten": "hasten, fsync included",
+        "hasten, read back": "hasten, and read back",
+    }
+    ratios = {arm: inverse(speedup_of(result, arm)) for arm in arms}
+    return Chart(
+        title="Seconds of a save of 1 GiB, for each second of torch.save",
+        rows=[
+            baseline(f"torch.save, {result['seconds']['torch.save']:.2f} s"),
+            *(bar(arms[arm], ratio, times(ratio), ours="hasten" in arm) for arm, ratio in ratios.items()),
+        ],
+        below=[
+            "Shorter is faster. torch.save returns with the file in the page cache, the others with it on the disk.",
+            f"{machine('checkpoint', EPYC)} · {pairs(result)}",
+        ],
+    )
+
+
+def trainer() -> Chart:
+    """Microseconds of a step beyond a plain loop."""
+    result = result_of("trainer-overhead", EPYC)
+    arms = {
+        "hasten_train": "hasten train",
+        "hasten_step": "hasten.Step in your own loop",
+        "accelerate_tuned": "Accelerate, fastest settings",
+        "accelerate_default": "Accelerate, default settings",
+        "lightning_tuned": "Lightning, fastest settings",
+        "lightning_default": "Lightning, default settings",
+    }
+    measured = {each["arm"]: each["extra_seconds_per_step"] for each in result["comparisons"]}
+    rows: list[Bar | str] = []
+    for arm, name in arms.items():
+        low, value, high = (1e6 * measured[arm][each] for each in ("low", "seconds", "high"))
+        places = 0 if value > 100 else 1
+        text = f"{value:,.{places}f} µs ({low:,.{places}f} to {high:,.{places}f})".replace("-", "−")
+        rows.append(bar(name, (low, value, high), text, ours="hasten" in arm))
+    return Chart(
+        title="What a trainer adds to a step, beyond a plain PyTorch loop",
+        rows=rows,
+        below=[
+            "Microseconds a step: shorter is faster. A step of the plain loop takes about half a millisecond.",
+            f"{machine('trainer-overhead', EPYC)} · {result['control']['speedup']['pairs']} pairs of processes · "
+            "95 % intervals",
+        ],
+        origin_name="a plain loop",
+    )
+
+
+def gpu() -> Chart:
+    """Steps on an H200, beside float32."""
+    arms = {
+        "tuned, by hand": "a loop by hand, the same choices",
+        "hasten": "hasten",
+        "hasten, from JPEG files": "hasten, from JPEG files",
+    }
+    first = {
+        "resnet-50": ("ResNet-50, batches of 256", "strict float32"),
+        "vit-h": ("ViT-H/14, batches of 64", "strict float32"),
+        "gpt-2": ("GPT-2 of 124M, batches of 16", "transformers, default, float32"),
+    }
+    rows: list[Bar | str] = []
+    for workload, (title, begin) in first.items():
+        result = result_of(workload, H200)
+        measured = [each["arm"] for each in result["comparisons"]]
+        rows += [title, baseline(begin), *speedups(result, {arm: arms[arm] for arm in measured})]
+    return Chart(
+        title="Steps a second on one GPU, beside float32",
+        rows=rows,
+        below=[
+            "Times as many steps as the first bar of each group: longer is faster. Random data on the GPU, except for",
+            f"JPEG files. {machine('resnet-50', H200)} · {pairs(result_of('resnet-50', H200))}",
+        ],
+    )
+
+
+def speedups(result: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Bar]:
+    """Bars of a record's arms, under their names in words."""
+    for arm, name in names.items():
+        ratio = speedup_of(result, arm)
+        yield bar(name, ratio, times(ratio), ours="hasten" in arm)
+
+
+def baseline(name: str) -> Bar:
+    return Bar(name=name, value=1, low=1, high=1, text="baseline", ours=False)
+
+
+def bar_of_share(name: str, hits: int, of: int) -> Bar:
+    return bar(name, share(hits, of), f"{hits} of {of}")
+
+
+def bar(name: str, measured: Interval, text: str, *, ours: bool = True) -> Bar:
+    low, value, high = measured
+    return Bar(name=name, value=value, low=low, high=high, text=text, ours=ours)
+
+
+def times(ratio: Interval) -> str:
+    low, value, high = ratio
+    return f"{value:.3g}× ({low:.3g}–{high:.3g})"
