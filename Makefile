@@ -20,6 +20,7 @@ test: .venv/.tools  ## run every test
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 proof: .venv/.tools  ## run the proofs in full: `make test` runs a sample of them; minutes
+	@$(PIP) -e '.[dev,lightning,transformers]'
 	@$(PY) -m pytest -m proof
 
 check: .venv/.tools  ## format, lint, types and the shape of the code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -28,17 +27,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_surroundings(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The examples' own data, whatever is set here; the path and the modules that loading adds are taken away again."""
+def own_surroundings(cache: Path, monkeypatch: pytest.MonkeyPatch, modules_as_before: None) -> None:
+    """The examples' own data, whatever is set here."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     for variable in ("HASTEN_PHOTOS", "HASTEN_TEXT"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == EXAMPLES:
-            del sys.modules[name]
 
 
 def small_job(example: str) -> hasten.Job:
