@@ -26,13 +26,13 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDERS = ("reference/techniques", "reference/rules")  # of generated pages alone
 
 APPLIED = {
-    Stage.PROCESS: "to the process, before anything else",
-    Stage.DATA: "to the loading of data",
-    Stage.MODEL: "to the model",
-    Stage.CLUSTER: "to the devices that train together",
-    Stage.OPTIMIZER: "to the optimizer and its schedule",
-    Stage.STEP: "to the training step",
-    Stage.EVALUATION: "to the evaluation",
+    Stage.PROCESS: "process settings",
+    Stage.DATA: "data loading",
+    Stage.MODEL: "model",
+    Stage.CLUSTER: "distributed training",
+    Stage.OPTIMIZER: "optimizer and schedule",
+    Stage.STEP: "training step",
+    Stage.EVALUATION: "evaluation",
 }
 
 HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # that begins a paragraph: "When it loses: …"
@@ -59,10 +59,10 @@ def pages() -> dict[str, str]:
 
 def technique_page(technique: Technique) -> str:
     rows = {
-        "remedy for": technique.treats.value,
-        "applied": APPLIED[technique.stage],
+        "helps when": technique.treats.value,
+        "applies to": APPLIED[technique.stage],
         "values": technique.values,
-        "costs": "; ".join(technique.costs) or "nothing known",
+        "costs": "; ".join(technique.costs),
         "source": technique.source,
     }
     lines = [
@@ -83,11 +83,14 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
         "<!-- Written by `make docs` from the files in src/hasten/techniques; change those instead. -->",
         "",
         "# Techniques",
+        "",
+        "The techniques that a plan can switch on, in the order in which hasten applies them. `hasten explain NAME` prints",
+        "the same pages.",
     ]
     for stage in Stage:
         members = sorted((item for item in techniques if item.stage is stage), key=lambda item: item.name)
         if members:
-            lines += ["", f"## Applied {APPLIED[stage]}", ""]
+            lines += ["", f"## {APPLIED[stage].capitalize()}", ""]
             lines += [f"* [{item.name}]({item.name}.md): {item.headline}" for item in members]
     return "\n".join([*lines, ""])
 

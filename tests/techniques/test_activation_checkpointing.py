@@ -262,7 +262,7 @@ def test_repeated_blocks_are_the_outermost_that_are_not_lists_of_blocks():
 
 def test_a_model_of_single_layers_is_refused_with_the_reason():
     setup = setup_of(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3)), None)
-    assert TECHNIQUE.applies(setup) == No("the model has only single layers, and no block to recompute")
+    assert TECHNIQUE.applies(setup) == No("the model has no block of several layers to recompute")
     tower = setup_of(Tower(), None)
     assert TECHNIQUE.applies(tower) == Yes()
     assert list(TECHNIQUE.candidates(tower)) == [

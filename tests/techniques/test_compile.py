@@ -43,7 +43,7 @@ def test_a_processor_without_the_compiler_that_torch_uses_is_refused(monkeypatch
     monkeypatch.setattr("sys.platform", "linux")
     programs(monkeypatch, "clang++")
     answer = TECHNIQUE.applies(setup_on("cpu"))
-    assert answer == No("code for a processor needs a C++ compiler, and there is no g++ on the path")
+    assert answer == No("compiling for the CPU needs a C++ compiler, and g++ is not on the PATH")
     monkeypatch.setenv("CXX", "clang++")
     assert TECHNIQUE.applies(setup_on("cpu")) == Yes()
 
@@ -52,8 +52,8 @@ def test_a_processor_without_the_compiler_that_torch_uses_is_refused(monkeypatch
     ("installed", "capability", "reason"),
     [
         (False, (9, 0), "Triton, which is not installed"),
-        (True, (6, 1), "needs compute capability 7.0; this card has 6.1"),
-        (True, None, "this card has one that is not known"),
+        (True, (6, 1), "needs compute capability 7.0; this GPU has 6.1"),
+        (True, None, "this GPU has an unknown one"),
         (True, (7, 0), None),
     ],
 )

@@ -82,10 +82,10 @@ def test_with_an_accelerator_its_memory_comes_first():
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        (ROWS, "columns in memory already, and this job computes on the processor"),
+        (ROWS, "columns in memory already, and this job runs on the CPU"),
         (Grey(), "its samples may be different each time"),
         (hasten.Augmented(Grey(), jittered), "its samples may be different each time"),
-        (Words(), "contain other objects than tensors"),
+        (Words(), "contain objects that are not tensors"),
     ],
     ids=["columns", "unsaid", "Augmented", "words"],
 )

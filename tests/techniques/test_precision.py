@@ -58,7 +58,7 @@ def test_a_card_is_offered_the_precisions_that_it_has_units_for(capability, expe
 def test_a_precision_that_the_card_lacks_is_refused_with_both_capabilities(value):
     with pytest.raises(PlanError) as caught:
         TECHNIQUE.apply(setup_on("cuda", card(7, 5)), chosen(value))
-    assert caught.value.what == f"{value} needs compute capability 8.0; this card has 7.5"
+    assert caught.value.what == f"{value} needs compute capability 8.0; this GPU has 7.5"
     assert caught.value.fix == 'write "fp16"'
 
 
@@ -71,7 +71,7 @@ def test_a_processor_without_bf16_instructions_is_refused_with_the_reasons():
     machine = laptop(processor_features=frozenset({"avx2"}))
     verdict = TECHNIQUE.applies(setup_on("cpu", machine))
     assert isinstance(verdict, No)
-    for reason in ("no bf16 instructions", "tf32 is for CUDA devices", "fp16 on a processor"):
+    for reason in ("no bf16 instructions", "tf32 needs CUDA", "fp16 on a CPU"):
         assert reason in verdict.reason
 
 

@@ -1,17 +1,25 @@
-"""Compute the gradient of a batch in k parts, one after the other, and update once.
+"""Split each batch into k microbatches, sum their gradients, and update once.
 
-What it does: splits every batch into microbatches of its size divided by k, rounded up, and sums their gradients before
-the update. The batch, the learning rate, the schedule and the number of updates do not change.
+What it does: a microbatch has the batch size divided by k samples, rounded up. The batch size, the learning rate, the
+schedule and the number of updates do not change.
 
-Why it is faster: memory holds only one microbatch's activations at a time. So a batch fits that otherwise would not, or
-would need recomputation; and on a CPU a smaller working set may stay in the cache.
+Why it is faster: memory holds the activations of only one microbatch at a time. So a batch fits that otherwise would
+not, or would need recomputation. On a CPU, a smaller working set may stay in the cache.
 
-When it loses: where the whole batch fits, small microbatches use an accelerator less well and launch k times the
-kernels.
+When it loses: where the whole batch fits. Small microbatches use an accelerator less well, and each microbatch launches
+every kernel again.
 
-What it gave up: rounding, as sums are added in another order. Batch norm in training mode differs: it normalizes each
-microbatch by its own mean and variance and updates its running averages k times, so the result only approximates that
-of the whole batch.
+What it changes: rounding only ("equal up to rounding"), because sums are added in another order. Batch norm in training
+mode makes it "same statistics": it normalizes each microbatch by its own mean and variance, and updates its running
+averages once for each. A loss with state of its own makes it "changes training": the state changes once for each.
+
+Limits: the batch size must be known. A plan cannot combine it with `microbatch` or `pipeline`.
+
+Example:
+
+    [[choice]]
+    technique = "accumulation"
+    value = 4
 """
 
 from __future__ import annotations
@@ -54,7 +62,7 @@ TECHNIQUE = Technique(
     name="accumulation",
     stage=Stage.STEP,
     treats=Symptom.MEMORY_FULL,
-    values="the number of parts of each batch: a whole number, 2 or more",
+    values="a whole number, 2 or more: the microbatches of each batch",
     costs=("several forward and backward passes for each update",),
     source="https://arxiv.org/abs/1806.00187",
     applies=applies,

@@ -1,25 +1,34 @@
 """Free the activations of blocks after the forward pass, and recompute them in the backward pass.
 
-What it does: in training, a chosen block saves its inputs and none of its inner tensors. Its backward pass first runs
-the forward again, with the same random numbers, autocast state and buffers. "blocks" chooses every repeated block (in a
-model that repeats none, its direct children that hold layers), "alternate" every second one, and a list of module names
-those modules. "measured" runs the job's forward on one batch, on the host before the model moves to its device, so it
-must be able to run there. It chooses the blocks that free the share `free_share` (an option, half by default) of the
-bytes that all blocks save, in the fewest seconds; a notice lists them.
+What it does: in training, a chosen block saves only its inputs. Its backward pass first runs the forward pass again,
+with the same random numbers, autocast state and buffers.
 
-With the option `keep = "products"` a chosen block also saves the results of matrix products, convolutions and
-attention, and recomputes the rest: norms, activations, sums. That frees less memory and costs little time.
+  * "blocks": every repeated block; else the direct children with layers.
+  * "alternate": every second one of these.
+  * "measured": the blocks that free half of the saved bytes in the fewest
+    seconds. It runs the job's forward once on the host; a notice lists them.
+  * An array of module names: these modules.
+
+Options: `free_share`, the share of the saved bytes that "measured" frees (default 0.5). `keep = "products"` also saves
+the results of matrix products, convolutions and attention, which frees less memory and costs little time.
 
 Why it is faster: it is not. It frees memory, so that a larger microbatch fits, and that can be faster.
 
-When it loses: where memory is sufficient. Every step costs up to one more forward of each chosen block, and copies the
-block's buffers twice.
+When it loses: where memory is sufficient. Every step costs up to one more forward pass of each chosen block, and copies
+the block's buffers twice.
 
-What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes,
-for example a batch norm's running statistics, is written once, because the second forward works on copies. A counter in
-plain Python attributes counts twice, and a block that draws from a generator of its own draws other numbers the second
-time. "measured" may choose other blocks each time, since seconds differ. Saved products are differentiated once, so
-they cannot be combined with a `Loss.auxiliary`.
+What it changes: nothing ("bit-exact"). A buffer that the forward pass writes, such as batch-norm statistics, is updated
+once, because the recomputation works on copies.
+
+Limits: a counter in a plain Python attribute counts twice. A block with its own random generator draws other numbers in
+the recomputation. `keep` cannot be combined with `Loss.auxiliary`. "measured" may choose other blocks in another run.
+
+Example:
+
+    [[choice]]
+    technique = "activation_checkpointing"
+    value = "measured"
+    options = { free_share = 0.25, keep = "products" }
 """
 
 from __future__ import annotations
@@ -86,7 +95,7 @@ def _device(block: nn.Module) -> torch.device | None:
 
 
 def applies(setup: Setup) -> Yes | No:
-    return Yes() if blocks_of(setup.model) else No("the model has only single layers, and no block to recompute")
+    return Yes() if blocks_of(setup.model) else No("the model has no block of several layers to recompute")
 
 
 def candidates(setup: Setup) -> Sequence[Choice]:
@@ -131,8 +140,8 @@ TECHNIQUE = Technique(
     name="activation_checkpointing",
     stage=Stage.MODEL,
     treats=Symptom.MEMORY_FULL,
-    values='"blocks", "alternate", "measured" (option: free_share) or an array of module names; keep = "products"',
-    costs=("one more forward of each chosen block in every step",),
+    values='"blocks", "alternate", "measured" or an array of module names; options: free_share, keep',
+    costs=("one more forward pass of each chosen block in every step",),
     source="https://arxiv.org/abs/1604.06174",
     applies=applies,
     candidates=candidates,

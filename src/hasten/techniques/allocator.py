@@ -1,19 +1,33 @@
 """Change how memory is requested, cached and split.
 
-What it does: on CUDA it configures torch's caching allocator. "expandable_segments" reserves address space once and
-maps memory into it as it grows. "max_split_size" never splits blocks above 256 MiB. "roundup_power2" rounds sizes up to
-eighths of a power of two, so that nearly equal requests share blocks. On a processor "keep_freed_memory" makes the GNU
-C library keep large freed blocks in the process instead of returning them to the kernel.
+What it does: configures the memory allocator. The first three values are for torch's caching allocator on CUDA, the
+last one is for the GNU C library on Linux.
 
-Why it is faster: free memory in pieces that are too small is unusable. When no piece fits, the allocator stops the
-device, releases its cache and asks the driver again. On a processor, memory fresh from the kernel is filled with zeros
-page by page when it is first touched, again in every step.
+  * "expandable_segments": reserves address space once, and maps memory into
+    it as it grows. Needs Linux.
+  * "max_split_size": never splits blocks above 256 MiB.
+  * "roundup_power2": rounds sizes up to eighths of a power of two, so that
+    nearly equal requests share blocks.
+  * "keep_freed_memory": on a CPU, keeps large freed blocks in the process
+    instead of returning them to the kernel.
 
-When it loses: jobs whose steps always request the same sizes hardly fragment. Rounding up and unsplit blocks hold more
-memory than was requested. Not every torch version can share memory of expandable segments between processes.
+Why it is faster: on CUDA, free memory in small pieces is unusable. When no piece fits, the allocator synchronizes the
+device, releases its cache and asks the driver again. On a CPU, the kernel fills new memory with zeros page by page when
+it is first touched, again in every step.
 
-What it gave up: memory, never bits. A process that keeps freed memory stays at its peak size until it ends. Where
-another allocator is preloaded in place of the C library's, the setting does nothing.
+When it loses: where all steps request the same sizes, memory hardly fragments. Rounded sizes and unsplit blocks hold
+more memory than was requested.
+
+What it changes: nothing ("bit-exact"). With "keep_freed_memory" the process stays at its peak size until it ends.
+
+Limits: not every torch version can share expandable segments between processes. "keep_freed_memory" does nothing where
+another allocator is preloaded in place of the C library's.
+
+Example:
+
+    [[choice]]
+    technique = "allocator"
+    value = "expandable_segments"
 """
 
 from __future__ import annotations
@@ -62,7 +76,7 @@ def applies(setup: Setup) -> Yes | No:
     if _values_here(setup):
         return Yes()
     device, system = setup.device.type, sys.platform
-    return No(f"only CUDA and the GNU C library on Linux have settings; this job runs on {device} under {system}")
+    return No(f"it needs CUDA, or the GNU C library on Linux; this job runs on {device} under {system}")
 
 
 def candidates(setup: Setup) -> Sequence[Choice]:
@@ -84,8 +98,8 @@ TECHNIQUE = Technique(
     name="allocator",
     stage=Stage.PROCESS,
     treats=Symptom.SLOW_ALLOCATION,
-    values='"expandable_segments", "max_split_size" or "roundup_power2" on CUDA; "keep_freed_memory" on a processor',
-    costs=("holds more memory than is in use",),
+    values='"expandable_segments", "max_split_size" or "roundup_power2" on CUDA; "keep_freed_memory" on a CPU',
+    costs=("reserves more memory than is in use",),
     source="https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",
     applies=applies,
     candidates=candidates,

@@ -1,19 +1,27 @@
 """Use another number of samples for each optimizer step.
 
-What it does: replaces the job's batch size, over all microbatches and devices. The order of samples stays. The number
-of steps in an epoch, the planned steps, and a schedule derived from them follow. What the job states in steps
-(`max_steps`, `evaluate_every`, a scheduler's own milestones) stays in steps, and so covers other samples. The learning
-rate does not change. Evaluations use the new batch size too, unless they have one of their own.
+What it does: replaces the job's batch size, over all microbatches and devices. The number of steps in an epoch, the
+planned steps, and a schedule derived from them follow. Settings in steps (`max_steps`, `evaluate_every`, milestones of
+a scheduler) keep their numbers, and so cover another number of samples. The order of samples and the learning rate do
+not change. Evaluations use the new batch size too, unless they have their own.
 
-Why it is faster: a larger batch uses a device better and its gradient has less noise, so fewer steps may suffice. A
+Why it is faster: a larger batch uses a device better, and its gradient has less noise, so fewer steps may suffice. A
 smaller batch updates more often, and may learn more from each epoch.
 
 When it loses: beyond a size that depends on the job, a larger batch needs as many steps as before, and each takes
-longer; it may not fit into memory. A smaller batch uses a device less well. The best learning rate depends on the batch
-size, so either can look worse than it is with the right one.
+longer. It may not fit into memory. A smaller batch uses a device less well. The best learning rate depends on the batch
+size, so a new size can look worse than it is at its best rate.
 
-What it gave up: training changes, so it is judged by its final result. To keep the batch and split it, see
-`microbatch`.
+What it changes: training ("changes training"). `hasten tune` tries it only with `--allow training`, and judges it by
+the time to the target. To keep the batch size and only split the batch, use `microbatch`.
+
+Limits: the batch size must be known. A DataLoader with a `batch_sampler` is refused.
+
+Example:
+
+    [[choice]]
+    technique = "batch_size"
+    value = 256
 """
 
 from __future__ import annotations
@@ -27,10 +35,10 @@ from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symp
 
 def applies(setup: Setup) -> Yes | No:
     if whole_batch(setup) is None:
-        return No("the job does not say how many samples a batch has")
+        return No("the batch size is unknown; write Job.batch_size")
     if setup.train is not None and setup.train.batches is not None:
-        return No("the DataLoader's batch_sampler decides what a batch is")
-    return Yes() if neighbours(setup) else No("an epoch is one batch of one sample")
+        return No("the DataLoader's batch_sampler sets the batch size")
+    return Yes() if neighbours(setup) else No("an epoch has only one sample")
 
 
 def neighbours(setup: Setup) -> list[int]:
@@ -46,7 +54,7 @@ def candidates(setup: Setup) -> Sequence[Choice]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     if setup.train is not None and setup.train.batches is not None:
-        raise refused(choice, "change the DataLoader's batch_sampler, which decides what a batch is")
+        raise refused(choice, "change the DataLoader's batch_sampler, which sets the batch size")
     setup.batch_size = whole_number(choice, "the number of samples in a step")
 
 
@@ -54,8 +62,8 @@ TECHNIQUE = Technique(
     name="batch_size",
     stage=Stage.DATA,
     treats=Symptom.SLOW_CONVERGENCE,
-    values="samples in one optimizer step: a whole number, 1 or more",
-    costs=("may end at another loss", "a larger batch takes more memory"),
+    values="a whole number, 1 or more: the samples in one optimizer step",
+    costs=("the final loss may differ", "a larger batch takes more memory"),
     source="https://arxiv.org/abs/1811.03600",
     applies=applies,
     candidates=candidates,

@@ -1,20 +1,27 @@
 """Decode every sample once, and then read it from a memory map.
 
-What it does: reads the deterministic part of the data set, writes it decoded to disk, and gives it to the data set's
-own code in place of the files. Random transforms still run for each sample, with the same random numbers as before. The
-first run builds the cache. When the files, the code that reads them or one of its settings changes, the next run
-rebuilds it.
+What it does: the first run decodes the deterministic part of every sample and writes it to disk. After that, samples
+are read from this cache instead of the original files. Random transforms still run for each sample, with the same
+random numbers as before. When the files, the code that reads them or one of its settings changes, the next run rebuilds
+the cache.
 
-The data set must say which part is deterministic. hasten.ImageFolder does, hasten.Augmented(dataset, transform) says it
-for any other, and a custom data set may define the two members that Augmented has.
+Why it is faster: decoding a compressed image takes far longer than reading a decoded one. The operating system keeps
+frequently read pages in memory, once for all workers and processes on the machine.
 
-Why it is faster: decoding a compressed image takes far longer than reading it decoded. The system keeps frequently read
-pages in memory, once for all workers and processes on the machine.
+When it loses: the cache is many times larger than compressed files. Where it does not fit into memory, reading a slow
+disk can take longer than decoding. The remaining epochs must pay for the time to build it.
 
-When it loses: the cache is many times larger than compressed files. Once it does not fit into memory, a slow disk can
-take longer than decoding. The remaining epochs must pay for the time to build it.
+What it changes: nothing ("bit-exact"). Each sample has a checksum, and a damaged sample ends the run.
 
-What it gave up: disk space. No sample changes by a bit: each has a checksum, and a damaged sample ends the run.
+Limits: the data set must say which part of a sample is deterministic. `hasten.ImageFolder` does; for any other data
+set, write `hasten.Augmented(dataset, transform)`. Streams (iterable data sets) are refused, because their samples have
+no index.
+
+Example:
+
+    [[choice]]
+    technique = "cache"
+    value = "/fast/disk/cache"
 """
 
 from __future__ import annotations
@@ -49,7 +56,7 @@ TECHNIQUE = Technique(
     name="cache",
     stage=Stage.DATA,
     treats=Symptom.DEVICE_IDLE,
-    values="true, or the folder for it by its whole path, without options",
+    values="true for the default folder, or the absolute path of a folder",
     costs=("disk space for every decoded sample", "the time to decode every sample once, before the first run"),
     source="https://numpy.org/doc/stable/reference/generated/numpy.memmap.html",
     applies=applies,

@@ -1,15 +1,21 @@
 """Store images and convolution weights with channels as the innermost dimension.
 
 What it does: converts the model's weights to torch.channels_last once, and every four-dimensional input batch when it
-is moved to the device. Values, shapes and state_dict keys stay the same; only strides change.
+moves to the device. Values, shapes and state_dict keys do not change; only strides do.
 
-Why it is faster: convolution libraries (cuDNN on tensor cores, oneDNN with AMX or AVX-512) compute in this layout. With
+Why it is faster: convolution libraries compute in this layout (cuDNN on tensor cores, oneDNN with AMX or AVX-512). With
 the default layout they transpose before and after each convolution, or choose a slower kernel.
 
-When it loses: models with few or narrow convolutions, operators without a channels-last kernel, which convert back and
-forth, and some float32 convolutions on CPUs.
+When it loses: in models with few or narrow convolutions; with operators that have no channels-last kernel, which
+convert back and forth; and for some float32 convolutions on CPUs.
 
-What it gave up: nothing but rounding. Another kernel adds the same products in another order.
+What it changes: rounding only ("equal up to rounding"), because another kernel adds the same products in another order.
+
+Example:
+
+    [[choice]]
+    technique = "channels_last"
+    value = true
 """
 
 from __future__ import annotations

@@ -1,17 +1,27 @@
 """Limit the gradient before each update.
 
-What it does: kind "norm" scales all gradients together so that their norm is at most the value. Kind "value" limits
-every element to the range from minus the value to the value. It replaces the job's own clipping.
+What it does: scales all gradients together so that their norm is at most the value. With the option `kind = "value"`,
+it instead limits every element to the range from minus the value to the value. It replaces the job's own clipping.
 
-Why it is faster: it is not, per step. It keeps a larger learning rate, a recurrent model or the first steps of a
-transformer stable where one steep gradient would move the weights too far. So training may need fewer steps.
+Options: `kind`, "norm" (default) or "value". `norm_type`, the order of the norm: 2.0 (default), any other number above
+0, or inf.
 
-When it loses: below the usual norm of the gradient it acts as a smaller learning rate on every step. Adam's update
-hardly depends on the gradient's scale, so there it only dampens sudden jumps. The norm reads all gradients once more.
+Why it is faster: it is not, per step. One steep gradient can move the weights too far, above all with a large learning
+rate, in recurrent models, and in the first steps of a transformer. Clipping prevents that, so training may need fewer
+steps.
 
-What it gave up: clipped steps differ; "value" also changes their direction.
+When it loses: a value below the usual gradient norm acts as a smaller learning rate on every step. Adam's update hardly
+depends on the scale of the gradient, so there it only dampens sudden jumps.
 
-Options: kind = "norm" (default) or "value"; norm_type = 2.0 (default), any other power above 0, or inf.
+What it changes: training ("changes training"), in every clipped step. "value" also changes the direction of the
+gradient.
+
+Example:
+
+    [[choice]]
+    technique = "clipping"
+    value = 1.0
+    options = { kind = "norm", norm_type = 2.0 }
 """
 
 from __future__ import annotations
@@ -53,7 +63,7 @@ TECHNIQUE = Technique(
     name="clipping",
     stage=Stage.STEP,
     treats=Symptom.UNSTABLE_TRAINING,
-    values='the bound, a number above 0; options: kind ("norm" or "value") and norm_type',
+    values='a number above 0; options: kind ("norm" or "value"), norm_type (a number above 0)',
     costs=("reads all gradients once more",),
     source="https://arxiv.org/abs/1211.5063",
     applies=applies,

@@ -1,18 +1,27 @@
-"""Choose how replicas send their gradients: in how many bytes, and how much at a time.
+"""Choose how replicas send their gradients: the dtype, and how much at a time.
 
-What it does: "plain" sends gradients unchanged and "bf16" rounds them for the transfer. `bucket_mb` says how many MiB
-of gradients travel together. `static_graph = true` promises torch that every step uses the same parameters, so it does
-not search for unused ones.
+What it does: under data parallelism (DDP), "plain" sends gradients unchanged, and "bf16" rounds them for the transfer.
 
-Why it is faster: on a slow network fewer bytes take less time. Small buckets start earlier, while the backward pass
-continues; large ones need fewer messages. Without the search for unused parameters, a walk over the graph and a
-reduction in every step disappear.
+Options: `bucket_mb`, how many MiB of gradients travel together (torch's default is 25). `static_graph = true` promises
+torch that every step uses the same parameters, so that it does not search for unused ones.
 
-When it loses: on one machine, and wherever the backward pass is longer than the transfers that it hides. On a slow
-processor, rounding takes longer than sending.
+Why it is faster: on a slow network, fewer bytes take less time. Small buckets start earlier, during the backward pass;
+large ones need fewer messages. A static graph saves a walk over the graph and a reduction in every step.
 
-What it gave up: "bf16" keeps eight bits of each gradient, also in sums. A graph that is declared static but is not
-gives wrong gradients, or ends the run.
+When it loses: on one machine, and wherever the backward pass takes longer than the transfers that it hides. On a slow
+CPU, rounding takes longer than sending.
+
+What it changes: rounding only ("equal up to rounding") with "plain". "bf16" keeps eight bits of each gradient, also in
+sums ("same statistics"). A graph that is declared static but is not gives wrong gradients, or ends the run.
+
+Limits: it needs several processes. A plan cannot combine it with `shard` or `pipeline`.
+
+Example:
+
+    [[choice]]
+    technique = "communication"
+    value = "plain"
+    options = { bucket_mb = 100, static_graph = true }
 """
 
 from __future__ import annotations
@@ -55,8 +64,8 @@ TECHNIQUE = Technique(
     name="communication",
     stage=Stage.CLUSTER,
     treats=Symptom.SLOW_COMMUNICATION,
-    values='"plain" or "bf16"; bucket_mb = a number, static_graph = true or false',
-    costs=("rounds gradients, unless it is plain",),
+    values='"plain" or "bf16"; options: bucket_mb (a number above 0), static_graph (true or false)',
+    costs=('"bf16" rounds the gradients',),
     source="https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",
     applies=applies,
     candidates=candidates,

@@ -1,20 +1,35 @@
 """Let torch.compile turn the model into fused code for this machine.
 
-What it does: the first step traces the model and generates code, C++ on a processor and Triton on a CUDA card. Later
-steps run that code while the shapes stay the same. The model's class, module names and state_dict keys do not change.
-"default" fuses. "reduce-overhead" also records CUDA graphs, which launch all kernels of a step at once. "max-autotune"
-records them too, and measures several kernels for each product and convolution.
+What it does: the first step traces the model and generates code, C++ on a CPU and Triton on CUDA. Later steps run that
+code while the shapes stay the same. The model's class, module names and state_dict keys do not change. The value is
+torch's `mode`.
+
+  * "default": fuses operations.
+  * "reduce-overhead": also records CUDA graphs, which launch all kernels of a
+    step at once. CUDA only.
+  * "max-autotune": also records CUDA graphs, and measures several kernels for
+    each product and convolution. On a CPU it is allowed but not proposed,
+    because tuned products need constant weights.
+
+Options: `dynamic`, true or false, as in torch.compile.
 
 Why it is faster: neighbouring element-wise operations and reductions become one kernel. So values stay in registers
-instead of going through memory, and Python no longer runs between them.
+instead of going through memory, and Python no longer runs between operations.
 
-When it loses: where a few large products take all the time; where the run is shorter than the compilation; where shapes
-change all the time. A batch of a new size compiles again, once or twice, until torch makes the size a variable.
+When it loses: where a few large products take all the time, where the run is shorter than the compilation, and where
+shapes change all the time. A batch of a new size compiles again, once or twice, until torch makes the size a variable.
 
-What it gave up: nothing but rounding, as sums are grouped differently. The first step takes seconds to minutes.
+What it changes: rounding only ("equal up to rounding"), because sums are grouped differently.
 
-A processor has no CUDA graphs, and tuned products need constant weights, which training has not. So "reduce-overhead"
-is refused there, and "max-autotune" can be requested but is not proposed.
+Limits: a CPU needs a C++ compiler; CUDA needs Triton and compute capability 7.0. A plan cannot combine it with `shard`,
+`tensor` or `pipeline`.
+
+Example:
+
+    [[choice]]
+    technique = "compile"
+    value = "default"
+    options = { dynamic = true }
 """
 
 from __future__ import annotations
@@ -48,15 +63,15 @@ def _for_processors() -> Yes | No:
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(compiler):
         return Yes()
-    return No(f"code for a processor needs a C++ compiler, and there is no {compiler} on the path")
+    return No(f"compiling for the CPU needs a C++ compiler, and {compiler} is not on the PATH")
 
 
 def _for_cuda(machine: Machine) -> Yes | No:
     if importlib.util.find_spec("triton") is None:
-        return No("code for a CUDA card needs Triton, which is not installed")
+        return No("compiling for CUDA needs Triton, which is not installed")
     if (capability := machine.compute_capability) is None or capability < _TRITON_SINCE:
-        found = ".".join(map(str, capability)) if capability else "one that is not known"
-        return No(f"Triton needs compute capability 7.0; this card has {found}")
+        found = ".".join(map(str, capability)) if capability else "an unknown one"
+        return No(f"Triton needs compute capability 7.0; this GPU has {found}")
     return Yes()
 
 
@@ -82,8 +97,8 @@ TECHNIQUE = Technique(
     name="compile",
     stage=Stage.MODEL,
     treats=Symptom.MANY_SMALL_OPERATIONS,
-    values='"default", "max-autotune" or, on CUDA, "reduce-overhead"; option: dynamic (true or false)',
-    costs=("compiles for seconds to minutes at the first step, and again for new shapes",),
+    values='"default", "max-autotune" or, on CUDA, "reduce-overhead"; options: dynamic (true or false)',
+    costs=("seconds to minutes of compilation at the first step, and again for new shapes",),
     source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     applies=applies,
     candidates=candidates,

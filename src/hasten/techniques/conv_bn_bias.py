@@ -1,19 +1,25 @@
 """Remove the bias of a convolution that is followed directly by a batch norm.
 
-What it does: finds every convolution whose output is read by one batch norm and by nothing else. It removes the bias
-and subtracts it from the batch norm's running mean. Batch norm subtracts each channel's mean, so a constant added to a
-channel cancels: in training with the batch's mean, in evaluation with the running mean.
+What it does: finds every convolution whose output goes to one batch norm and nowhere else. It removes the bias and
+subtracts it from the batch norm's running mean. Batch norm subtracts the mean of each channel, so a constant that is
+added to a channel cancels. Saved weights contain the bias again, as zeros.
 
-Why it is faster: it saves an addition over the whole activation and, backward, a sum over it.
+Why it is faster: it saves an addition over the whole activation, and a sum over it in the backward pass.
 
 When it loses: never by much. It gains little where the convolution's kernel adds the bias itself.
 
-What it gave up: nothing but rounding. The bias had a gradient of rounding noise, which no longer enters the gradient
-norm, and weight decay changed it without effect.
+What it changes: rounding only ("equal up to rounding"). The gradient of the bias was rounding noise, which no longer
+enters the gradient norm. Weight decay changed the bias without effect.
 
-What it skips: a batch norm that is frozen or in evaluation mode, which subtracts a constant; an output that is read
-elsewhere too (a skip connection); a convolution or batch norm used twice; parametrized and subclassed layers; a
-model that torch.fx cannot trace. Inputs are assumed to be batched.
+Limits: torch.fx must be able to trace the model. The technique skips frozen batch norms and those in evaluation mode,
+outputs that are also read elsewhere (a skip connection), layers that are used twice, and parametrized or subclassed
+layers. Inputs are assumed to be batched.
+
+Example:
+
+    [[choice]]
+    technique = "conv_bn_bias"
+    value = true
 """
 
 from __future__ import annotations
@@ -115,7 +121,7 @@ TECHNIQUE = Technique(
     stage=Stage.MODEL,
     treats=Symptom.SLOW_CONVOLUTION,
     values="true",
-    costs=("the optimizer's groups lose parameters", "weights are converted when saved"),
+    costs=("optimizer groups lose parameters", "weights are converted when they are saved"),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,
     candidates=proposing("conv_bn_bias", Preserves.ROUNDING, True),

@@ -1,16 +1,23 @@
 """Let cuDNN measure its convolution algorithms and use the fastest for each shape.
 
 What it does: sets torch.backends.cudnn.benchmark. When a convolution first meets a combination of shapes, dtypes and
-layout, cuDNN runs every algorithm that it has and remembers the fastest. Without it, a heuristic chooses.
+layout, cuDNN runs all its algorithms and remembers the fastest. Without it, a heuristic chooses.
 
-Why it is faster: the heuristic knows only the shapes. The measurement runs on this card.
+Why it is faster: the heuristic knows only the shapes. The measurement runs on this GPU.
 
-When it loses: with changing shapes. Every new shape is measured again, and a job whose images differ in size never
-stops measuring. A smaller last batch costs one more measurement for each convolution. A short run may end before the
-measurements have paid off.
+When it loses: with changing shapes, because every new shape is measured again. A smaller last batch costs one more
+measurement for each convolution. A short run may end before the measurements have paid off.
 
-What it gave up: reproducibility of the last bits. Two algorithms add the same products in another order, and two runs
-may choose two algorithms. Some algorithms also need more workspace memory.
+What it changes: rounding only ("equal up to rounding"). Two algorithms add the same products in another order, and two
+runs may choose two algorithms, so runs are not reproducible to the last bit.
+
+Limits: it needs CUDA and a model with convolutions.
+
+Example:
+
+    [[choice]]
+    technique = "cudnn_autotune"
+    value = true
 """
 
 from __future__ import annotations

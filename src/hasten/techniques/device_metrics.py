@@ -1,15 +1,21 @@
-"""Leave losses on the device until several lines of metrics are due, and read them at once.
+"""Keep losses on the device until several log lines are due, and read them at once.
 
-What it does: sets the number of steps between two reads of device metrics by the host. Every line of metrics that the
-job requests is still written with the same numbers, up to that many steps later.
+What it does: sets the number of steps between two reads of device metrics by the host. Every log line of the job is
+still written with the same numbers, up to that many steps later.
 
 Why it is faster: to read a number, the host waits until the device has finished everything before it. Meanwhile the
-host prepares no work, and the device idles afterwards. A processor has no such wait; there it saves formatting and
-writing between steps.
+host queues no work, so the device idles afterwards. A CPU has no such wait; there it saves formatting and writing
+between steps.
 
 When it loses: never in speed. With a long log interval there is nothing to gain.
 
-What it gave up: promptness. A bad loss is seen that many steps later, and a killed run loses the lines not yet read.
+What it changes: nothing ("bit-exact"). A bad loss is seen later, and a killed run loses the log lines not yet read.
+
+Example:
+
+    [[choice]]
+    technique = "device_metrics"
+    value = 50
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ SELDOM = 50  # steps; reads this rare no longer show in the time of a step
 
 def applies(setup: Setup) -> Yes | No:
     if setup.job.log_every >= SELDOM:
-        return No(f"the job logs every {setup.job.log_every} steps, so the device is rarely read already")
+        return No(f"the job logs every {setup.job.log_every} steps, so the host rarely waits for the device")
     return Yes()
 
 
@@ -34,8 +40,8 @@ TECHNIQUE = Technique(
     name="device_metrics",
     stage=Stage.STEP,
     treats=Symptom.DEVICE_IDLE,
-    values="steps between two reads by the host: a whole number, 1 or more",
-    costs=("lines of metrics appear later",),
+    values="a whole number, 1 or more: the steps between two reads by the host",
+    costs=("log lines appear later",),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,
     candidates=proposing("device_metrics", Preserves.BITS, SELDOM),

@@ -1,15 +1,24 @@
 """Copy the next batches to the device while it computes the current one.
 
 What it does: copies up to the given number of batches ahead, on a CUDA stream of their own. The compute stream waits
-for the copy that it is about to use. The host waits for none.
+only for the copy that it is about to use, and the host waits for none.
 
-Why it is faster: without it, a batch is copied when it is needed, and the device idles meanwhile. A device can copy and
-compute at the same time, if the batch is in pinned memory.
+Why it is faster: otherwise a batch is copied when it is needed, and the device idles meanwhile. A device can copy and
+compute at the same time if the batch is in pinned memory.
 
-When it loses: each batch ahead takes its size of device memory. Where the copy is a small part of the step, or the
-memory is not pinned and the host waits anyway, there is no gain.
+When it loses: where the copy is a small part of the step, or the memory is not pinned and the host waits anyway, there
+is no gain. Each batch ahead takes device memory.
 
-What it gave up: nothing. The same batches are used in the same order.
+What it changes: nothing ("bit-exact"). The same batches are used in the same order.
+
+Limits: it needs CUDA. It is refused for training data that already is on the device, and for data that reads the model
+in training.
+
+Example:
+
+    [[choice]]
+    technique = "device_prefetch"
+    value = 2
 """
 
 from __future__ import annotations
@@ -23,7 +32,7 @@ MOST = 16  # batches; more would only take device memory
 
 def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cuda":
-        return No(f"batches are used on {setup.device.type}, which has no copy stream")
+        return No(f"copying ahead needs CUDA; this job runs on {setup.device.type}")
     if setup.train is not None and setup.train.on_accelerator:
         return No("the training data is on the device already")
     why = None if setup.train is None else setup.train.why_not_ahead
@@ -43,7 +52,7 @@ TECHNIQUE = Technique(
     name="device_prefetch",
     stage=Stage.DATA,
     treats=Symptom.SLOW_LOADING,
-    values=f"how many batches to copy ahead: a whole number, 1 to {MOST}",
+    values=f"a whole number, 1 to {MOST}: the batches to copy ahead",
     costs=("device memory for each batch ahead",),
     source="https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers",
     applies=applies,

@@ -1,16 +1,24 @@
 """Crop, resize and mirror images on the device, a batch at once.
 
-What it does: loader workers only decode. The visible part of each image goes to the device as bytes, on a canvas as
-large as the largest part in the batch. Two batched matrix products there resize all of them.
+What it does: loader workers only decode and crop. The crop of each image goes to the device as bytes, on a canvas as
+large as the largest crop in the batch. There, two batched matrix products resize all of them.
 
-Why it is faster: the host only decodes and crops. An accelerator resizes, mirrors and normalizes a whole batch at once,
-while the host decodes the next one.
+Why it is faster: an accelerator resizes, mirrors and normalizes a whole batch at once, while the host decodes the next
+one.
 
-When it loses: the canvas is several times larger than its image, so more bytes are copied, and the device does extra
-work. Where the loader already keeps up, there is no gain.
+When it loses: where the loader already keeps up, there is no gain. The canvas is several times larger than the resized
+image, so more bytes are copied, and the device does extra work.
 
-What it gave up: the host rounds the resized image to whole bytes and the device does not. A pixel differs by up to one
-level of 255.
+What it changes: the numbers, but not the course of training ("same statistics"). The host rounds a resized image to
+whole bytes and the device does not, so a pixel differs by up to one level of 255.
+
+Limits: the training data must be a `hasten.ImageFolder`, and the job must run on an accelerator.
+
+Example:
+
+    [[choice]]
+    technique = "device_transform"
+    value = true
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ def applies(setup: Setup) -> Yes | No:
     if setup.train is None or not setup.train.has_device_form:
         return No("the training data is not a hasten.ImageFolder")
     if setup.device.type == "cpu":
-        return No("the device is the processor, which resizes images best while they are in its cache")
+        return No("this job runs on the CPU, so there is no other device to resize images on")
     return Yes()
 
 

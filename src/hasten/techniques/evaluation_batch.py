@@ -3,13 +3,19 @@
 What it does: sets the batch size of evaluations only. Totals are summed over samples, so the loss and the metrics are
 those of the whole validation set at any batch size.
 
-Why it is faster: evaluation stores no activations for a backward pass, so memory that training fills is free, and
-fewer, larger operations use the device better.
+Why it is faster: an evaluation stores no activations for a backward pass, so it has memory for a larger batch. Fewer,
+larger operations use the device better.
 
 When it loses: where the loader is the limit, or the training batch already uses the device fully. A batch that does not
 fit is halved until it does, which costs time in the first evaluation.
 
-What it gave up: nothing but rounding of the evaluated numbers. Training does not change.
+What it changes: rounding of the evaluation results only ("equal up to rounding"). Training does not change.
+
+Example:
+
+    [[choice]]
+    technique = "evaluation_batch"
+    value = 512
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ def applies(setup: Setup) -> Yes | No:
     if setup.job.valid is None:
         return No("the job has no valid data, so nothing is evaluated")
     if whole_batch(setup) is None:
-        return No("only the function that builds the data knows the batch size; write Job.batch_size")
+        return No("the batch size is unknown; write Job.batch_size")
     return Yes()
 
 
@@ -48,8 +54,8 @@ TECHNIQUE = Technique(
     name="evaluation_batch",
     stage=Stage.EVALUATION,
     treats=Symptom.SLOW_EVALUATION,
-    values="samples in one batch of an evaluation: a whole number, 1 or more",
-    costs=("takes more memory during evaluations",),
+    values="a whole number, 1 or more: the samples in one evaluation batch",
+    costs=("more memory during evaluations",),
     source="https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode",
     applies=applies,
     candidates=candidates,

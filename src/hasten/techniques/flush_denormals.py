@@ -1,16 +1,24 @@
-"""Let the processor treat denormal numbers as zero.
+"""Let the CPU treat denormal numbers as zero.
 
-What it does: sets the processor's flush-to-zero and denormals-are-zero modes through torch.set_flush_denormal. Numbers
-with a magnitude below about 1e-38, for which float32 has fewer and fewer bits, become zero.
+What it does: calls torch.set_flush_denormal. The CPU then treats numbers with a magnitude below about 1e-38 as zero, in
+inputs and in results. float32 stores such numbers with fewer bits.
 
-Why it is faster: processors compute normal numbers in hardware and denormal ones in microcode, which takes many times
-as long. Denormal numbers appear where values decay: activations after saturated functions, momenta of weights that no
-longer change, probabilities far from the target.
+Why it is faster: many CPUs compute denormal numbers in microcode, which takes many times as long. Denormal numbers
+appear where values decay: activations after saturated functions, momenta of weights that no longer change,
+probabilities far from the target.
 
-When it loses: never, but most jobs have no denormal numbers, and then there is nothing to gain.
+When it loses: never. Most jobs have no denormal numbers, and then there is nothing to gain.
 
-What it gave up: numbers between zero and about 1e-38. The mode belongs to a thread, and compute threads inherit it when
-they start, so it must be set before the first large operation of the process.
+What it changes: rounding only ("equal up to rounding"): numbers between zero and about 1e-38 become zero.
+
+Limits: an x86 CPU needs SSE3, and an ARM CPU Advanced SIMD. The mode belongs to a thread, and compute threads inherit
+it when they start, so hasten sets it before the first large operation.
+
+Example:
+
+    [[choice]]
+    technique = "flush_denormals"
+    value = true
 """
 
 from __future__ import annotations
@@ -23,10 +31,10 @@ _CAN_FLUSH = frozenset({"pni", "asimd"})  # as the kernel names SSE3 on x86, and
 
 def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cpu":
-        return No(f"this job computes on {setup.device.type}, where denormal numbers cost nothing extra")
+        return No(f"this job runs on {setup.device.type}, where denormal numbers are not slower")
     # A system that lists no features is tried: torch reports when it cannot set the mode.
     if (found := setup.machine.processor_features) and not found & _CAN_FLUSH:
-        return No("this processor has no SSE3 (x86) or Advanced SIMD (ARM), through which torch sets the mode")
+        return No("this CPU has neither SSE3 (x86) nor Advanced SIMD (ARM), which torch needs to set the mode")
     return Yes()
 
 
@@ -40,7 +48,7 @@ TECHNIQUE = Technique(
     stage=Stage.PROCESS,
     treats=Symptom.SLOW_MATRIX_PRODUCT,
     values="true",
-    costs=("holds for the whole process, for other code in it too",),
+    costs=("applies to the whole process, also to other code in it",),
     source="https://docs.pytorch.org/docs/stable/generated/torch.set_flush_denormal.html",
     applies=applies,
     candidates=proposing("flush_denormals", Preserves.ROUNDING, True),

@@ -1,33 +1,42 @@
 """Replace layers with fused operators that pass over memory once.
 
-What it does: finds layers of the kinds below and replaces their forward with an operator that computes the same in one
-pass, forward and backward. `true` replaces all kinds; an array of names replaces those. The layers stay the same
-objects with the same names and parameters, so checkpoints do not change.
+What it does: replaces the forward of these layers with an operator that computes the same in one pass, forward and
+backward. `true` replaces all kinds, an array of names only those. The layers stay the same objects with the same names
+and parameters, so checkpoints do not change.
 
-* "gelu": `GELU`, exact or by tanh.
-* "layer_norm": `LayerNorm` over the last dimension.
-* "softmax": `Softmax` over one dimension.
-* "attention": layers of any type whose forward method calls torch's `scaled_dot_product_attention` by that name; in
-  bfloat16, without masks or dropout.
+  * "gelu": `GELU`, exact or by tanh.
+  * "layer_norm": `LayerNorm` over the last dimension.
+  * "softmax": `Softmax` over one dimension.
+  * "attention": layers whose forward method calls torch's
+    `scaled_dot_product_attention` by that name; in bfloat16, without masks or
+    dropout.
 
-`"traced"` also finds functions, such as `functional.gelu` or the cross-entropy of a model that computes its loss, and
-functions that follow each other: a sum and its LayerNorm, a linear layer and its GELU. The front end of torch.compile
-traces the model at its first step, and again where something that the trace relied on has changed. The traced graph is
-then called without generating code. With the option `dropout = true` a dropout after GELU joins that pass, and draws
-other random numbers for the same seed.
+`"traced"` also replaces functions, such as `functional.gelu` or the cross-entropy in a model that computes its own
+loss. It fuses functions that follow each other too: a sum and its LayerNorm, a linear layer and its GELU. The front end
+of torch.compile traces the model at its first step, and again when something that the trace relied on has changed.
+
+Options: with "traced", `dropout = true` also fuses a dropout after a GELU.
 
 Why it is faster: a formula composed of several operations reads and writes memory for each of them. Some of torch's
 operations also compute more than they need, such as a hyperbolic tangent where a polynomial is enough.
 
 When it loses: on small tensors, where calling the operator costs more than it saves; and with `compile`, which fuses
-such operations with their neighbours itself and cannot fuse these.
+such operations itself and cannot fuse these operators. Tracing takes seconds.
 
-What it gave up: nothing but rounding. Gradients of gradients through these operators raise an error, and so does
-forward-mode differentiation. Tracing takes seconds.
+What it changes: rounding only ("equal up to rounding"). `dropout = true` draws other random numbers for the same seed
+("same statistics").
 
-On a processor the operators are C++. On a CUDA card GELU and softmax are Triton, and all else stays torch's. Attention
-needs a processor with AVX512-BF16 and without AMX. A layer whose operator has no form on the device is not replaced,
-and a notice says why. Subclasses of torch's layers are skipped, as they may compute something else.
+Limits: these operators have no second derivative and no forward-mode derivative; both raise an error. On a CPU they are
+C++. On CUDA, GELU and softmax are Triton, and the others stay torch's. Attention needs a CPU with AVX512-BF16 and
+without AMX. A layer is not replaced where its operator has no form for the device, and a notice says why. Subclasses of
+torch's layers are skipped, as they may compute something else. A plan cannot combine "traced" with `compile`,
+`activation_checkpointing`, `shard`, `tensor` or `pipeline`.
+
+Example:
+
+    [[choice]]
+    technique = "fused_operators"
+    value = ["gelu", "layer_norm"]
 """
 
 from __future__ import annotations
@@ -77,7 +86,7 @@ def applies(setup: Setup) -> Yes | No:
     names = find(setup.model).keys() | (functions_called(setup.model) & FUNCTIONS.keys())
     if not names:
         kinds = ", ".join(each.kind for each in FUSED_LAYERS.values())
-        return No(f"the model has no layer of these kinds: {kinds}; nor does it call their functions")
+        return No(f"the model has no layer of these kinds, and calls none of their functions: {kinds}")
     reasons = reasons_without_form(sorted(names), setup.device)
     return Yes() if len(reasons) < len(names) else No(next(iter(reasons.values())))
 
@@ -129,8 +138,8 @@ TECHNIQUE = Technique(
     name="fused_operators",
     stage=Stage.MODEL,
     treats=Symptom.MANY_SMALL_OPERATIONS,
-    values='true, "traced" (option: dropout) or an array of operators, such as ["gelu"]',
-    costs=("compiles each operator once on a machine, in a second or a few",),
+    values='true, "traced", or an array of operators such as ["gelu"]; options: dropout (true or false)',
+    costs=("compiles each operator once on a machine, for a few seconds",),
     source="https://arxiv.org/abs/1606.08415",
     applies=applies,
     candidates=candidates,

@@ -1,18 +1,28 @@
 """Update all weights in one kernel, or a few, instead of several small ones for each tensor.
 
-What it does: rebuilds the job's optimizer with the same groups and settings as torch's "fused" implementation (one
-kernel for the whole formula over many tensors), its "foreach" one (one kernel for each operation over many tensors) or
-its "for_loop" one (one kernel for each operation and tensor). The state and its keys stay the same.
+What it does: rebuilds the job's optimizer, with the same groups and settings, in one of torch's implementations. The
+state and its keys do not change.
 
-Why it is faster: the update does little arithmetic per byte. Fused, weights and state are read and written once, and
-the launch time of kernels, which dominates for many small tensors, is paid once.
+  * "fused": one kernel for the whole update of many tensors.
+  * "foreach": one kernel for each operation, over many tensors.
+  * "for_loop": one kernel for each operation and tensor.
 
-When it loses: for a few large tensors on a CPU, any form is limited by memory. foreach holds temporary tensors of about
-the weights' size. On an accelerator torch already uses foreach by default.
+Why it is faster: the update does little arithmetic per byte. A fused update reads and writes weights and state once.
+Fewer kernels also save launch time, which dominates with many small tensors.
 
-What it gave up: nothing but rounding; operations are contracted and ordered differently. Optimizers for which torch has
-no such kernels (Muon, LBFGS, SparseAdam, most user-written ones) keep their form, and a notice says so. Hooks on the
-steps of an optimizer are lost.
+When it loses: with a few large tensors on a CPU, memory limits every implementation. "foreach" holds temporary tensors
+of about the weights' size. On an accelerator torch already uses "foreach" by default.
+
+What it changes: rounding only ("equal up to rounding"), because operations are contracted and ordered differently.
+
+Limits: an optimizer without the implementation (Muon, LBFGS, SparseAdam, most custom ones) does not change; a notice
+says so. Hooks on the steps of an optimizer are lost.
+
+Example:
+
+    [[choice]]
+    technique = "fused_optimizer"
+    value = "fused"
 """
 
 from __future__ import annotations
@@ -123,7 +133,7 @@ TECHNIQUE = Technique(
     stage=Stage.OPTIMIZER,
     treats=Symptom.SLOW_OPTIMIZER,
     values='"fused", "foreach" or "for_loop"',
-    costs=("foreach holds temporaries of about the weights' size",),
+    costs=("foreach holds temporary tensors of about the size of the weights",),
     source="https://docs.pytorch.org/docs/stable/optim.html",
     applies=applies,
     candidates=candidates,

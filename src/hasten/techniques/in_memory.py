@@ -1,15 +1,26 @@
 """Hold all samples in memory as columns, and gather batches by index.
 
-What it does: "host" reads every sample once and stores each part of all samples as one tensor. "device" stores those
-tensors, or tensors that the job was given, in the accelerator's memory. A batch is then one gather for each part.
+What it does: "host" reads every sample once, and stores each part of all samples as one tensor in the host's memory.
+"device" stores these tensors in the accelerator's memory. A batch is then one gather for each part.
 
-Why it is faster: for small samples, running Python for each one and collating them takes longer than the step. From the
-accelerator's own memory nothing has to be copied either.
+Options: `share`, the fraction of memory that samples may take, above 0 and at most 1.
 
-When it loses: the memory is missing for a larger batch, and for the system's file cache.
+Why it is faster: for small samples, running Python for each one and collating them takes longer than the step. With
+"device" nothing is copied from the host either.
 
-What it gave up: samples that differ each time. A data set whose samples draw random numbers, or differ in shape, cannot
-be held like this.
+When it loses: the memory is missing for a larger batch, and for the operating system's file cache.
+
+What it changes: nothing ("bit-exact").
+
+Limits: every sample must be the same each time it is read, and all must have the same shapes. Data sets that draw
+random numbers for a sample, streams, and collate functions of your own are refused. "device" needs an accelerator.
+
+Example:
+
+    [[choice]]
+    technique = "in_memory"
+    value = "device"
+    options = { share = 0.5 }
 """
 
 from __future__ import annotations
@@ -43,15 +54,15 @@ def applies(setup: Setup) -> Yes | No:
     if source.on_accelerator:
         return No("the data is in the device's memory already")
     if source.gathers and setup.device.type == "cpu":
-        return No("the data is columns in memory already, and this job computes on the processor")
+        return No("the data is columns in memory already, and this job runs on the CPU")
     needed = needed_bytes(setup, source)
     if needed is None:
-        return No("its batches contain other objects than tensors")
+        return No("the batches contain objects that are not tensors")
     choices = [*_choices(setup, needed)]
     if choices:
         return Yes()
     there, share, whose = _room(setup, "host" if setup.device.type == "cpu" else "device")
-    return No(too_large(needed, there, share, whose) or "its samples do not fit")
+    return No(too_large(needed, there, share, whose) or "the samples do not fit into memory")
 
 
 def candidates(setup: Setup) -> Sequence[Choice]:
@@ -88,9 +99,9 @@ TECHNIQUE = Technique(
     name="in_memory",
     stage=Stage.DATA,
     treats=Symptom.DEVICE_IDLE,
-    values='"host" or "device"; option share: a number above 0, at most 1, the fraction of memory for samples '
-    f"(default: {HOST_SHARE} of the host's free memory, {DEVICE_SHARE} of the device's)",
-    costs=("memory for all samples, for as long as the run lasts", "the time to read every sample once, in every run"),
+    values='"host" or "device"; options: share (a number above 0, at most 1: the fraction of memory for samples; '
+    f"default {HOST_SHARE} of the host's free memory, {DEVICE_SHARE} of the device's)",
+    costs=("memory for all samples during the whole run", "every run first reads every sample once"),
     source="https://docs.pytorch.org/docs/stable/generated/torch.index_select.html",
     applies=applies,
     candidates=candidates,

@@ -1,16 +1,23 @@
 """Start from another learning rate than the job's.
 
-What it does: replaces the rate of the first parameter group before the schedule is built, and multiplies the rates of
+What it does: replaces the rate of the first parameter group before the schedule is built. It multiplies the rates of
 all other groups, of all optimizers, by the same factor. A schedule that scales the optimizer's rate follows.
 
-Why it is faster: rates are often chosen by habit, far below the largest stable one. A larger rate reaches the same loss
-in fewer steps.
+Why it is faster: rates are often far below the largest stable one. A larger rate reaches the same loss in fewer steps.
 
-When it loses: above the stable range, where the loss jumps or stagnates. OneCycleLR and CyclicLR have rates of their
-own, so with them this setting would do nothing, and is refused.
+When it loses: above the stable range, where the loss jumps or stagnates.
 
-What it gave up: training changes, so it is judged by its final result. Only twice and half the present rate are
-proposed; a learning-rate range test suggests better values, and a plan may hold any.
+What it changes: training ("changes training"). `hasten tune` tries it only with `--allow training`, and judges it by
+the time to the target. It proposes twice and half the present rate; a learning-rate range test suggests better values.
+
+Limits: OneCycleLR and CyclicLR have rates of their own, so this technique is refused with them. It is also refused
+where the first group's rate is 0.
+
+Example:
+
+    [[choice]]
+    technique = "learning_rate"
+    value = 0.1
 """
 
 from __future__ import annotations
@@ -68,7 +75,7 @@ def _no_ratio(groups: Sequence[dict[str, object]]) -> str | None:
     if any("lr" not in group for group in groups):
         return "a parameter group has no learning rate"
     if float(groups[0]["lr"]) == 0:  # pyright: ignore[reportArgumentType]
-        return "the first parameter group's rate is 0, so there is no ratio of the others to it"
+        return "the first parameter group's learning rate is 0, so the other rates cannot be scaled with it"
     return None
 
 
@@ -76,8 +83,8 @@ TECHNIQUE = Technique(
     name="learning_rate",
     stage=Stage.OPTIMIZER,
     treats=Symptom.SLOW_CONVERGENCE,
-    values="the rate of the first parameter group, a number above 0",
-    costs=("may end at another loss",),
+    values="a number above 0: the learning rate of the first parameter group",
+    costs=("the final loss may differ",),
     source="https://arxiv.org/abs/1506.01186",
     applies=applies,
     candidates=candidates,

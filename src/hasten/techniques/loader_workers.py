@@ -1,18 +1,29 @@
 """Read samples in workers beside the training process, so that the step does not wait.
 
-What it does: starts this many workers, each of which reads whole batches ahead. Workers are processes, or with
-kind = "threads" threads of the training process.
+What it does: starts this many workers, each of which reads whole batches ahead. 0 reads in the training process.
 
-Why it is faster: reading and decoding run while the step computes, on the cores that it leaves free. Threads need no
-start, no copy of the data set and no shared memory, but only one of them runs Python at a time. They help where
-libraries that release Python's lock read the samples, as image decoders do. Processes help everywhere.
+Options: `kind`, "processes" (default) or "threads" of the training process.
 
-When it loses: on cores that the step itself keeps busy. Each process has memory of its own, takes a moment to start in
-every epoch (hasten explain persistent_workers) and sends its batches through /dev/shm, which is small in containers. A
+Why it is faster: reading and decoding run while the step computes, on cores that it leaves free. Threads need no start,
+no copy of the data set and no shared memory, but only one of them runs Python at a time. So they help where libraries
+that release the GIL read the samples, as image decoders do. Processes help everywhere.
+
+When it loses: on cores that the step itself keeps busy. Each worker process has memory of its own, and starts again in
+every epoch unless `persistent_workers` is on. It sends its batches through /dev/shm, which is small in containers. A
 cheap sample, for example a row of a tensor, is read faster than it is sent.
 
-What it gave up: nothing. A sample's content and position follow from the seed, the epoch and its index, so the number
-of workers changes no bit of a batch. An iterable data set keeps that promise with one worker, and more are refused.
+What it changes: nothing ("bit-exact"). A sample's content and position follow from the seed, the epoch and its index,
+whatever the number of workers.
+
+Limits: an iterable data set can have one worker at most. Threads are refused for data that may draw from the global
+random generators.
+
+Example:
+
+    [[choice]]
+    technique = "loader_workers"
+    value = 4
+    options = { kind = "threads" }
 """
 
 from __future__ import annotations
@@ -36,9 +47,9 @@ def applies(setup: Setup) -> Yes | No:
         return No(why)
     machine = setup.machine
     if cores_of(machine) == 1 and machine.ranks > 1:
-        return No(f"{machine.ranks} ranks share {machine.cores} cores, and each computes on one already")
+        return No(f"{machine.ranks} ranks share {machine.cores} cores, so none is free for loader workers")
     if machine.cores == 1:
-        return No("the only core that this job may use computes already")
+        return No("this job may use only one core, and computes on it")
     if not candidates(setup):
         return No("memory and /dev/shm are too small for another number of loader workers")
     return Yes()
@@ -93,8 +104,8 @@ TECHNIQUE = Technique(
     name="loader_workers",
     stage=Stage.DATA,
     treats=Symptom.SLOW_LOADING,
-    values='how many workers: a whole number; option kind: "processes" (the default) or "threads"',
-    costs=("memory for each worker and the batches that it holds", "the start of the workers in every epoch"),
+    values='a whole number, 0 or more: the workers; options: kind ("processes", the default, or "threads")',
+    costs=("memory for each worker and for its batches", "workers start again in every epoch"),
     source="https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading",
     applies=applies,
     candidates=candidates,

@@ -1,16 +1,24 @@
 """Choose how many samples go through the model at once, separately from how many make one update.
 
 What it does: splits every batch into microbatches of the given size (the last may be smaller), sums their gradients,
-and updates once. The batch, the learning rate, the schedule and the number of updates do not change.
+and updates once. The batch size, the learning rate, the schedule and the number of updates do not change.
 
-Why it is faster: the best size for the hardware is rarely the best size for learning. A smaller one keeps activations
-in a cache, or lets them fit into memory. The tuner measures which is fastest.
+Why it is faster: the best size for the hardware is rarely the best size for learning. A smaller microbatch keeps
+activations in a cache, or lets them fit into memory. `hasten tune` measures which size is fastest.
 
 When it loses: small microbatches use an accelerator less well, and each launches every kernel again.
 
-What it gave up: rounding, as sums are added in another order. Batch norm in training mode differs: it normalizes each
-microbatch by its own mean and variance and updates its running averages once for each, so the result only approximates
-that of the whole batch.
+What it changes: rounding only ("equal up to rounding"), because sums are added in another order. Batch norm in training
+mode makes it "same statistics": it normalizes each microbatch by its own mean and variance, and updates its running
+averages once for each. A loss with state of its own makes it "changes training": the state changes once for each.
+
+Limits: the batch size must be known. A plan cannot combine it with `accumulation` or `pipeline`.
+
+Example:
+
+    [[choice]]
+    technique = "microbatch"
+    value = 32
 """
 
 from __future__ import annotations
@@ -52,7 +60,7 @@ TECHNIQUE = Technique(
     name="microbatch",
     stage=Stage.STEP,
     treats=Symptom.MEMORY_FULL,
-    values="samples that go through the model at once: a whole number, less than the batch",
+    values="a whole number, less than the batch size: the samples that go through the model at once",
     costs=("several forward and backward passes for each update",),
     source="https://arxiv.org/abs/1806.00187",
     applies=applies,

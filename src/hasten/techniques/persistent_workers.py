@@ -5,10 +5,18 @@ What it does: worker processes stay alive at the end of an epoch and serve the n
 Why it is faster: no batch arrives while workers start. A worker that starts as a new Python process also imports torch
 and reads the data set again. The shorter the epochs, the larger this share of the run.
 
-When it loses: workers hold their memory while other workers run, as in an evaluation. They have their own copy of the
-data set, so a change to it in the training process between epochs has no effect.
+When it loses: workers keep their memory while other workers run, for example during an evaluation.
 
-What it gave up: nothing else. The same batches come in the same order.
+What it changes: nothing ("bit-exact"). The same batches come in the same order.
+
+Limits: workers have their own copy of the data set, so a change to it in the training process between epochs has no
+effect. It needs worker processes, not threads, and more than one epoch.
+
+Example:
+
+    [[choice]]
+    technique = "persistent_workers"
+    value = true
 """
 
 from __future__ import annotations
@@ -23,8 +31,8 @@ def applies(setup: Setup) -> Yes | No:
     if why is not None:
         return No(why)
     if setup.loader.persistent_workers:
-        return No("the loader's workers persist already")
-    return No("the run has one epoch") if setup.job.epochs == 1 else Yes()
+        return No("persistent_workers is already on")
+    return No("the run has only one epoch") if setup.job.epochs == 1 else Yes()
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -37,7 +45,7 @@ TECHNIQUE = Technique(
     stage=Stage.DATA,
     treats=Symptom.SLOW_LOADING,
     values="true",
-    costs=("the workers' memory also between epochs",),
+    costs=("the memory of the workers between epochs",),
     source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
     applies=applies,
     candidates=proposing("persistent_workers", Preserves.BITS, True),

@@ -3,13 +3,21 @@
 What it does: copies every batch into page-locked (pinned) memory. The copy from there to the device runs while the host
 continues.
 
-Why it is faster: a device reads page-locked memory by itself. From other memory the driver first copies a batch into
-such memory piece by piece, and the host waits.
+Why it is faster: a device reads page-locked memory directly. From other memory, the driver first copies a batch into
+page-locked memory piece by piece, and the host waits.
 
-When it loses: page-locked memory is lost to the rest of the machine, and allocating it is slow. Small batches are
-copied quickly either way.
+When it loses: other programs cannot use page-locked memory, and allocating it is slow. Small batches are copied quickly
+either way.
 
-What it gave up: nothing. The same bytes arrive.
+What it changes: nothing ("bit-exact"). The same bytes arrive.
+
+Limits: it needs an accelerator, and training data that is not on it already.
+
+Example:
+
+    [[choice]]
+    technique = "pin_memory"
+    value = true
 """
 
 from __future__ import annotations
@@ -20,10 +28,10 @@ from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symp
 
 def applies(setup: Setup) -> Yes | No:
     if setup.device.type == "cpu":
-        return No("batches are used on the processor, and copied to no device")
+        return No("this job runs on the CPU, so batches are not copied to a device")
     if setup.train is not None and setup.train.on_accelerator:
         return No("the training data is on the device already")
-    return No("batches are in page-locked memory already") if setup.loader.pin_memory else Yes()
+    return No("pin_memory is already on") if setup.loader.pin_memory else Yes()
 
 
 def apply(setup: Setup, choice: Choice) -> None:
@@ -36,7 +44,7 @@ TECHNIQUE = Technique(
     stage=Stage.DATA,
     treats=Symptom.SLOW_LOADING,
     values="true",
-    costs=("page-locked memory for every batch on its way",),
+    costs=("page-locked memory for every batch in transfer",),
     source="https://docs.pytorch.org/docs/stable/data.html#memory-pinning",
     applies=applies,
     candidates=proposing("pin_memory", Preserves.BITS, True),

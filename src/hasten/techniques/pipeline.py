@@ -1,22 +1,39 @@
 """Divide a model's repeated blocks into stages on neighbouring processes.
 
-What it does: cuts the blocks that a model repeats into this many stages of equally many blocks, or before named
-blocks: `before = ["blocks.4"]`. These processes read the same samples, in equal microbatches: at least `microbatches`,
-by default twice the number of stages. One stage computes a microbatch while the next stage computes the one before.
-`schedule`: "1f1b" starts backward passes as early as possible, and holds the graphs of no more microbatches than there
-are stages; "gpipe" computes all forward passes first; "interleaved" gives each process two separate stages, so that it
-waits less. Each process holds the layers around the blocks.
+What it does: cuts the repeated blocks of a model into this many stages of equally many blocks. The processes of a
+pipeline read the same samples, split into equal microbatches. One stage computes a microbatch while the next stage
+computes the one before. Each process holds the layers around the blocks.
 
-Why it is faster: a process computes, updates and stores only its own blocks, and sends one activation for each
-microbatch, which slow links can carry. It also saves memory: blocks, gradients and optimizer state are divided.
+Options:
+
+  * `microbatches`: a batch has at least this many (default: twice the number
+    of stages).
+  * `before = ["blocks.4"]`: starts a new stage before each of these blocks.
+  * `schedule`: "1f1b" (default) starts backward passes as early as possible,
+    and holds the graphs of no more microbatches than there are stages.
+    "gpipe" computes all forward passes first. "interleaved" gives each
+    process two separate stages, so that it waits less.
+
+Why it is faster: a process computes, updates and stores only its own blocks. For each microbatch it sends one
+activation, which slow links can carry. Blocks, gradients and optimizer state are divided, which saves memory.
 
 When it loses: processes wait at the start and at the end of a step, longer with few microbatches. Small microbatches
-use a device badly. Each stage computes the layers before the blocks again, and gradients of the layers around the
-blocks are summed in every step.
+use a device badly. Each stage computes the layers before the blocks again, and every step sums the gradients of the
+layers around the blocks.
 
-What it gave up: nothing but rounding, where layers look at one sample at a time. Batch norm sees microbatches, as with
-accumulation. Processes are seeded alike, but dropout in a stage draws other numbers than in one process. An optimizer
-that reads all parameters at once sees those of its process.
+What it changes: rounding only ("equal up to rounding"). Batch norm sees microbatches, as with `accumulation` ("same
+statistics"). Dropout in a stage draws other numbers than in one process. An optimizer that reads all parameters at once
+sees those of its process.
+
+Limits: it needs several processes. A plan cannot combine it with `accumulation`, `microbatch`, `communication`,
+`compile` or fp16.
+
+Example:
+
+    [[choice]]
+    technique = "pipeline"
+    value = 2
+    options = { schedule = "1f1b", microbatches = 8 }
 """
 
 from __future__ import annotations
@@ -42,7 +59,7 @@ def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process cannot divide a model; hasten train --nproc starts several")
     blocks = len(repeated_blocks(setup.model))
-    return Yes() if blocks > 1 else No("the model repeats no blocks between which it could be divided")
+    return Yes() if blocks > 1 else No("the model has no repeated blocks to divide into stages")
 
 
 def candidates(setup: Setup) -> Sequence[Choice]:
@@ -92,8 +109,8 @@ TECHNIQUE = Technique(
     name="pipeline",
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
-    values="a whole number, 2 or more; schedule, microbatches, and before = a list of names",
-    costs=("processes wait while a step begins and ends", "gathers blocks at the end"),
+    values="a whole number, 2 or more: the stages; options: microbatches, before, schedule",
+    costs=("processes wait at the start and at the end of each step", "gathers the blocks at the end of the run"),
     source="https://arxiv.org/abs/1811.06965",
     applies=applies,
     candidates=candidates,

@@ -1,19 +1,35 @@
 """Compute in a lower precision where the device supports it.
 
-What it does: "bf16" and "fp16" run the forward pass and the loss under torch.autocast: matrix products and convolutions
-use the lower precision, and sums, losses, weights, gradients and optimizer state stay in float32. "fp16" also scales
-the loss, because its range is too small for most gradients. "tf32" leaves every tensor in float32, and the device
-rounds the inputs of matrix products and convolutions to eleven bits. "fp32" is the baseline.
+What it does: sets the precision of matrix products and convolutions.
+
+  * "bf16": runs the forward pass and the loss under torch.autocast in
+    bfloat16. Sums, losses, weights, gradients and optimizer state stay in
+    float32.
+  * "fp16": the same in float16. It also scales the loss, because the range of
+    float16 is too small for most gradients.
+  * "tf32": all tensors stay in float32, and the device rounds the inputs of
+    products and convolutions to eleven bits.
+  * "fp32": the baseline. torch's defaults stay, so convolutions on CUDA still
+    use TF32.
 
 Why it is faster: dedicated units compute many products of lower precision in the time of one float32 product, and half
 as many bytes move.
 
-When it loses: models of small or memory-bound operations, where casting costs more than the products save; processors
-that emulate the dtype; fp16 on any processor.
+When it loses: in models of small or memory-bound operations, where casting costs more than the products save; and on
+CPUs that emulate the dtype.
 
-What it gave up: bits of every product. bf16 has the range of float32 and 8 bits of precision. fp16 has 11 bits and a
-smaller range, so a step whose gradients overflow is skipped. tf32 has the range and 11 bits. With "fp32" torch's own
-default stays: on CUDA it already allows TF32 in convolutions.
+What it changes: the numbers, but not the course of training ("same statistics"). bf16 has the range of float32 and 8
+bits of precision. fp16 has 11 bits and a smaller range, so a step whose gradients overflow is skipped. tf32 has the
+range of float32 and 11 bits.
+
+Limits: on CUDA, bf16 and tf32 need compute capability 8.0, and fp16 needs 7.0. CPUs support only bf16. fp16 is not
+possible together with `pipeline` or `tensor`.
+
+Example:
+
+    [[choice]]
+    technique = "precision"
+    value = "bf16"
 """
 
 from __future__ import annotations
@@ -47,20 +63,20 @@ def supported(value: str, device: str, machine: Machine) -> Yes | No:
 def _on_cuda(value: str, capability: tuple[int, int] | None) -> Yes | No:
     needed = _CUDA_SINCE[value]
     if capability is None:
-        return No(f"{value} depends on the card's compute capability, which is unknown")
+        return No(f"{value} depends on the compute capability of the GPU, which is unknown")
     if capability < needed:
         major, minor = capability
-        return No(f"{value} needs compute capability {needed[0]}.{needed[1]}; this card has {major}.{minor}")
+        return No(f"{value} needs compute capability {needed[0]}.{needed[1]}; this GPU has {major}.{minor}")
     return Yes()
 
 
 def _on_processor(value: str, features: frozenset[str]) -> Yes | No:
     if value == "tf32":
-        return No("tf32 is for CUDA devices; this job runs on a processor")
+        return No("tf32 needs CUDA; this job runs on a CPU")
     if value == "fp16":
-        return No("fp16 on a processor can take minutes a step: most of its kernels are emulated")
+        return No("fp16 on a CPU can take minutes a step: most of its kernels are emulated")
     if not features & _BF16_INSTRUCTIONS:
-        return No("this processor has no bf16 instructions (avx512_bf16, amx_bf16 or ARM's bf16) and emulates them")
+        return No("this CPU has no bf16 instructions (avx512_bf16, amx_bf16 or ARM's bf16) and emulates them")
     return Yes()
 
 

@@ -3,12 +3,18 @@
 What it does: sets how many batches each worker reads ahead of the step. The default for a worker process is 2.
 
 Why it is faster: where some samples take far longer than others, batches that are ready cover the wait for a slow one.
-On average the workers must keep up all the same.
+On average the workers must still keep up.
 
 When it loses: every batch that is ready takes shared memory, for each worker. The first batch of an epoch comes later
 when all workers begin with several at once. Where all samples take the same time, there is no gain.
 
-What it gave up: nothing. The same batches come in the same order.
+What it changes: nothing ("bit-exact"). The same batches come in the same order.
+
+Example:
+
+    [[choice]]
+    technique = "prefetch"
+    value = 4
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ def applies(setup: Setup) -> Yes | No:
     if why is not None:
         return No(why)
     if setup.loader.workers == 0:
-        return No("there are no loader workers that could read ahead")
+        return No("there are no loader workers to read ahead")
     if not candidates(setup):
         return No("memory and /dev/shm are too small for another number of batches")
     return Yes()
@@ -56,8 +62,8 @@ TECHNIQUE = Technique(
     name="prefetch",
     stage=Stage.DATA,
     treats=Symptom.SLOW_LOADING,
-    values=f"batches that each loader worker keeps ready: a whole number, 1 to {MOST}",
-    costs=("shared memory for every batch that is ready",),
+    values=f"a whole number, 1 to {MOST}: the batches that each loader worker reads ahead",
+    costs=("shared memory for every batch that is read ahead",),
     source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
     applies=applies,
     candidates=candidates,

@@ -1,18 +1,28 @@
 """Change the learning rate during the run by one of torch's schedulers.
 
 What it does: replaces the job's schedule. The value is a class name in torch.optim.lr_scheduler, and the options are
-its arguments. `unit` says when it steps: "step" (an applied update; the default), "epoch" or "evaluation" (the default
-of ReduceLROnPlateau). The arguments total_steps, T_max and total_iters default to the length of the planned run in that
-unit. The option `metric` of ReduceLROnPlateau names the evaluation result that it watches: "loss", the default, or a
-metric of the job, which also says whether higher is better.
+its arguments. `total_steps`, `T_max` and `total_iters` default to the length of the planned run.
+
+Options: `unit`, when the scheduler steps: "step" (an applied update; the default), "epoch" or "evaluation" (the default
+of ReduceLROnPlateau). `metric`, the evaluation result that ReduceLROnPlateau watches: "loss" (default) or a metric of
+the job; write `mode` too where the metric does not say whether higher is better.
 
 Why it is faster: a rate that rises, peaks and falls can be larger in the middle than any constant rate, and ends with
 less noise. One cycle often needs a fraction of the steps ("super-convergence", Smith and Topin 2018).
 
-When it loses: on runs that stop early, as the gain comes at the falling end; and with a peak that is too high.
+When it loses: on runs that stop early, because the gain comes at the falling end; and with a peak that is too high.
 
-What it gave up: training changes, so it is judged by its final result. A plan holds numbers and words only, so
-schedulers made of functions or of other schedulers belong in the job.
+What it changes: training ("changes training"). `hasten tune` tries it only with `--allow training`, and judges it by
+the time to the target.
+
+Limits: schedulers made of functions (LambdaLR) or of other schedulers (SequentialLR) belong in `Job.schedule`.
+
+Example:
+
+    [[choice]]
+    technique = "schedule"
+    value = "OneCycleLR"
+    options = { max_lr = 0.1 }
 """
 
 from __future__ import annotations
@@ -131,8 +141,8 @@ TECHNIQUE = Technique(
     name="schedule",
     stage=Stage.OPTIMIZER,
     treats=Symptom.SLOW_CONVERGENCE,
-    values='a class of torch.optim.lr_scheduler, such as "OneCycleLR"; options: its arguments, unit and metric',
-    costs=("may end at another loss",),
+    values='a class of torch.optim.lr_scheduler, such as "OneCycleLR"; options: its arguments, unit, metric',
+    costs=("the final loss may differ",),
     source="https://arxiv.org/abs/1708.07120",
     applies=applies,
     candidates=candidates,

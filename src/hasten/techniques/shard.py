@@ -1,20 +1,35 @@
 """Divide each parameter, gradient and optimizer state over the processes (FSDP).
 
-What it does: applies torch's fully_shard to the run's processes. A layer that the model repeats is gathered when it
-computes. "zero3" frees it after its forward pass and gathers it again for its backward pass; "zero2" keeps it in
-between. A run of one process shards nothing.
+What it does: applies torch's fully_shard to the processes of the run. Each repeated layer of the model is gathered when
+it computes. "zero3" frees it after its forward pass and gathers it again for its backward pass. "zero2" keeps it in
+between, which takes more memory and sends less. A run of one process shards nothing.
 
-With precision = "bf16", `parameters = "bf16"` gathers the repeated layers in bfloat16, half the bytes, and their
-outputs have that dtype. `gradients = "bf16"` sums gradients in it. With `meta = true` only the first process
-initializes the weights and sends the others their parts, so no other process ever holds the whole model.
+Options:
 
-Why it is faster: it is not; it saves memory. Where a model does not fit with its optimizer's state, or only with a tiny
-batch, each of N processes holds about one N-th of both, and a larger batch fits.
+  * `parameters = "bf16"`: gathers the repeated layers in bfloat16, half the
+    bytes. Their outputs have that dtype. Use it with precision = "bf16".
+  * `gradients = "bf16"`: sums gradients in bfloat16.
+  * `meta = true`: only the first process initializes the weights, and sends
+    the others their parts. So no other process ever holds the whole model.
 
-When it loses: where everything fits anyway. Parameters are then sent in every step, once or twice, for nothing.
+Why it is faster: it is not; it saves memory. Each of N processes holds about one N-th of the model and of the
+optimizer's state, so a larger model or a larger batch fits.
 
-What it gave up: nothing but rounding. Gradients are summed over the processes in another order. With `parameters`, sums
-and norms in those layers have 8 bits of precision; with `gradients`, each sum over the processes has.
+When it loses: where everything fits anyway. Every step then sends the parameters once or twice for nothing.
+
+What it changes: rounding only ("equal up to rounding"), because gradients are summed over the processes in another
+order. With `parameters`, sums and norms in those layers have 8 bits of precision; with `gradients`, each sum over the
+processes has.
+
+Limits: it needs several processes. Models with scalar parameters are refused, and so are losses that use a parameter
+without calling its layer. A plan cannot combine it with `communication` or `compile`.
+
+Example:
+
+    [[choice]]
+    technique = "shard"
+    value = "zero3"
+    options = { parameters = "bf16", meta = true }
 """
 
 from __future__ import annotations
@@ -53,8 +68,8 @@ TECHNIQUE = Technique(
     name="shard",
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
-    values='"zero2" or "zero3"; parameters and gradients = "bf16", meta = true or false',
-    costs=("gathers parameters in every step", "gathers the whole weights, part by part, at the end"),
+    values='"zero2" or "zero3"; options: parameters ("bf16"), gradients ("bf16"), meta (true or false)',
+    costs=("gathers parameters in every step", "gathers all weights, part by part, at the end of the run"),
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     applies=applies,
     candidates=proposing("shard", Preserves.ROUNDING, *_VALUES),

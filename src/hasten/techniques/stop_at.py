@@ -1,18 +1,28 @@
 """End training once an evaluation has reached a value.
 
-What it does: the run ends with the first evaluation whose result is at least as good as the given value, and the
-weights of that evaluation are the result. The value names the metric, "loss" or a metric of the job; the option
-`at_most` or `at_least` is the value to reach. The job's own early stopping and the planned end still apply.
+What it does: the run ends with the first evaluation whose result is at least as good as the value in `at_most` or
+`at_least`. The weights of that evaluation are the result of the run. The value of the choice names the metric: "loss"
+or a metric of the job. The job's own early stopping and the planned end still apply.
 
-Why it is faster: a run is planned long enough to be safe. Where a setting learns faster and reaches the job's goal
-sooner, the remaining steps are unnecessary. The speed of a step does not change.
+Options: `at_most` (where lower is better) or `at_least` (where higher is better), a number. One of them is required.
+
+Why it is faster: a planned run is usually long enough to be safe. Where it reaches the goal sooner, the remaining steps
+are unnecessary. The speed of a step does not change.
 
 When it loses: where the value is never reached, it does nothing. The first evaluation that reaches it can be lucky,
 more likely with frequent evaluations and few samples. A schedule that would have ended low is stopped early.
 
-What it gave up: whatever training would have learned afterwards. The technique proposes nothing by itself, because the
-right value is known only after a full run of the job. A search that may change training writes the value that the job
-has reached.
+What it changes: training ("changes training"). The model does not learn what the remaining steps would have added.
+
+Limits: the job needs valid data. `hasten tune` does not try this technique by itself. With `--allow training` it writes
+`stop_at` into the plan, with the result that the job itself reached.
+
+Example:
+
+    [[choice]]
+    technique = "stop_at"
+    value = "loss"
+    options = { at_most = 0.25 }
 """
 
 from __future__ import annotations
@@ -27,7 +37,7 @@ from hasten.techniques.common.plan_values import is_number, refused
 from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Target
 
-NO_VALID = "the job has no valid data, so no result can be reached"
+NO_VALID = "the job has no valid data, so it has no evaluations"
 OPTIONS = {"at_most": False, "at_least": True}  # -> whether higher is better
 
 
@@ -76,8 +86,8 @@ TECHNIQUE = Technique(
     name="stop_at",
     stage=Stage.EVALUATION,
     treats=Symptom.SLOW_CONVERGENCE,
-    values='"loss" or the name of a metric of the job; options: at_most or at_least, a number',
-    costs=("learns nothing more once the value is reached",),
+    values='"loss" or the name of a metric of the job; options: at_most or at_least (a number)',
+    costs=("the remaining steps are not trained",),
     source="https://arxiv.org/abs/1910.01500",
     applies=applies,
     candidates=candidates,

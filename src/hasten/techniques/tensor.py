@@ -1,22 +1,33 @@
 """Divide wide layers over neighbouring processes, by columns, rows or heads.
 
-What it does: divides the layers that it knows over this many processes: those of torch's TransformerEncoderLayer, an
-attention with one matrix for queries, keys and values, and two linear layers of a Sequential with an activation between
-them, the first of which widens. Or it divides layers that are named: `columns = ["blocks.*.wide"]`, with the layers
-that follow them in `rows = ["blocks.*.narrow"]`; `"blocks.*.qkv:3"` for three matrices stacked in one; and `heads =
-["blocks.*.heads"]` for a number of heads that a module stores. These processes read the same samples. `vocabulary =
-["words", "head"]` divides an embedding, and an output layer whose scores go to a cross-entropy. With `sequence = true`
-each process computes its part of a sequence between the divided layers of the model's blocks.
+What it does: divides layers over this many processes, which read the same samples. Without options it divides the
+layers that it knows: those of torch's TransformerEncoderLayer, an attention with one matrix for queries, keys and
+values, and two linear layers of a Sequential with an activation between them, the first of which widens.
 
-Why it is faster: each process computes a part of every product. It also saves memory: a layer, its gradients and its
-optimizer state are divided over the processes.
+Options: lists of module names, in which `*` matches any part of a name. `columns` divides linear layers, and `rows` the
+layers that follow them. `"*.qkv:3"` in `columns` means three matrices in one. `heads` names attributes that store a
+number of heads, such as "blocks.*.heads". `vocabulary` divides an embedding, and an output layer whose scores go to a
+cross-entropy. With `sequence = true`, or a list of blocks, each process computes a part of the sequence between the
+divided layers of these blocks.
+
+Why it is faster: each process computes a part of every product. Divided layers, their gradients and their optimizer
+state also take less memory.
 
 When it loses: processes wait for each other twice in each layer, forward and backward. Between machines, and for narrow
 layers, that takes longer than the products.
 
-What it gave up: nothing but rounding: products are summed in another order, under autocast in 16 bits. Dropout in a
-divided layer drops the same positions in the part of each process. A loss that reads the model's weights, and an
-optimizer that reads a whole matrix, would see parts; the first is refused where it changes the loss of a batch.
+What it changes: rounding only ("equal up to rounding"): products are summed in another order, under autocast in 16
+bits. Dropout in a divided layer drops the same positions in the part of each process.
+
+Limits: it needs several processes. A loss that reads divided weights is refused where that changes the loss of a batch.
+An optimizer that reads a whole matrix would see only a part. A plan cannot combine it with `compile` or fp16.
+
+Example:
+
+    [[choice]]
+    technique = "tensor"
+    value = 2
+    options = { columns = ["blocks.*.wide"], rows = ["blocks.*.narrow"] }
 """
 
 from __future__ import annotations
@@ -45,10 +56,8 @@ _FIX = (
 def applies(setup: Setup) -> Yes | No:
     if not setup.ranks.many:
         return No("one process cannot divide a model; hasten train --nproc starts several")
-    if not divisible(setup.model):
-        reason = "the model has no layer that is known to be divisible; name some in columns, rows and heads"
-        return No(reason, unless_named=True)
-    return Yes()
+    reason = "no layer of the model is known to be divisible; name layers in columns, rows or heads"
+    return Yes() if divisible(setup.model) else No(reason, unless_named=True)
 
 
 def candidates(setup: Setup) -> Sequence[Choice]:
@@ -132,8 +141,8 @@ TECHNIQUE = Technique(
     name="tensor",
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
-    values="a whole number, 2 or more; columns, rows, heads, vocabulary and sequence = lists of names",
-    costs=("processes wait for each other in every layer that they divide", "gathers shares of the weights at the end"),
+    values="a whole number, 2 or more: the processes; options: columns, rows, heads, vocabulary, sequence",
+    costs=("processes wait for each other in every divided layer", "gathers the weights at the end of the run"),
     source="https://arxiv.org/abs/1909.08053",
     applies=applies,
     candidates=candidates,

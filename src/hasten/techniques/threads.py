@@ -1,14 +1,23 @@
 """Choose how many CPU threads share one operation.
 
-What it does: calls torch.set_num_threads, which sets the number of threads that split a large operation. Loader workers
-need cores too, so the first count tried is the number of cores that they leave free.
+What it does: calls torch.set_num_threads. Loader workers need cores too, so `hasten tune` first tries the number of
+cores that they leave free.
 
 Why it is faster: with more threads than free cores, threads wait for each other at the end of every operation. For
 small operations, waking and joining threads takes longer than the work, and one thread is best.
 
 When it loses: with too few threads, large operations leave cores idle.
 
-What it gave up: nothing but rounding. A sum that is split into another number of parts is added in another order.
+What it changes: rounding only ("equal up to rounding"). A sum that is split into another number of parts is added in
+another order.
+
+Limits: the job must run on the CPU.
+
+Example:
+
+    [[choice]]
+    technique = "threads"
+    value = 2
 """
 
 from __future__ import annotations
@@ -32,9 +41,9 @@ def thread_counts(cores: int, workers: int) -> list[int]:
 
 def applies(setup: Setup) -> Yes | No:
     if setup.device.type != "cpu":
-        return No(f"this job computes on {setup.device.type}, not on threads of the processor")
+        return No(f"this job runs on {setup.device.type}, not on CPU threads")
     if not candidates(setup):
-        return No("this process may use one core, and has one thread already")
+        return No("this process may use only one core, and already computes with one thread")
     return Yes()
 
 
@@ -60,8 +69,8 @@ TECHNIQUE = Technique(
     name="threads",
     stage=Stage.PROCESS,
     treats=Symptom.MANY_SMALL_OPERATIONS,
-    values="how many compute threads: a whole number, 1 or more",
-    costs=("takes cores from the loader workers, or leaves cores idle",),
+    values="a whole number, 1 or more: the compute threads",
+    costs=("too many take cores from loader workers; too few leave cores idle",),
     source="https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
     applies=applies,
     candidates=candidates,

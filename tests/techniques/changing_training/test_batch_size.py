@@ -43,7 +43,7 @@ def test_a_batch_that_no_epoch_could_fill_is_not_tried():
 
 def test_one_batch_of_one_sample_has_no_neighbours():
     setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), train=(torch.zeros(1, 6), torch.zeros(1)), batch_size=1)
-    assert TECHNIQUE.applies(setup) == No("an epoch is one batch of one sample")
+    assert TECHNIQUE.applies(setup) == No("an epoch has only one sample")
 
 
 def test_the_order_of_samples_stays_the_same():

@@ -89,7 +89,7 @@ def test_no_batch_is_read_to_see_whether_it_fits_into_ample_memory():
     [
         (setup_with(ROWS), "gathered from memory by index"),
         (setup_with(Drawing(16), in_memory="host"), "gathered from memory by index"),
-        (setup_with(Drawing(16), machine=laptop(cores=1)), "the only core"),
+        (setup_with(Drawing(16), machine=laptop(cores=1)), "only one core"),
         (setup_with(Drawing(16), machine=laptop(cores=7, ranks=4)), "4 ranks share 7 cores"),
         (setup_with(Drawing(16), machine=laptop(shared_memory_bytes=MIB)), "are too small for another number"),
     ],

@@ -18,6 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,7 @@ from hasten.data.sources.augmented import Augmented
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.facts.plan_file import plan_from_toml
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.techniques import ALL
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -40,7 +42,7 @@ from hasten.techniques.setup import Setup
 from support import laptop, setup_of
 from support.data.image_cases import photos
 
-HEADINGS = ("What it does: ", "Why it is faster: ", "When it loses: ", "What it gave up: ")
+HEADINGS = ("What it does: ", "Why it is faster: ", "When it loses: ", "What it changes: ")
 PROMISE = re.compile(r"\d\s*(×|x\b|%|percent\b|times\b|-?fold\b)", re.IGNORECASE)
 NONSENSE = ("no such value", -1.5, [], ["no such value"])
 
@@ -252,6 +254,13 @@ def test_it_is_named_after_its_file_and_its_manual_has_every_heading_and_promise
     found = [line.partition(": ")[0] + ": " for line in technique.manual.splitlines() if line.startswith(HEADINGS)]
     assert found == list(HEADINGS)
     assert PROMISE.search(technique.manual) is None
+
+
+@on_every_technique
+def test_the_example_of_its_manual_is_a_plan_with_a_choice_of_it(technique):
+    _, _, example = technique.manual.partition("\nExample:\n\n")
+    plan = plan_from_toml(dedent(example), known_techniques={technique.name})
+    assert [planned.choice.technique for planned in plan.choices] == [technique.name]
 
 
 @on_every_technique

@@ -71,8 +71,8 @@ def test_where_it_applies_its_first_choice_writes_its_setting(place, setting, va
     [
         (CUDNN(model=partial(nn.Conv2d, 3, 4, 3)), "cuDNN runs on CUDA devices; this job runs on cpu"),
         (CUDNN("cuda"), "the model has no convolution"),
-        (FLUSH(features=("sse2",)), "this processor has no SSE3"),
-        (FLUSH("cuda", features=("pni",)), "this job computes on cuda"),
+        (FLUSH(features=("sse2",)), "this CPU has neither SSE3"),
+        (FLUSH("cuda", features=("pni",)), "this job runs on cuda"),
         *((METRICS(job={"log_every": each}), f"the job logs every {each} steps") for each in (SELDOM, 500)),
         (EVALUATION(), "the job has no valid data"),
         (EVALUATION(job={"train": LOADER, "valid": ROWS, "batch_size": None}), "write Job.batch_size"),

@@ -26,7 +26,7 @@ def can_be_split(setup: Setup) -> Yes | No:
     """Whether there is a batch of known size with more than one sample."""
     batch_size = whole_batch(setup)
     if batch_size is None:
-        return No("the job does not say how many samples a batch has")
+        return No("the batch size is unknown; write Job.batch_size")
     return Yes() if batch_size > 1 else No("a batch of one sample cannot be split")
 
 
