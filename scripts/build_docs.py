@@ -84,8 +84,8 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
         "",
         "# Techniques",
         "",
-        "The techniques that a plan can switch on, in the order in which hasten applies them. `hasten explain NAME` prints",
-        "the same pages.",
+        "The techniques that a plan can switch on, in the order in which hasten applies them. `hasten explain NAME`",
+        "prints the same pages.",
     ]
     for stage in Stage:
         members = sorted((item for item in techniques if item.stage is stage), key=lambda item: item.name)

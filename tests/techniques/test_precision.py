@@ -33,7 +33,7 @@ def offered(device, machine):
 def test_fp16_on_a_processor_is_never_proposed_and_always_refused():
     machine = laptop(processor_features=frozenset({"avx512_bf16", "amx_bf16", "avx512_fp16", "amx_fp16"}))
     assert offered("cpu", machine) == ["bf16"]
-    with pytest.raises(PlanError, match="fp16 on a processor can take minutes a step") as caught:
+    with pytest.raises(PlanError, match="fp16 on a CPU can take minutes a step") as caught:
         TECHNIQUE.apply(setup_on("cpu", machine), chosen("fp16"))
     assert caught.value.fix == 'write "bf16"'
 

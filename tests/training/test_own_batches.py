@@ -101,7 +101,7 @@ def test_another_batch_size_is_refused_by_the_plan_and_not_tried():
     technique = next(each for each in ALL if each.name == "batch_size")
     setup = replace(setup_of(torch.nn.Linear(6, 3), (ROWS, LABELS), laptop(), train=loader_of(), batch_size=None))
     setup.batch_size = 6
-    assert technique.applies(setup) == No("the DataLoader's batch_sampler decides what a batch is")
+    assert technique.applies(setup) == No("the DataLoader's batch_sampler sets the batch size")
 
 
 def test_the_example_of_the_manual_trains():

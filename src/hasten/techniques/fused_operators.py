@@ -11,9 +11,9 @@ and parameters, so checkpoints do not change.
     `scaled_dot_product_attention` by that name; in bfloat16, without masks or
     dropout.
 
-`"traced"` also replaces functions, such as `functional.gelu` or the cross-entropy in a model that computes its own
-loss. It fuses functions that follow each other too: a sum and its LayerNorm, a linear layer and its GELU. The front end
-of torch.compile traces the model at its first step, and again when something that the trace relied on has changed.
+`"traced"` also replaces functions, such as `functional.gelu`, or `functional.cross_entropy` in a model that computes
+its own loss. It fuses functions that follow each other too: a sum and its LayerNorm, a linear layer and its GELU. The
+front end of torch.compile traces the model at its first step, and again when something that it relied on has changed.
 
 Options: with "traced", `dropout = true` also fuses a dropout after a GELU.
 

@@ -8,7 +8,8 @@ Why it is faster: rates are often far below the largest stable one. A larger rat
 When it loses: above the stable range, where the loss jumps or stagnates.
 
 What it changes: training ("changes training"). `hasten tune` tries it only with `--allow training`, and judges it by
-the time to the target. It proposes twice and half the present rate; a learning-rate range test suggests better values.
+the time to the target. It proposes twice and half the present rate. A range test of the learning rate suggests better
+values.
 
 Limits: OneCycleLR and CyclicLR have rates of their own, so this technique is refused with them. It is also refused
 where the first group's rate is 0.

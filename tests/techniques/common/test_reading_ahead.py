@@ -147,7 +147,7 @@ def test_worker_processes_persist_where_there_are_several_epochs():
     setup = setup_with(Drawing(16), workers=2)
     assert offered(persistent_workers, setup) == [(True, None)]
     assert applied(persistent_workers, setup, True).persistent_workers
-    assert "persist already" in refusal(persistent_workers, setup)
+    assert "already on" in refusal(persistent_workers, setup)
     assert "threads" in refusal(persistent_workers, setup_with(SAMPLES, workers=2, worker_kind="threads"))
     one_epoch = setup_of(nn.Linear(6, 3), SAMPLE, laptop(), train=Drawing(16), epochs=1)
     one_epoch.loader.workers = 2
@@ -166,7 +166,7 @@ def test_a_plan_without_workers_cannot_set_what_only_workers_have(technique, val
 
 def test_memory_is_pinned_only_for_a_device():
     setup = setup_with(ROWS)
-    assert "copied to no device" in refusal(pin_memory, setup)
+    assert "not copied to a device" in refusal(pin_memory, setup)
     setup.device = torch.device("cuda")
     assert offered(pin_memory, setup) == [(True, None)]
     assert applied(pin_memory, setup, True).pin_memory
