@@ -24,7 +24,7 @@ def plan_page(records: list[Record], plan: Plan | None = None) -> str:
 
 def test_a_page_stands_on_records_that_hold_nothing():
     empty = Curves(seeds=(), plain=(), planned=(), verdict="inconclusive", sentence="nothing ran")
-    assert "nothing ran" in plan_page([*sample_records(steps=2)[:1], empty], Plan())
+    assert "Nothing ran" in plan_page([*sample_records(steps=2)[:1], empty], Plan())
 
 
 def test_a_page_stands_without_any_one_kind_of_record_and_with_it_alone():

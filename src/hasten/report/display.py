@@ -12,7 +12,7 @@ from hasten.facts.formatting import three_digits
 from hasten.facts.plan import Between
 
 UNKNOWN = "–"
-BY_WINDOWS = "by most windows "  # what a spread is of
+BY_WINDOWS = "in 80 % of windows "  # what a spread is of
 STEP_PARTS = {
     "data_wait": "waiting for data",
     "transfer": "copying to the device",

@@ -27,7 +27,7 @@ LOOK = """(() => {
   const root = document.documentElement, style = getComputedStyle(document.body);
   const all = [...document.body.querySelectorAll("*")];
   const beyond = all.filter(each => seen(each) && getComputedStyle(each).position != "absolute" &&
-    each.getBoundingClientRect().right > root.clientWidth + 1 && !each.closest("svg, .wide-table"));
+    each.getBoundingClientRect().right > root.clientWidth + 1 && !each.closest("svg, [role=region]"));
   const cut = all.filter(each => each.matches("p, h1, dd") &&
     each.scrollWidth > each.clientWidth + 1);
   return {

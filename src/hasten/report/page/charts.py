@@ -10,7 +10,7 @@ spike is lost. A value that is not finite is a gap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -62,11 +62,11 @@ def thinned(points: Points) -> Points:
 
 def number(value: float) -> str:
     """A mark on an axis."""
-    return f"{value:.6g}"
+    return f"{value:,.6g}"
 
 
-def chart(title: str, lines: Sequence[Line], y_label: str, show: Callable[[float], str] = number) -> list[Chart]:
-    """Lines over optimizer steps; empty where there is no value to draw. show: a value of the y axis as text."""
+def chart(title: str, lines: Sequence[Line], y_label: str) -> list[Chart]:
+    """Lines over optimizer steps; empty where there is no value to draw. y_label: with its unit."""
     finite = [point for line in lines for point in line.points if math.isfinite(point[1])]
     if not finite:
         return []
@@ -75,8 +75,9 @@ def chart(title: str, lines: Sequence[Line], y_label: str, show: Callable[[float
     upright, level = Axis(low=marks[0], high=marks[-1]), Axis(low=min(steps), high=max(steps))
     drawn = Chart(
         title=title,
+        summary=_summary(lines),
         y_label=y_label,
-        y_marks=[(_percent(1 - upright.place(mark)), show(mark)) for mark in marks],
+        y_marks=[(_percent(1 - upright.place(mark)), number(mark)) for mark in marks],
         x_marks=[*_marks_across(level)],
         curves=[_curve(line, upright, level) for line in lines],
     )
@@ -131,6 +132,24 @@ def _curve(line: Line, upright: Axis, level: Axis) -> Curve:
             if len(points) <= _FEW or len(places) == 1:
                 dots += [(_percent(x), _percent(y)) for x, y in places]
     return Curve(label=line.label, kind=line.kind, line="".join(path), dots=dots)
+
+
+def _summary(lines: Sequence[Line]) -> str:
+    """Of each arm: the first and the last value, and the range of all."""
+    said = list[str]()
+    for named in (line for line in lines if line.label):
+        arm = [[value for _, value in line.points if math.isfinite(value)] for line in lines if line.kind == named.kind]
+        curves = [values for values in arm if values]
+        if curves:
+            first, last = _span([values[0] for values in curves]), _span([values[-1] for values in curves])
+            whole = _span([value for values in curves for value in values])
+            said.append(f"{named.label}: first {first}, last {last}, range {whole}.")
+    return " ".join(said)
+
+
+def _span(values: Collection[float]) -> str:
+    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _value(point: tuple[float, float]) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 Shape = tuple[str, Mapping[str, str | float]]  # an SVG element's name and attributes; none of them from a file
 Pair = tuple[str, "Cell | str"]
-Column = tuple[str, str]  # name and class; a column of pictures has no name
+Column = tuple[str, str]  # name and class
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +33,8 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """The first column names the rows. kind: classes of the style sheet."""
+    """The first column names the rows. kind: classes of the style sheet; "choices" becomes a list of cards on a small
+    screen, "wide" scrolls sideways there."""
 
     caption: str
     columns: Sequence[Column]
@@ -52,7 +54,10 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
+    """summary: for readers who do not see the curves. y_label: with its unit."""
+
     title: str
+    summary: str
     y_label: str
     y_marks: Sequence[tuple[str, str]]  # place and text
     x_marks: Sequence[tuple[str, str, str]]  # place, text, and which side of the text is at the place
@@ -70,15 +75,28 @@ class Section:
     charts: Sequence[Chart] = ()
     table: Table | None = None
     pairs: Sequence[Pair] = ()
-    command: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
+    """small_print: what the headline rests on. command: what to do next."""
+
     subject: str  # the job, or the file
     headline: str
+    small_print: Sequence[str] = ()
     bars: Sequence[tuple[str, Picture, str]] = ()
-    leads: Sequence[str] = ()
     figures: Sequence[Pair] = ()
     notes: Sequence[str] = ()
+    command: str
     sections: Sequence[Section] = field(default_factory=list[Section])
+
+
+def filled_table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], kind: str) -> Table:
+    """A table without the columns in which every row is empty."""
+    shown = [any(row[position] for row in rows) for position in range(len(columns))]
+    return Table(
+        caption=caption,
+        columns=[*compress(columns, shown)],
+        rows=[[*compress(row, shown)] for row in rows],
+        kind=kind,
+    )

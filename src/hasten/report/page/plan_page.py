@@ -7,15 +7,21 @@ import shlex
 from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
-from hasten.facts.trials import Curves, Proven, Surveyed, is_proven
+from hasten.facts.trials import Curves, Proven, Surveyed, Verdict, is_proven, verdict_of
 from hasten.report.display import fixed, interval, many, measured, ratio
 from hasten.report.display import named as choice_text
 from hasten.report.page.charts import Axis, Line, chart, ratio_axis
-from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, Table
+from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, filled_table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.render import html_of
 from hasten.report.page.run_times import ARMS, bars, time_of_a_step, time_of_the_run
-from hasten.report.page.tried_choices import speedup_cells, time_to_the_target, what_was_tried
+from hasten.report.page.tried_choices import (
+    SPEEDUP_COLUMNS,
+    speedup_cells,
+    time_to_the_target,
+    what_was_not_tried,
+    what_was_tried,
+)
 from hasten.report.plan_sentence import (
     NOTHING_PROVEN,
     plan_sentence,
@@ -46,17 +52,18 @@ def page_of(evidence: Evidence) -> str:
         time_of_the_run(evidence),
         time_of_a_step(evidence),
         what_was_tried(evidence),
+        what_was_not_tried(evidence),
         _learned(evidence.curves),
         _measured(evidence),
-        Section(title="Next", command=next_command(evidence)),
     ]
     return html_of(
         Page(
             subject=evidence.job or evidence.path,
             headline=sentence.headline,
+            small_print=[*small_print(sentence), *_circumstances(evidence)],
             bars=_total_bars(evidence),
-            leads=[*_small_print(sentence), *_leads(evidence)],
             notes=_warnings(evidence),
+            command=next_command(evidence),
             sections=[section for section in sections if section is not None],
         )
     )
@@ -77,11 +84,10 @@ def sentence_of(evidence: Evidence) -> Sentence:
     if evidence.plan.total is not None:
         return stated_sentence(evidence.plan.total)
     if evidence.tried and not evidence.choices:
-        return Sentence(headline=f"{many(len(evidence.tried), 'trial')}, and no plan yet")
+        return Sentence(headline=f"No plan yet, after {many(len(evidence.tried), 'trial')}")
     if not evidence.choices:
         return Sentence(headline="A plan without a technique: the job runs unchanged")
-    count = many(len(evidence.choices), "technique")
-    return Sentence(headline=f"A plan of {count}, whose speed was not measured")
+    return Sentence(headline=f"Not measured: a plan of {many(len(evidence.choices), 'technique')}")
 
 
 def next_command(evidence: Evidence) -> str:
@@ -107,40 +113,42 @@ def _machine(surveyed: Surveyed | None, proven_on: ProvenOn | None) -> str:
 
 
 def _total_bars(evidence: Evidence) -> list[tuple[str, Picture, str]]:
-    """The seconds of the planned run, with the plan's where there are any."""
+    """The seconds of the planned run, with the plan's where the headline states a difference."""
     both, confirmed, total = (), evidence.measured, evidence.plan.total
-    if confirmed is not None:
+    if confirmed is not None and verdict_of(confirmed) in (Verdict.FASTER, Verdict.SLOWER):
         both = (confirmed.plain.total, confirmed.planned_seconds)
-    elif total is not None:
+    elif confirmed is None and total is not None:
         both = (total.baseline_seconds, total.planned_seconds)
     elif evidence.confirmed is not None:
         both = (evidence.confirmed.plain.total,)
     return bars({arm: {arm: value} for arm, value in zip(ARMS, both, strict=False)})
 
 
-def _small_print(sentence: Sentence) -> list[str]:
+def small_print(sentence: Sentence) -> list[str]:
+    """As a sentence of its own; empty where there is none."""
     text = sentence.small_print
     return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 
-def _leads(evidence: Evidence) -> list[str]:
-    """What the sentence compares, and where."""
+def _circumstances(evidence: Evidence) -> list[str]:
+    """What the headline compares, and where; and what else the plan changes."""
     where, confirmed = _machine(evidence.surveyed, evidence.plan.machine), evidence.confirmed
-    leads = [f"On {where}."] if where else []
+    compared = "Compared with the baseline on" if evidence.measured is not None else "On"
+    found = [f"{compared} {where}."] if where else []
     if confirmed is not None:
-        pairs = many(confirmed.speedup.pairs, "pair")
-        compared = "" if evidence.measured is None else f"Against the baseline, in {pairs} of windows side by side. "
-        leads.append(f"{compared}The baseline against itself gave {measured(confirmed.noise)}.")
+        found.append(f"The baseline compared with itself: {measured(confirmed.noise)}.")
+    if not evidence.choices and (evidence.came_to_nothing or confirmed is not None):
+        found.append("The plan has no technique: the job runs unchanged.")
     gained = [f"{target_sentence(evidence.gained)}."] if evidence.gained else []
-    return [" ".join(leads), *gained] if leads else gained
+    return [" ".join(found), *gained] if found else gained
 
 
 def _warnings(evidence: Evidence) -> list[str]:
     found = list[str]()
     if evidence.edited:
-        found.append("The plan was changed after it was measured: the figures belong to the confirmed choices.")
-    if evidence.choices and evidence.measured is None and not evidence.gained:
-        found.append("The whole plan was not confirmed, so its speed has no interval here.")
+        found.append("The plan was edited after it was measured. The figures belong to the choices that were measured.")
+    if evidence.plan.total is not None and evidence.measured is None and not evidence.gained:
+        found.append("The plan was not measured as a whole, so its speed has no interval.")
     return found
 
 
@@ -148,22 +156,18 @@ def _warnings(evidence: Evidence) -> list[str]:
 
 
 def plan_section(evidence: Evidence) -> Section | None:
-    """What the plan has chosen, and how that is known; None where there is no plan, and no search has ended so."""
+    """What the plan has chosen, and how that is known; None where it has chosen nothing."""
     if not evidence.plan.choices:
-        shown = evidence.confirmed or evidence.came_to_nothing
-        return Section(title="The plan", lead="The plan has no technique: the job runs unchanged.") if shown else None
+        return None
     earned = evidence.measured.earned if evidence.measured is not None else ()
-    worth = "The ratio of a choice is how many times as long the planned run takes without it. " if earned else ""
-    axis = ratio_axis(item.speedup for item in earned)
+    worth = "Each ratio compares the plan with the same plan without that choice. " if earned else ""
+    axis = ratio_axis(item.speedup for item in earned or evidence.plan.choices)
+    columns = [("technique", "name"), *SPEEDUP_COLUMNS, ("claims", "claim"), ("check on this job", "reason")]
+    rows = [_row_of(evidence, planned, axis) for planned in evidence.plan.choices]
     return Section(
         title="The plan",
-        lead=worth + ("What each choice claims to preserve is checked on this job." if evidence.surveyed else ""),
-        table=Table(
-            caption="Techniques of the plan",
-            columns=[("technique", "name"), ("", "drawn"), ("ratio", "number"), ("claims", "claim"), ("proof", "")],
-            rows=[_row_of(evidence, planned, axis) for planned in evidence.plan.choices],
-            kind="hidden-caption",
-        ),
+        lead=worth + ("What each choice claims to preserve was checked on this job." if evidence.surveyed else ""),
+        table=filled_table("Techniques of the plan", columns, rows, "choices"),
     )
 
 
@@ -176,7 +180,8 @@ def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell
     elif found is not None:
         worth = ["", Cell(text="needed", small="without it the plan does not run")]
     elif stated is not None:
-        worth = ["", Cell(text=ratio(stated), small=f"{interval(stated)}, as the plan states")]
+        drawn, _ = speedup_cells(stated, axis, "other")
+        worth = [drawn, Cell(text=ratio(stated), small=f"{interval(stated)}, as the plan states")]
     else:
         worth = ["", ""]
     claim = "not stated" if choice.preserves is None else choice.preserves.words
@@ -198,21 +203,21 @@ def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
     if record is not None:
         answer = _answer(record)
         reason = "; ".join(filter(None, [record.reason.rstrip("."), _error(record.gradient_error, record.bound)]))
-        small = f"by its losses: {reason}" if record.by_losses else reason
+        small = f"by its loss: {reason}" if record.by_losses else reason
         sign, style = _ANSWERS[answer]
         return Cell(text=f"{sign} {answer}", small=small, kind=f"verdict {style}")
     if stated is not None:
         error = _error(stated.gradient_error, stated.bound)
-        small = error if stated.losses is None else f"by its losses: {stated.losses}"
+        small = error if stated.losses is None else f"by its loss: {stated.losses}"
         return Cell(text="as the plan states", small=small)
     changes = planned.choice.preserves in (None, Preserves.TRAINING)
-    return "judged by the time to the target" if changes and evidence.gained else "not proven here"
+    return "judged by the time to the target" if changes and evidence.gained else "not checked"
 
 
 def _error(error: float | None, bound: float | None) -> str:
     if error is None:
         return ""
-    return f"gradient error {fixed(error)} × the baseline's own" + (f" (at most {fixed(bound)} ×)" if bound else "")
+    return f"gradient error {fixed(error)} × the baseline's" + (f" (limit {fixed(bound)} ×)" if bound else "")
 
 
 # ── losses, and where all this was measured ─────────────────────────────────────────────────────────────────────────
@@ -228,35 +233,37 @@ def _learned(curves: Curves | None) -> Section | None:
         for number, curve in enumerate(found)
     ]
     return Section(
-        title="What is learned",
-        lead=f"{curves.verdict}: {curves.sentence}",
-        charts=chart("Loss of the baseline and with the plan", lines, "loss"),
+        title="Training loss",
+        lead=f"{curves.verdict.capitalize()}. {curves.sentence[:1].upper()}{curves.sentence[1:]}",
+        charts=chart("Training loss of the baseline and with the plan", lines, "training loss"),
     )
 
 
 _METHOD = (
-    "Two versions of the job take turns, window by window, on one machine. A ratio of twelve pairs of windows is "
-    "their median, and its 95 % interval comes from resampling them; one of fewer is their geometric mean, with "
-    "Student's interval. A ratio above 1 is faster. Where the interval contains 1, no difference is shown."
+    "Two versions of the job take turns on one machine, a window of steps at a time; neighbouring windows make a pair. "
+    "From twelve pairs on, the ratio is their median with a bootstrap interval. From fewer, it is their geometric mean "
+    "with Student's interval. A ratio above 1 is faster. An interval that contains 1 shows no difference."
 )
 
 
-def _measured(evidence: Evidence) -> Section:
-    surveyed, noise = evidence.surveyed, evidence.noise
-    pairs: list[Pair] = [("machine", _machine(surveyed, evidence.plan.machine)), ("plan", evidence.path)]
+def _measured(evidence: Evidence) -> Section | None:
+    surveyed, noise, plan = evidence.surveyed, evidence.noise, evidence.plan
+    if surveyed is None and plan.machine is None and plan.job is None:
+        return None
+    pairs: list[Pair] = [("machine", _machine(surveyed, plan.machine)), ("plan", evidence.path)]
     if surveyed is not None:
         versions = ", ".join(f"{name} {text}" for name, text in surveyed.environment.items())
         pairs += [("device", surveyed.device), ("versions", versions)]
-        pairs.append(("allowed", f"{surveyed.ceiling.words}, or stricter"))
-    job = surveyed.fingerprint if surveyed is not None else evidence.plan.job
+        pairs.append(("choices allowed", f"{surveyed.ceiling.words}, or stricter"))
+    job = surveyed.fingerprint if surveyed is not None else plan.job
     if job is not None:
         pairs.append(("job", _job(job)))
     if noise is not None:
         window = f"in windows of {many(noise.window_steps, 'step')}"
-        itself = f"the baseline against itself, before the search: {measured(noise.speedup)}, {window}"
-        pairs.append(("noise floor", itself))
+        itself = f"the baseline compared with itself before the search: {measured(noise.speedup)}, {window}"
+        pairs.append(("noise", itself))
     lead = _METHOD if noise is not None or evidence.confirmed is not None else ""
-    return Section(title="Where this was measured", lead=lead, pairs=pairs)
+    return Section(title="Machine and method", lead=lead, pairs=pairs)
 
 
 def _job(job: Fingerprint) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +30,7 @@ def html_of(page: Page) -> str:
     style = read_regular(_TEMPLATES / "style.css").decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = _environment().get_template("report.html")
-    return template.render(page=page, style=Markup(style), digest=digest, version=version("hasten"))
+    return template.render(page=page, style=Markup(style), digest=digest, version=version("hasten"), unbroken=unbroken)
 
 
 @cache
@@ -42,6 +43,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def unbroken(text: str) -> str:
+    """The text with no line break inside a quantity, such as 6 min 52 s."""
+    numbers = re.sub(r"(?<=\d) (?=(?:µs|ms|s|min|h|d|%|[KMGT]iB)(?!\w))", "\u00a0", text)
+    return re.sub(r"(\u00a0(?:min|h|d)) (?=\d)", "\\1\u00a0", numbers)
 
 
 def _as_text(value: Any) -> Any:

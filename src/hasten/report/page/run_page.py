@@ -10,23 +10,23 @@ from statistics import median
 from hasten.facts.events import Trained
 from hasten.facts.formatting import byte_size
 from hasten.report.display import decimal, duration, many, per_second, percent
-from hasten.report.page.charts import Line, chart, number
-from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, Table
+from hasten.report.page.charts import Line, chart
+from hasten.report.page.page_model import Cell, Chart, Column, Page, Pair, Section, filled_table
 from hasten.report.page.plan_evidence import Evidence
-from hasten.report.page.plan_page import plan_section
+from hasten.report.page.plan_page import plan_section, small_print
 from hasten.report.page.render import html_of
 from hasten.report.page.run_log import RunLog
 from hasten.report.sentence import Sentence, run_sentence
 
 MOST_EVALUATIONS = 24  # rows of the table; the chart and the file have them all
-COURSE: Sequence[tuple[str, str, Callable[[Trained], float | None], Callable[[float], str]]] = (
-    ("learning rate", "rate", lambda event: event.learning_rate, number),
-    ("momentum, or the first beta", "momentum", lambda event: event.momentum, number),
-    ("samples a second", "planned", lambda event: event.samples_per_second, number),
-    ("waiting for data", "planned", lambda event: event.data_wait_share, percent),
-    ("most memory so far", "planned", lambda event: event.memory_bytes, lambda size: byte_size(int(size))),
+COURSE: Sequence[tuple[str, str, Callable[[Trained], float | None]]] = (
+    ("learning rate", "rate", lambda event: event.learning_rate),
+    ("momentum (of Adam: the first beta)", "momentum", lambda event: event.momentum),
+    ("throughput (samples per second)", "planned", lambda event: event.samples_per_second),
+    ("waiting for data (% of the time)", "planned", lambda event: 100 * event.data_wait_share),
+    ("peak memory so far (MiB)", "planned", lambda event: event.memory_bytes / 2**20),
 )
-"""Name, class of the line, value, and a value as text."""
+"""Name with its unit, class of the line, and value."""
 
 
 def page_of(log: RunLog) -> str:
@@ -35,15 +35,16 @@ def page_of(log: RunLog) -> str:
     sections = [
         _plan(log),
         *(section(log) for section in of_training),
-        Section(title="Next", command=next_command(log)),
     ]
+    sentence = sentence_of(log)
     return html_of(
         Page(
             subject=log.job or log.folder,
-            headline=sentence_of(log).headline,
-            leads=[f"On {log.started.machine}."] if log.started is not None else [],
+            headline=sentence.headline,
+            small_print=[*small_print(sentence), *_circumstances(log)],
             figures=_figures(log),
             notes=_warnings(log),
+            command=next_command(log),
             sections=[section for section in sections if section is not None],
         )
     )
@@ -71,14 +72,11 @@ def next_command(log: RunLog) -> str:
 def _figures(log: RunLog) -> list[Pair]:
     if not log.trained:
         return []
-    figures: list[Pair] = [
-        ("samples a second", _median([event.samples_per_second for event in log.trained], per_second)),
-        ("waiting for data", _median([event.data_wait_share for event in log.trained], percent)),
-        ("most memory", byte_size(max(event.memory_bytes for event in log.trained))),
+    return [
+        ("samples per second", _median([event.samples_per_second for event in log.trained], per_second)),
+        ("time spent waiting for data", _median([event.data_wait_share for event in log.trained], percent)),
+        ("peak memory", byte_size(max(event.memory_bytes for event in log.trained))),
     ]
-    if log.finished is not None and log.finished.results:
-        figures.append(("weights saved from", f"step {log.finished.kept_step:,}"))
-    return figures
 
 
 def _warnings(log: RunLog) -> list[str]:
@@ -86,8 +84,6 @@ def _warnings(log: RunLog) -> list[str]:
     skipped = (end or log.trained[-1]).skipped_updates if end or log.trained else 0
     if skipped:
         found.append(f"{many(skipped, 'update')} had a gradient that was not finite, and {_were(skipped)} skipped.")
-    if end is None:
-        found.append("The log has no end: the run is not finished, or it was killed.")
     if log.unread:
         found.append(f"{many(log.unread, 'line')} of the log could not be read, and {_were(log.unread)} skipped.")
     return [*found, *log.noticed]
@@ -98,12 +94,16 @@ def _were(number: int) -> str:
 
 
 def _median(values: Sequence[float], show: Callable[[float], str]) -> Cell:
-    return Cell(text=show(median(values)), small=f"the median of {len(values):,}")
+    return Cell(text=show(median(values)), small=f"median of {many(len(values), 'log line')}")
+
+
+def _circumstances(log: RunLog) -> list[str]:
+    found = [f"On {log.started.machine}."] if log.started is not None else []
+    found += [] if log.plan.choices else ["Without a plan: this run is the baseline."]
+    return [" ".join(found)] if found else []
 
 
 def _plan(log: RunLog) -> Section | None:
-    if not log.plan.choices:
-        return Section(title="The plan", lead="None: the run is the baseline.")
     return plan_section(Evidence(plan=log.plan, path=log.folder, budgets={}))
 
 
@@ -114,7 +114,7 @@ def _losses(log: RunLog) -> Section:
     ]
     return Section(
         title="Loss",
-        lead="A value of the training loss is the mean over the steps since the one before.",
+        lead="Each value of the training loss is the mean of the steps since the value before it.",
         notes=list(filter(None, map(_gaps, lines))),
         charts=chart("Loss of the run", lines, "loss"),
     )
@@ -122,8 +122,8 @@ def _losses(log: RunLog) -> Section:
 
 def _gaps(line: Line) -> str:
     broken = sum(not math.isfinite(value) for _, value in line.points)
-    leaves = "is not finite, and leaves a gap" if broken == 1 else "are not finite, and leave gaps"
-    return f"{line.label}: {many(broken, 'value')} of the loss {leaves}." if broken else ""
+    leaves = "is not finite and leaves a gap" if broken == 1 else "are not finite and leave gaps"
+    return f"{many(broken, 'value')} of the {line.label} loss {leaves}." if broken else ""
 
 
 def _evaluated(log: RunLog, name: str) -> list[tuple[float, float]]:
@@ -137,15 +137,20 @@ def _evaluations(log: RunLog) -> Section | None:
     shown = log.evaluated[-MOST_EVALUATIONS:]
     rows = [
         [
-            f"step {event.step:,}",
+            f"{event.step:,}",
             *(decimal(event.results[name]) if name in event.results else "" for name in names),
             duration(event.seconds),
-            "best so far" if event.best else "",
+            "yes" if event.best else "",
         ]
         for event in shown
     ]
-    columns: list[Column] = [("at", "name"), *((name, "number") for name in names), ("took", "number"), ("", "")]
-    few = f"; the last {len(shown)} of {len(log.evaluated):,}" if len(shown) < len(log.evaluated) else ""
+    columns: list[Column] = [
+        ("optimizer step", "name"),
+        *((name, "number") for name in names),
+        ("duration", "number"),
+        ("best so far", ""),
+    ]
+    few = f": the last {len(shown)} of {len(log.evaluated):,}" if len(shown) < len(log.evaluated) else ""
     drawn = [
         chart(name, [Line(label=name, kind="planned", points=_evaluated(log, name))], name)
         for name in names
@@ -154,13 +159,13 @@ def _evaluations(log: RunLog) -> Section | None:
     return Section(
         title="Evaluations",
         charts=[each for charts in drawn for each in charts],
-        table=Table(caption=f"Results of the evaluations{few}", columns=columns, rows=rows),
+        table=filled_table(f"Results of the evaluations{few}", columns, rows, "wide"),
     )
 
 
 def _course(log: RunLog) -> Section:
     charts = list[Chart]()
-    for name, kind, value_of, show in COURSE:
+    for name, kind, value_of in COURSE:
         points = [(event.step, value) for event in log.trained if (value := value_of(event)) is not None]
-        charts += chart(name, [Line(label=name, kind=kind, points=points)], name, show)
-    return Section(title="Learning rate, pace and memory", charts=charts)
+        charts += chart(name, [Line(label=name, kind=kind, points=points)], name)
+    return Section(title="Learning rate, throughput and memory", charts=charts)

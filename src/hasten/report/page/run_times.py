@@ -14,9 +14,9 @@ from hasten.report.page.plan_evidence import Evidence
 
 ARMS = {"plain": "baseline", "planned": "with the plan"}
 RUN_PARTS = {
-    "once": "once, at the start",
+    "once": "startup",
     "steps": "optimizer steps",
-    "turns": "starts of later epochs",
+    "turns": "starting the later epochs",
     "evaluation": "evaluations",
 }
 
@@ -38,16 +38,18 @@ def time_of_the_run(evidence: Evidence) -> Section | None:
         return None
     both = {"plain": confirmed.plain} | ({"planned": measured.planned} if measured is not None else {})
     parts = {arm: _parts_of_run(costs, surveyed) for arm, costs in both.items()}
-    lead = f"{_length(surveyed)} At the start the job is built, compiled and warmed up, and caches are filled."
+    lead = f"{_length(surveyed)} Startup builds, compiles and warms up the job, and fills caches."
     lead += _paid_back(evidence.plan.total)
     if evidence.stops_early:
-        lead += " All of it unless early stopping ends the run before."
-    memory: list[Cell | str] = ["most memory", *(byte_size(costs.peak_bytes) for costs in both.values())]
+        lead += " Early stopping may end the run sooner."
+    if measured is not None:
+        lead += " Each part is a median of its own, so the total can differ from the headline, which compares pairs."
+    memory: list[Cell | str] = ["peak memory", *(byte_size(costs.peak_bytes) for costs in both.values())]
     return Section(
         title="Where the time of the run goes",
         lead=lead,
         bars=bars(parts),
-        table=_table("Seconds of the planned run, by the medians of what was measured", RUN_PARTS, parts, memory),
+        table=_table("Time of each part of the planned run, and its share of the total", RUN_PARTS, parts, memory),
     )
 
 
@@ -60,9 +62,11 @@ def time_of_a_step(evidence: Evidence) -> Section | None:
     evaluation: list[Cell | str] = ["one evaluation", *(duration(budget.evaluation) for budget in budgets.values())]
     return Section(
         title="Where the time of a step goes",
-        lead=f"Means over {profiled}. They show where time goes, not what a choice gains.",
+        lead=f"Means of {profiled} in a profile. They show where time goes; the trials show what a choice gains.",
         bars=bars(parts),
-        table=_table("Seconds of one optimizer step, and its share of the step", STEP_PARTS, parts, evaluation),
+        table=_table(
+            "Time of each part of one optimizer step, and its share of the step", STEP_PARTS, parts, evaluation
+        ),
     )
 
 
@@ -71,8 +75,8 @@ def _paid_back(total: Total | None) -> str:
         return ""
     step = total.break_even_step
     if step is None:
-        return " Shorter steps alone never pay back what the plan costs at the start."
-    return f" The plan has paid back its costs at the start from step {step:,} on." if step else ""
+        return " The shorter steps never make up for the longer startup."
+    return f" The plan has made up for its longer startup by step {step:,}." if step else ""
 
 
 def _parts_of_run(costs: Costs, surveyed: Surveyed | None) -> Parts:
@@ -108,5 +112,5 @@ def _table(caption: str, names: Mapping[str, str], arms: Mapping[str, Parts], la
                 for value, of in zip(seconds, sums, strict=True)
             )
             rows.append([Cell(text=name, swatch=part), *cells])
-    rows.append([Cell(text="together", kind="sum"), *(Cell(text=duration(each), kind="sum") for each in sums)])
+    rows.append([Cell(text="total", kind="sum"), *(Cell(text=duration(each), kind="sum") for each in sums)])
     return Table(caption=caption, columns=columns, rows=[*rows, last], kind="parts")

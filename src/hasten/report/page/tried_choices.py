@@ -1,4 +1,4 @@
-"""Everything that was tried: what was kept, what made no difference, what lost, and what could not be tried.
+"""What was tried: what was kept, what made no difference and what lost; and what was not tried, with its reason.
 
 Losers are the larger part of what a search finds out, and are shown with the same figures as winners.
 """
@@ -6,14 +6,14 @@ Losers are the larger part of what a search finds out, and are shown with the sa
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.plan import Rejected
 from hasten.facts.trials import Reached, Tried
-from hasten.report.display import interval, listed, many, measured, named, ratio
+from hasten.report.display import interval, listed, many, named, ratio
 from hasten.report.page.charts import Axis, interval_picture, ratio_axis
-from hasten.report.page.page_model import Cell, Section, Table
+from hasten.report.page.page_model import Cell, Column, Section, Table, filled_table
 from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.plan_sentence import middle
 
@@ -24,10 +24,11 @@ SIGNS = {
     "slower": "−",
     "stopped early": "…",
     "failed": "✕",
-    "skipped": "…",
-    "refused": "∅",
 }
 """Verdict -> a sign beside it, in the order of the table. Any other is shown last, by its own name."""
+
+SKIPPED = "skipped"  # the verdict of a choice that was not tried
+SPEEDUP_COLUMNS: Sequence[Column] = (("95 % interval (dashed: 1)", "drawn"), ("times as fast", "number"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,7 @@ class Row:
     verdict: str
     reason: str
     speedup: Speedup | None = None
-    beside: str = ""  # the plan that it was added to
+    added_to: str = ""  # the plan that was compared with
 
 
 def what_was_tried(evidence: Evidence) -> Section | None:
@@ -45,32 +46,54 @@ def what_was_tried(evidence: Evidence) -> Section | None:
         return None
     axis = ratio_axis(row.speedup for row in found)
     counts = Counter(row.verdict for row in found)
-    counted = listed([f"{number:,} {verdict}" for verdict, number in counts.items()], most=len(SIGNS) + 1)
+    counted = listed([f"{verdict} {number:,}" for verdict, number in counts.items()], most=len(SIGNS) + 1)
+    columns = [("choice", "name"), ("verdict", "verdicts"), *SPEEDUP_COLUMNS, ("reason", "reason")]
     return Section(
-        title="Everything that was tried",
-        lead=f"{counted}. Each choice ran beside the same plan without it; the ratio is of the run's seconds.",
-        table=Table(
-            caption="Trials and their verdicts",
-            columns=[("choice", "name"), ("verdict", ""), ("", "drawn"), ("ratio", "number"), ("reason", "reason")],
-            rows=[_cells(row, axis) for row in found],
-            kind="hidden-caption",
-        ),
+        title="What was tried",
+        lead=f"Verdicts: {counted}. Each choice was compared with the same plan without it, "
+        "by the time of the planned run.",
+        table=filled_table("Trials and their verdicts", columns, [_cells(row, axis) for row in found], "choices"),
     )
 
 
+def what_was_not_tried(evidence: Evidence) -> Section | None:
+    rows = [[Cell(text=what, kind="code"), reason] for what, reason in reasons_not_tried(evidence)]
+    if not rows:
+        return None
+    columns = [("choice", "name"), ("reason", "")]
+    caption = "Choices that were not tried, and why"
+    return Section(title="What was not tried", table=Table(caption=caption, columns=columns, rows=rows, kind="choices"))
+
+
 def rows_of(evidence: Evidence) -> list[Row]:
-    """The rows of the table, the kept ones first. A choice that was tried beside several plans has a row for each."""
-    rows = [_row_of(trial, evidence) for trial in evidence.tried]
-    shown = {row.what for row in rows} | {trial.choice.technique for trial in evidence.tried}
-    refused = evidence.surveyed.refused if evidence.surveyed is not None else dict[str, str]()
-    rows += [Row(what=name, verdict="refused", reason=reason) for name, reason in refused.items()]
-    not_tried = [Rejected(technique=name, reason=why) for name, why in evidence.plan.not_tried.items()]
-    for item in (*evidence.plan.rejected, *not_tried):
+    """The rows of the table, the kept ones first. A choice that was added to several plans has a row for each."""
+    rows = [_row_of(trial, evidence) for trial in evidence.tried if trial.verdict != SKIPPED]
+    tried = {name for trial in evidence.tried for name in (named(trial.choice), trial.choice.technique)}
+    elsewhere = _without_a_trial(evidence)
+    for item in evidence.plan.rejected:
         what = item.technique if item.value is None else named(Choice(technique=item.technique, value=item.value))
-        if what not in shown and item.technique not in refused:
+        if what not in tried and item.technique not in elsewhere:
             rows.append(Row(what=what, verdict="rejected", reason=item.reason))
     order = [*SIGNS]
     return sorted(rows, key=lambda row: order.index(row.verdict) if row.verdict in SIGNS else len(order))
+
+
+def reasons_not_tried(evidence: Evidence) -> list[tuple[str, str]]:
+    """Choice and reason; the values of a technique that have one reason are together."""
+    values = dict[tuple[str, str], list[str]]()
+    for trial in evidence.tried:
+        if trial.verdict == SKIPPED:
+            key = (trial.choice.technique, trial.reason)
+            values.setdefault(key, []).append(named(trial.choice).removeprefix(f"{trial.choice.technique} = "))
+    skipped = [(f"{technique} = {', '.join(each)}", reason) for (technique, reason), each in values.items()]
+    return [*skipped, *_without_a_trial(evidence).items()]
+
+
+def _without_a_trial(evidence: Evidence) -> Mapping[str, str]:
+    """Technique -> why it has no trial at all."""
+    tried = {trial.choice.technique for trial in evidence.tried}
+    refused = evidence.surveyed.refused if evidence.surveyed is not None else dict[str, str]()
+    return {name: why for name, why in {**refused, **evidence.plan.not_tried}.items() if name not in tried}
 
 
 def _row_of(trial: Tried, evidence: Evidence) -> Row:
@@ -85,25 +108,24 @@ def _row_of(trial: Tried, evidence: Evidence) -> Row:
             tried = (trial.choice.technique, trial.choice.value)
             rejected = [each.reason for each in evidence.plan.rejected if (each.technique, each.value) == tried]
             reason = rejected[0] if rejected else reason
-    beside = listed([named(choice) for choice in trial.on]) or "the baseline"
-    return Row(what=named(trial.choice), verdict=verdict, reason=reason, speedup=trial.speedup, beside=beside)
+    return Row(
+        what=named(trial.choice), verdict=verdict, reason=reason, speedup=trial.speedup, added_to=_plan_text(trial.on)
+    )
 
 
-def speedup_cells(speedup: Speedup | None, axis: Axis, kind: str) -> list[Cell | str]:
-    """The picture of a ratio, and the ratio with its interval."""
+def speedup_cells(speedup: Speedup | None, axis: Axis, kind: str, of: str = "pair") -> list[Cell | str]:
+    """The picture of a ratio, and the ratio with its interval. of: what was compared."""
     if speedup is None:
         return ["", ""]
-    picture = interval_picture(speedup, axis, kind, measured(speedup))
-    return [
-        Cell(picture=picture),
-        Cell(text=ratio(speedup), small=f"{interval(speedup)}, {many(speedup.pairs, 'pair')}"),
-    ]
+    figures = f"{interval(speedup)}, {many(speedup.pairs, of)}"
+    picture = interval_picture(speedup, axis, kind, f"{ratio(speedup)} ({figures})")
+    return [Cell(picture=picture), Cell(text=ratio(speedup), small=figures)]
 
 
 def _cells(row: Row, axis: Axis) -> list[Cell | str]:
     kind = row.verdict.partition(" ")[0] if row.verdict in SIGNS else "other"
     return [
-        Cell(text=row.what, small=f"beside {row.beside}" if row.beside else "", kind="code"),
+        Cell(text=row.what, small=row.added_to and f"added to {row.added_to}", kind="code"),
         Cell(text=f"{SIGNS.get(row.verdict, '·')} {row.verdict}", kind=f"verdict {kind}"),
         *speedup_cells(row.speedup, axis, kind),
         row.reason,
@@ -117,32 +139,29 @@ def time_to_the_target(evidence: Evidence) -> Section | None:
     if not evidence.reached:
         return None
     axis = ratio_axis(record.speedup for record in evidence.reached)
+    columns = [("choice", "name"), ("verdict", "verdicts"), *SPEEDUP_COLUMNS, ("time to the target", "reason")]
+    rows = [_target_cells(record, evidence, axis) for record in evidence.reached]
     return Section(
         title="Time to the target",
-        lead="These choices change what is learned, so their steps cannot be compared. Compared is the training time "
-        "until the first evaluation that is at least as good as the baseline's at its end, from the same seeds, "
-        "without the time to start. A plan with such a choice stops there.",
-        table=Table(
-            caption="Choices that change training",
-            columns=[
-                *(("choice", "name"), ("verdict", ""), ("", "drawn")),
-                *(("ratio", "number"), ("to the target", "reason")),
-            ],
-            rows=[_target_cells(record, evidence, axis) for record in evidence.reached],
-            kind="hidden-caption",
-        ),
+        lead="These choices change training, so the times of their steps cannot be compared. What is compared is the "
+        "training time, without startup, until an evaluation is as good as the last one of the baseline from the same "
+        "seed. A plan with such a choice stops training there.",
+        table=filled_table("Choices that change training", columns, rows, "choices"),
     )
 
 
 def _target_cells(record: Reached, evidence: Evidence, axis: Axis) -> list[Cell | str]:
     joined = any(record is other for other in evidence.gained)
     kind, verdict = ("kept", "✓ kept") if joined else ("faster", "+ sooner") if record.kept else ("other", "· not kept")
-    beside = listed([named(choice) for choice in record.on]) or "the baseline"
     reached = sum(each is not None for each in record.seconds_with)
-    seconds = f"{middle(record.seconds_with)} instead of {middle(record.seconds_without)}"
+    seconds = f"{middle(record.seconds_without)} → {middle(record.seconds_with)}"
     return [
-        Cell(text=named(record.choice), small=f"beside {beside}", kind="code"),
+        Cell(text=named(record.choice), small=f"added to {_plan_text(record.on)}", kind="code"),
         Cell(text=verdict, kind=f"verdict {kind}"),
-        *speedup_cells(record.speedup, axis, kind),
-        Cell(text=f"{seconds}, from {reached:,} of {many(len(record.seeds), 'seed')}", small=record.sentence),
+        *speedup_cells(record.speedup, axis, kind, "seed"),
+        Cell(text=f"{seconds}, reached by {reached:,} of {many(len(record.seeds), 'seed')}", small=record.sentence),
     ]
+
+
+def _plan_text(choices: Sequence[Choice]) -> str:
+    return listed([named(choice) for choice in choices]) or "the baseline"
