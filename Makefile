@@ -43,7 +43,7 @@ docs: .venv/.installed  ## write the pages that are generated from the code
 site: .venv/.installed  ## build the documentation site into site/, and check its links
 	@$(PIP) -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=scripts $(PY) -m mkdocs build --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html; for its search: $(PY) -m http.server --directory site"
 
 package:  ## build the wheel and the source distribution into dist/, and use the wheel in an empty environment
 	@scripts/check_package.sh

@@ -2,14 +2,14 @@
 
 mkdocs reads one folder. A link to `../records/…` or `../src/…` works in the repository; here the file that it names
 becomes a page of the site, and the link leads there. A link that names no file stays as it is, and the strict build
-refuses it.
+refuses it. Lines do not break within an interval, nor between a figure and its unit.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +20,31 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\
 AS_THEY_ARE = (".md", ".svg", ".png", ".json", ".jsonl")
 LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml", ".cpp": "cpp"}
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+DASH = re.compile(r"(?<=\d)–(?=\d)")
+UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|µs|KiB|MiB|GiB|%)(?!\w))")
+
+
+def on_config(config: Any) -> None:
+    """Puts the pages of techniques and rules into the navigation, below their list and in its order."""
+    config.nav = [unfolded(entry, Path(config.docs_dir)) for entry in config.nav]
+
+
+def unfolded(entry: Any, docs: Path) -> Any:
+    """An entry of the navigation; one that is the README of a folder becomes a section of the pages that it lists."""
+    if isinstance(entry, list):
+        return [unfolded(each, docs) for each in entry]
+    if isinstance(entry, dict):
+        return {title: unfolded(each, docs) for title, each in entry.items()}
+    if not entry.endswith("/README.md"):
+        return entry
+    folder = (docs / entry).parent
+    pages = (page for page in linked(docs / entry) if page.parent == folder)
+    return [entry, *({heading(page): page.relative_to(docs).as_posix()} for page in pages)]
+
+
+def heading(page: Path) -> str:
+    """The first heading of a page. mkdocs finds none below a comment, and would write tf32_off as Tf32 off."""
+    return next(line[2:] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("# "))
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -39,8 +64,14 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """The text of a page, with links that leave docs/ turned to where the site has their files."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # it would have one entry
     here = origin(page.file.src_uri, config)
-    return replaced_outside_code(markdown, lambda link: _in_site(link, here, page.file.src_uri, config))
+
+    def changed(text: str) -> str:
+        return unbroken(LINK.sub(lambda link: _in_site(link, here, page.file.src_uri, config), text))
+
+    return changed_outside_code(markdown, changed)
 
 
 def linked(page: Path) -> Iterator[Path]:
@@ -89,9 +120,14 @@ def origin(uri: str, config: Any) -> Path:
     return in_docs if in_docs.exists() else ROOT / uri
 
 
-def replaced_outside_code(markdown: str, replace: Any) -> str:
+def changed_outside_code(markdown: str, change: Callable[[str], str]) -> str:
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else LINK.sub(replace, part) for part in parts)
+    return "".join(part if part.startswith("```") else change(part) for part in parts)
+
+
+def unbroken(text: str) -> str:
+    """The text with intervals, and figures with their units, that stay on one line."""
+    return UNIT.sub("&nbsp;", DASH.sub("&NoBreak;–&NoBreak;", text))
 
 
 def _in_site(link: re.Match[str], here: Path, uri: str, config: Any) -> str:

@@ -42,6 +42,23 @@ def test_every_page_is_in_the_navigation_or_one_link_from_it():
     assert sorted({*build_docs.DOCS.rglob("*.md")} - reached) == []
 
 
+def test_the_pages_of_a_list_are_below_it_in_its_order(tmp_path, monkeypatch):
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "README.md").write_text("[2](b.md), [1](a.md), [other](../other.md)")
+    for name, heading in (("rules/a", "H1 a"), ("rules/b", "H2 b_c"), ("other", "other")):
+        (tmp_path / f"{name}.md").write_text(f"<!-- generated -->\n\n# {heading}\n")
+    monkeypatch.setattr(site_pages, "ROOT", tmp_path)
+    assert site_pages.unfolded([{"Rules": "rules/README.md"}, {"Other": "other.md"}], tmp_path) == [
+        {"Rules": ["rules/README.md", {"H2 b_c": "rules/b.md"}, {"H1 a": "rules/a.md"}]},
+        {"Other": "other.md"},
+    ]
+
+
+def test_an_interval_and_a_figure_with_its_unit_stay_on_one_line():
+    text = site_pages.unbroken("2 s, 1.5 (1–2) times, 3 steps, a – b, 5 %")
+    assert text == "2&nbsp;s, 1.5 (1&NoBreak;–&NoBreak;2) times, 3 steps, a – b, 5&nbsp;%"
+
+
 class TestArgumentLists:
     def test_a_line_about_a_parameter_begins_an_entry_and_its_further_lines_belong_to_it(self):
         docstring = "Train.\n\nepochs, steps: the length,\n    the shorter one.\nseed: of all.\n\nRaises JobError."
