@@ -66,7 +66,7 @@ def pipeline() -> Chart:
             *whole_runs("rows", "A table of 200,000 rows, where the plan is empty", "job without a plan"),
         ],
         below=[
-            "Longer is faster; the script runs to its planned end. Geometric means over 5 seeds, of the photographs 10,",
+            "Longer is faster; the script runs to its planned end. Geometric means over 5 seeds, photographs over 10,",
             f"with 95 % intervals. {machine('pipeline-images', XEON)}",
         ],
     )
