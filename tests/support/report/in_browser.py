@@ -28,7 +28,7 @@ LOOK = """(() => {
   const all = [...document.body.querySelectorAll("*")];
   const beyond = all.filter(each => seen(each) && getComputedStyle(each).position != "absolute" &&
     each.getBoundingClientRect().right > root.clientWidth + 1 && !each.closest("svg, [role=region]"));
-  const cut = all.filter(each => each.matches("p, h1, dd") &&
+  const cut = all.filter(each => each.matches("p, h1, td, dd") &&
     each.scrollWidth > each.clientWidth + 1);
   return {
     height: root.scrollHeight, width: root.clientWidth, wanted: root.scrollWidth,

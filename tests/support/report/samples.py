@@ -91,6 +91,7 @@ def sample_records(steps: int = 300, seeds: int = 4) -> list[Record]:
             refused={
                 "cudnn_autotune": "there is no CUDA device",
                 "device_prefetch": "data and model are on the same device",
+                "fused_operators": "no layer calls torch.nn.functional.scaled_dot_product_attention",
                 "pin_memory": "there is no accelerator that pinned memory could be sent to faster",
             },
             ceiling=Preserves.STATISTICS,
