@@ -27,12 +27,13 @@ check_contents() {
 }
 
 install() {
-    "${PYTHON:-python3}" -m venv "$place/user"
-    python="$place/user/bin/python"
-    "$python" -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt dist/*.whl
-    "$python" -m pip check
-    ! "$python" -m pip list --format=freeze | grep -E "^($tools)==" || fail "hasten must not install these tools."
+    "${PYTHON:-python3}" -m venv --without-pip "$place/user"
+    pip install --quiet --no-compile -c constraints.txt dist/*.whl
+    pip check
+    ! pip list --format=freeze | grep -E "^($tools)==" || fail "hasten must not install these tools."
 }
+
+pip() { "$place/build/bin/python" -m pip --disable-pip-version-check --python "$place/user/bin/python" "$@"; }
 
 use() {
     text="$PWD/CHANGELOG.md"
