@@ -30,7 +30,7 @@ def main() -> None:
     from hasten.facts.finding import ranked
 
     chosen = BY_NAME[sys.argv[1]]
-    look = profile_run(chosen.make(False), chosen.plan(False), report=lambda what: None)
+    look = profile_run(chosen.make(False), chosen.plan(False))
     findings = [
         {"code": each.code, "place": each.place, "most_gain": _bound(each.price)} for each in ranked(found_in_run(look))
     ]

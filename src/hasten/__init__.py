@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hasten.data.images.image_folder import ImageFolder
     from hasten.data.shards.shard_dataset import Shards
     from hasten.data.sources.augmented import Augmented
-    from hasten.entry import evaluate, prepare, resume, train
+    from hasten.entry import evaluate, prepare, resume, train, tune
     from hasten.facts.job import Best, EarlyStopping, EqualAverage, ExponentialAverage, Job, Loss, Schedule
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hasten.training.step import Step
     from hasten.training.step_parts.supervised import supervised
     from hasten.training.weights.weights_file import read_weights
-    from hasten.tuning.search_process import tune
 
 _NAMES = {
     "hasten.checkpoint.plan_output": ("write_plan",),
@@ -32,7 +31,7 @@ _NAMES = {
     "hasten.data.images.image_folder": ("ImageFolder",),
     "hasten.data.shards.shard_dataset": ("Shards",),
     "hasten.data.sources.augmented": ("Augmented",),
-    "hasten.entry": ("evaluate", "prepare", "resume", "train"),
+    "hasten.entry": ("evaluate", "prepare", "resume", "train", "tune"),
     "hasten.facts.job": ("Best", "EarlyStopping", "EqualAverage", "ExponentialAverage", "Job", "Loss", "Schedule"),
     "hasten.facts.plan": ("Plan", "make_plan"),
     "hasten.facts.plan_file": ("read_plan",),
@@ -42,7 +41,6 @@ _NAMES = {
     "hasten.training.step": ("Step",),
     "hasten.training.step_parts.supervised": ("supervised",),
     "hasten.training.weights.weights_file": ("read_weights",),
-    "hasten.tuning.search_process": ("tune",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

@@ -1,16 +1,19 @@
 """Training from Python: the engine with what a person expects around it.
 
-`train` runs a whole job; `prepare` returns a run whose loop the caller writes; `evaluate` needs no run. Like the
+`train` runs a whole job; `prepare` returns a run whose loop the caller writes; `evaluate` needs no run; `tune` finds a
+plan. Like the
 command line, this module may import every room; none may import it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
 from hasten.checkpoint.locks.run_lock import run_lock
@@ -37,6 +40,9 @@ from hasten.training.saving.recovery import Recovered
 from hasten.training.saving.saved_run import FollowerRun, SavedRun, finished
 from hasten.training.setup.process_options import make_first_calls
 from hasten.training.weights.initial_weights import InitialWeights, begun_with
+
+if TYPE_CHECKING:
+    from hasten.tuning.search_process import Allow
 
 
 def train(
@@ -223,10 +229,43 @@ def evaluate(
     data: the field of the job to evaluate, "valid" or "train".
     batch_size: None takes that of the plan or the data, else the training's.
 
-    Otherwise as train. Returns results by name, seconds, and the batch size that fitted into memory.
+    Otherwise as train. An evaluation of more than two seconds shows its progress on sys.stderr. Returns results by
+    name, seconds, and the batch size that fitted into memory.
     """
+    from hasten.report.terminal.progress_bar import ProgressBar
+
     make_first_calls()
-    return evaluate_weights(job, Path(weights), _read(plan), data, batch_size).evaluation
+    with closing(ProgressBar("evaluating")) as waiting:
+        return evaluate_weights(job, Path(weights), _read(plan), data, batch_size, waiting).evaluation
+
+
+def tune(
+    job: Callable[[], Job] | str,
+    *,
+    seconds: float = 60.0,
+    allow: Allow = "statistics",
+    output: str | PathLike[str] | None = None,
+    busy: bool = False,
+) -> Plan:
+    """The plan that `hasten tune` finds for a job. Progress and result go to sys.stderr, or are drawn in a notebook.
+
+    job: a function of an imported file or module that returns the job, or its name: "job.py:job". Trials build the job
+        in processes of their own, so a function of a notebook, a lambda or a Job is refused.
+    seconds: about how long the search takes; trials of compile take additional time.
+    allow: the most that a choice may change: "bits", "rounding", "statistics" or "training".
+    busy: measure although other programs use the CPU.
+    output: the plan file to write, with the file of trials beside it. None writes no file.
+
+    KeyboardInterrupt ends the search, and returns what was proven by then; a plan without choices where nothing was.
+    Raises HastenError as the command does.
+    """
+    from hasten.report.terminal.search_progress import SearchElsewhere
+    from hasten.tuning.search_process import found_apart
+
+    with closing(SearchElsewhere()) as screen:
+        found = found_apart(job, seconds=seconds, allow=allow, output=output, busy=busy, show=screen.line)
+        screen.result(found.answer.get("sentence", "Interrupted"), found.answer.get("why", ""))
+    return found.plan
 
 
 def _read(plan: Plan | str | Path | None) -> Plan:

@@ -49,7 +49,7 @@ def test_checkpoints_are_listed_newest_first_and_the_one_that_is_resumed_from_is
     found = rows(shown)
     assert [row.split()[:2] for row in found] == [["→", "10"], ["8", "2"], ["6", "2"]]
     assert re.search(r" 10 +2 +\d+ s +1\d\.\d KiB  as planned +verified$", found[0])
-    assert "resumes   at step 10, from runs/job-1/checkpoints/step-10\n" in shown
+    assert "  verdict   Resumes at step 10, from runs/job-1/checkpoints/step-10\n" in shown
 
 
 @pytest.mark.fault("clock jump")
@@ -74,8 +74,10 @@ def test_a_damaged_checkpoint_says_what_is_wrong_and_an_older_one_is_marked(here
     assert code == 0
     broken, marked, _ = rows(shown)
     assert broken.startswith("    10")
-    assert f"damaged: {file} " in broken
-    assert file == "manifest.json" or re.search(HARMS[harm], broken)  # whose own seal has words of its own
+    assert broken.endswith(" damaged")
+    note = " ".join(shown.partition("  note ")[2].partition("  next ")[0].split())
+    assert note.startswith(f"step 10: {file} ")
+    assert file == "manifest.json" or re.search(HARMS[harm], note)  # whose own seal has words of its own
     assert marked.startswith("  →  8")
     loaded = Store(here / "checkpoints").newest(lambda checkpoint, error: None)
     assert loaded is not None
@@ -87,8 +89,9 @@ def test_checkpoints_of_another_version_are_not_called_damaged(here: Path):
         as_of_version(each.path, 1, None)
     code, shown, _ = ran("checkpoints runs/job-1")
     assert code == 0
-    assert all("saved by hasten 0.1.0" in row and "damaged" not in row for row in rows(shown))
-    assert "resumes   never: all of them are of another version; start a new run\n" in shown
+    assert all(row.endswith(" of another version") for row in rows(shown))
+    assert "  verdict   Never resumes: all checkpoints are of another version\n" in shown
+    assert "saved by hasten 0.1.0" in shown
 
 
 def test_the_list_as_json_is_one_object_with_the_truth(here: Path):
@@ -113,7 +116,7 @@ def test_a_run_without_a_checkpoint_begins_anew_and_says_so(here: Path):
     shutil.rmtree(here / "checkpoints")
     code, shown, _ = ran("checkpoints runs/job-1")
     assert code == 0
-    assert "runs/job-1 has no checkpoint yet\n  resumes   from the beginning\n" in shown
+    assert "  verdict   Resumes from the beginning\n  why       there is no checkpoint yet\n" in shown
     assert json.loads(ran("checkpoints runs/job-1 --json")[1])["resumes_from"] is None
 
 
@@ -121,7 +124,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
     for each in checkpoints_of(here):
         flip(each.path / TENSORS)
     _, shown, _ = ran("checkpoints runs/job-1")
-    assert "resumes   never: all of them are damaged; start a new run\n" in shown
+    assert "  verdict   Never resumes: all checkpoints are damaged\n  why       start a new run\n" in shown
     anew = "hasten train jobs_of_tests.py:job"
     assert shown.splitlines()[-1].strip() == f"next      {anew}"
     assert json.loads(ran("checkpoints runs/job-1 --json")[1])["next"] == anew
@@ -133,7 +136,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
 )
 def test_a_folder_that_is_no_run_is_refused(here: Path, command: str, says: str):
     code, shown, error = ran(command)
-    assert (code, shown) == (2, "")
+    assert (code, "verdict" in shown) == (2, False)
     assert says in error
     assert not Path("model.safetensors").exists()
 
@@ -176,11 +179,12 @@ def test_the_weights_of_a_complete_run_are_those_that_it_left(tmp_path: Path, na
 def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
     code, shown, _ = ran("export runs/job-1 -o out.safetensors")
     assert code == 0
-    assert re.search(r"step +10, from runs/job-1/checkpoints/step-10$", shown, re.MULTILINE)
-    assert f"weights   2 tensors, {Path('out.safetensors').stat().st_size} B, in out.safetensors" in shown
+    assert "  verdict   Exported step 10 to out.safetensors\n" in shown
+    size = f"{Path('out.safetensors').stat().st_size} B"
+    assert f"  why       2 tensors, {size}, from runs/job-1/checkpoints/step-10\n" in shown
     assert shown.splitlines()[-1].strip() == "next      hasten train jobs_of_tests.py:job --weights out.safetensors"
     model = nn.Linear(6, 3)
-    exec(re.search(r"^  load +(.*)$", shown, re.MULTILINE)[1], {"model": model, "hasten": hasten})  # type: ignore[index]
+    exec(re.search(r"^  use +(.*)$", shown, re.MULTILINE)[1], {"model": model, "hasten": hasten})  # type: ignore[index]
     written = safetensors.torch.load_file(here / "model.safetensors")
     assert all(torch.equal(each, written[name]) for name, each in model.state_dict().items())
 
@@ -197,7 +201,7 @@ def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
 def test_what_cannot_be_exported_is_said_and_nothing_is_written(here: Path, line: str, code: int, says: str, fix: str):
     flip(here / "checkpoints" / "step-8" / TENSORS)
     ended, shown, error = ran(f"export runs/job-1 {line}")
-    assert (ended, shown) == (code, "")
+    assert (ended, "verdict" in shown) == (code, False)
     assert says in error
     assert fix in error
     assert not list(here.parent.parent.glob("*.safetensors"))

@@ -46,11 +46,12 @@ def test_results_are_shown_with_the_data_and_the_next_command(here: Path):
     line = "evaluate judged_jobs.py:job --weights runs/job-1/model.safetensors --data train --batch-size 5"
     code, shown, _ = ran(line)
     assert code == 0
-    first, weights, data, loss, *_, following = shown.strip().splitlines()
-    assert first == "Evaluated judged_jobs.py:job on cpu"
+    first, machine, _, loss, data, weights, *_, following = shown.strip().splitlines()
+    assert first == "Evaluating judged_jobs.py:job"
+    assert machine.split()[0] == "machine"
+    assert loss.split()[:2] == ["verdict", "loss"]
+    assert data.startswith("  why       on 40 samples of Job.train, in batches of 5, ")
     assert weights == "  weights   runs/job-1/model.safetensors"
-    assert data.startswith("  data      Job.train: 40 samples in batches of 5, ")
-    assert loss.split()[0] == "loss"
     assert following == "  next      hasten train judged_jobs.py:job --weights runs/job-1/model.safetensors"
 
 

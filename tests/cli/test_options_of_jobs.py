@@ -76,7 +76,7 @@ def test_a_run_records_its_options_and_resume_takes_them_again():
     assert began("run") == (4, 3)
     code, shown, errors = ran("train going_jobs.py:going --run-dir run --resume")
     assert code == 0, errors
-    assert "note: options taken from the run: --set batch_size=4 -- --steps 3" in shown
+    assert "note      options taken from the run: --set batch_size=4 -- --steps 3" in shown
 
 
 def test_a_report_repeats_the_options_of_its_plan_or_run():

@@ -21,8 +21,10 @@ def here(tmp_path: Path) -> Path:
 def test_a_plan_gets_its_page_beside_it_and_the_command_to_train_by_it(here: Path):
     code, shown, _ = ran("report plan.toml")
     assert code == 0
-    assert shown.splitlines()[0].startswith("3.14× faster: 6 min 52 s → 2 min 11 s")
-    assert shown.splitlines()[1].split() == ["report", "report.html"]
+    header, _, verdict, *_ = shown.splitlines()
+    assert header == "Writing a page about plan.toml"
+    assert verdict == "  verdict   3.14× faster: 6 min 52 s → 2 min 11 s"
+    assert "  report    report.html\n" in shown
     assert shown.strip().splitlines()[-1].split(None, 1) == [
         "next",
         "hasten train examples/digits.py:job --plan plan.toml",

@@ -167,7 +167,7 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     broken_off("train going_a.py:job --run-dir run")
     code, shown, _ = ran("train going_b.py:job --run-dir run --resume")
     assert code == 0
-    assert "note: the run was started by going_a.py:job and is resumed by going_b.py:job\n" in shown
+    assert "note      the run was started by going_a.py:job and is resumed by going_b.py:job\n" in shown
     assert remembered("run").name == "going_b.py:job"
 
 

@@ -57,7 +57,7 @@ def rarely(name: str, way: str = "command") -> Any:
 def test_a_run_ends_whatever_its_job_leaves_running(trained: Trained, left: str, way: str):
     found = trained(left, way)
     assert found["code"] == 0, found["told"]
-    assert "Finished: the planned run is complete" in found["told"]
+    assert "why       the planned run is complete" in found["told"]
 
 
 @pytest.mark.proof
@@ -72,5 +72,5 @@ def test_a_mistake_of_the_job_is_said_and_ends_the_run_beside_workers_that_stay(
 def test_a_thread_that_keeps_python_from_ending_comes_after_the_end_of_the_run_and_goes_by_sigterm(trained: Trained):
     found = trained("endless_thread", "command")
     assert found["code"] == 143, found["told"]
-    assert "Finished: the planned run is complete" in found["told"]
+    assert "why       the planned run is complete" in found["told"]
     assert found["told"].splitlines()[-1] == "ended by SIGTERM"

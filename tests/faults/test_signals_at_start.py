@@ -88,7 +88,7 @@ def check_ends(folder: Path, number: int, seconds: float) -> None:
     assert code == (INTERRUPTED if number == signal.SIGINT else TERMINATED), told
     assert "Traceback" not in told, told
     assert "fault of hasten" not in told, told
-    assert "Finished" not in out
+    assert "verdict" not in out
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     assert told.strip().splitlines()[-1].startswith(f"ended by {name}")
 
@@ -139,5 +139,5 @@ def test_ranks_that_are_still_starting_end_by_a_signal_to_their_launcher(tmp_pat
     code, out, told = ended(tmp_path, number, seconds, "--nproc", "2")
     assert code == (INTERRUPTED if number == signal.SIGINT else TERMINATED), told
     assert "fault of hasten" not in told, told
-    assert "Finished" not in out
+    assert "verdict" not in out
     assert still_there(tmp_path) == []

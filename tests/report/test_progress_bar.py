@@ -47,8 +47,8 @@ def test_short_work_shows_nothing(monkeypatch):
 
 def test_elsewhere_than_on_a_terminal_a_line_tells_every_tenth_and_the_time_left(monkeypatch):
     assert shown(False, [1.0] * 10, monkeypatch).splitlines() == [
-        f"packing[31m: {tenth}0 %, {10 - tenth} s left" for tenth in range(2, 10)
-    ] + ["packing[31m: 100 %"]
+        f"  packing[31m   {tenth}0 %, {10 - tenth} s left" for tenth in range(2, 10)
+    ] + ["  packing[31m   100 %"]
 
 
 def test_on_a_terminal_a_bar_changes_in_place_and_goes_away(monkeypatch):

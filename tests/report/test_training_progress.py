@@ -103,7 +103,7 @@ def test_without_a_terminal_every_fact_is_one_plain_line():
     text = shown(io.StringIO(), *RUN, next_command="hasten profile digits.py:job")
     assert not CONTROL_CODE.search(text)
     assert text.splitlines() == [
-        "digits.py:job",
+        "Training digits.py:job",
         "  machine   2 cores, 16 GiB",
         "  device    cpu",
         "  model     79,882 parameters",
@@ -111,16 +111,15 @@ def test_without_a_terminal_every_fact_is_one_plain_line():
         "  length    20 epochs, 240 steps",
         "  plan      precision = bf16",
         "            channels_last = True",
-        "note: clipping is skipped",
-        "step 60/240  epoch 1/20  loss 0.2500  learning rate 0.1000  samples/s 12,345"
-        "  memory 431 MiB  waiting for data 3 %",
+        "  note      clipping is skipped",
+        "step 60/240  epoch 1/20  loss 0.2500  lr 0.1000  12,345 samples/s  wait 3 %",
         "evaluated at step 60  loss 0.5000  accuracy 0.7500  best",
-        "step 120/240  epoch 1/20  loss 0.2500  learning rate 0.1000  samples/s 12,345"
-        "  memory 431 MiB  waiting for data 3 %  2 min 00 s left",
+        "step 120/240  epoch 1/20  loss 0.2500  lr 0.1000  12,345 samples/s  wait 3 %  2 min 00 s left",
         "evaluated at step 120  loss 0.6000  accuracy 0.5000",
-        "Finished: the planned end",
-        "  trained   240 steps, 20 epochs, 33.6 s",
-        "  saved     step 228: loss 0.1120, accuracy 0.9780",
+        "",
+        "  verdict   Trained 240 steps in 33.6 s: loss 0.1120 and accuracy 0.9780",
+        "  why       the planned end; the weights are those of step 228",
+        "  memory    431 MiB at the peak",
         "  skipped   1 update with a gradient that was not finite",
         "  weights   runs/job-1/model.safetensors",
         "  next      hasten profile digits.py:job",
@@ -132,7 +131,7 @@ def test_a_terminal_gets_a_block_that_changes_in_place():
     assert "\x1b[2K" in text  # erases the lines of the block
     for fact in ("step 120/240", "epoch 1/20", "2 min 00 s left", "12,345", "431 MiB", "waiting for data", "best"):
         assert fact in text
-    assert text.rindex("\x1b[2K") < text.index("Finished: the planned end")
+    assert text.rindex("\x1b[2K") < text.index("the planned end")
     assert "hasten profile digits.py:job" in text
 
 
@@ -179,7 +178,7 @@ def test_a_run_of_unknown_length_has_neither_total_nor_estimate(stream: type[io.
     assert "none: the baseline" in text
     assert "step 120 " in text
     assert "left" not in text
-    assert "saved" not in text
+    assert "weights" not in text
 
 
 def test_the_estimate_leaves_out_what_happened_before_the_first_record():
@@ -195,8 +194,8 @@ def test_preparing_is_shown_as_every_long_work_is_and_gone_when_anything_else_is
     monkeypatch.setattr(progress_bar, "REFRESH_SECONDS", 0.0)
     events = [Preparing(done=done, samples=100) for done in range(1, 101)]
     for line, tenth in zip(shown(io.StringIO(), *events, *events).splitlines(), [*range(1, 11)] * 2, strict=True):
-        assert re.fullmatch(rf"preparing: {tenth}0 %(, \d+ s left)?", line)
+        assert re.fullmatch(rf"  preparing  {tenth}0 %(, \d+ s left)?", line)
     text = shown(Terminal(), *events[:50], Noticed(text="a file is damaged"), *events[50:])
     assert "50 %" in text
-    assert re.search(r"\x1b\[2K\s*(\x1b\[\d+m)?note\D*a file is damaged", re.sub(r"\x1b\[0m", "", text))
+    assert re.search(r"\x1b\[2K\s*(\x1b\[\d+m)?\s*note\D*a file is damaged", re.sub(r"\x1b\[0m", "", text))
     assert text.endswith("\x1b[2K")

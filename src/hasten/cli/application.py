@@ -1,4 +1,4 @@
-"""What every command shares: the application, its arguments, how a failure ends, and the command to run next.
+"""What every command shares: the application, its arguments, its header, and how a failure ends.
 
 Help must answer at once, so this file imports nothing heavy: each command imports what it needs when it runs.
 """
@@ -9,7 +9,7 @@ import errno
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
@@ -36,6 +36,7 @@ from hasten.training.setup.job_options import options_of
 if TYPE_CHECKING:
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
+    from hasten.report.terminal.command_output import CommandOutput
     from hasten.training.setup.job_options import JobOptions
 
 Arguments = ParamSpec("Arguments")
@@ -81,6 +82,8 @@ SetOption = Annotated[
         "--set", metavar="NAME=VALUE", help="An argument of the job's function that has a default. May be repeated."
     ),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the result: no header and no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
 LOAD_A_JOB = frozenset(
     {"train", "evaluate", "doctor", "schedule", "profile", "plan-mesh", "pack", "tune", "prove"}
 )  # commands
@@ -216,6 +219,16 @@ def load(name: str, options: JobOptions, **changes: object) -> Job:
     return replace(load_job(name, seed, options, say_on_loading), **given)
 
 
+def introduced(output: CommandOutput, doing: str, name: str, options: JobOptions, **changes: object) -> Job:
+    """The job, loaded under the header of its command. doing: as "Profiling"."""
+    from hasten.facts.machine import read_machine
+
+    output.header(f"{doing} {name}")
+    job = load(name, options, **changes)
+    output.machine(read_machine().summary)
+    return job
+
+
 def say_on_loading(text: str) -> None:
     """On standard error: a program may read what the command prints."""
     if leads():
@@ -242,13 +255,3 @@ def read(plan: Path | None) -> Plan | None:
 def command(verb: str, job: str, plan: Path | None, options: JobOptions) -> str:
     planned = ["--plan", str(plan)] if plan is not None else []
     return shlex.join(["hasten", verb, job, *planned, *options.words])
-
-
-def offer(command: str) -> None:
-    """Print the command to run next."""
-    show("", [("next", command)])
-
-
-def echo_indented(lines: Iterable[str]) -> None:
-    """Print a table or a chart below an empty line."""
-    typer.echo("\n" + "\n".join(f"  {line}".rstrip() for line in lines))

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import app, echo_indented, ends_with_exit_code, offer
+from hasten.cli.application import AsJson, Quiet, app, ends_with_exit_code
 from hasten.cli.run_history import job_of, resume_command, words_of
-from hasten.facts.formatting import byte_size, shortened
-from hasten.report.display import UNKNOWN, printable, table, time_left
-from hasten.report.terminal.output import show
-from hasten.report.terminal.progress_bar import ProgressBar
+from hasten.facts.formatting import as_json as json_value
+from hasten.facts.formatting import byte_size
+from hasten.report.display import UNKNOWN, many, printable, table, time_left
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
-
-_LONGEST_WORDS = 100
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/job-1.")]
 
@@ -31,35 +30,39 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a ru
 @ends_with_exit_code
 def checkpoints(
     run: RunPath,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the checkpoints of a run. It reads every byte, so it finds damaged ones.
 
     \b
     Examples:
       hasten checkpoints runs/job-1
+      hasten checkpoints runs/job-1 --json
     """
     from hasten.checkpoint.listing import listed
 
-    with closing(ProgressBar("verifying")) as waiting:
-        found = listed(run, waiting)
-    newest = next((each for each in found if each.damage is None), None)
-    following = _next(run, found, newest)
-    now = time.time()  # noqa: TID251  another process or machine may have saved
-    if as_json:
-        typer.echo(json.dumps(_answer(run, found, newest, now, following)))
-    else:
-        _show(run, found, newest, now, following)
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+        output.header(f"Checkpoints of {run}")
+        with closing(output.progress("verifying")) as waiting:
+            found = listed(run, waiting)
+        newest = next((each for each in found if each.damage is None), None)
+        now = time.time()  # noqa: TID251  another process or machine may have saved
+        if found:
+            output.table(_lines(found, newest, now))
+        notes = [("note", f"step {_step(each)}: {each.damage}") for each in found if each.damage is not None]
+        output.result(_sentence(found, newest), notes, _next(run, found, newest), _answer(run, found, newest, now))
 
 
 @app.command()
 @ends_with_exit_code
 def export(
     run: RunPath,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The new file: NAME.safetensors.")],
+    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The new file: NAME.safetensors.")],
     step: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Step of the checkpoint; default: the newest verified one.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the weights of a run as one safetensors file. It does not need the job's code.
 
@@ -70,35 +73,34 @@ def export(
     Examples:
       hasten export runs/job-1 -o model.safetensors
       hasten export runs/job-1 -o early.safetensors --step 500
+      hasten export runs/job-1 -o model.safetensors --json
     """
     from hasten.training.weights.export import export_weights
 
-    done = export_weights(run, output, step)
-    is_last = done.kept_step in (None, done.step)
-    best = "" if is_last else f"; they are those of step {done.kept_step:,}, the best so far"
-    show(
-        f"Exported {output.name}",
-        [
-            *(("note", text) for text in done.damaged),
-            ("step", f"{done.step:,}, from {done.checkpoint}{best}"),
-            ("weights", f"{done.tensors:,} tensors, {byte_size(done.bytes)}, in {output}"),
-            ("load", f"model.load_state_dict(hasten.read_weights({json.dumps(str(output))}))"),
-        ],
-    )
-    offer(shlex.join(["hasten", "train", job_of(run) or "JOB", "--weights", str(output), *words_of(run)]))
+    with CommandOutput(as_json=as_json) as output:
+        output.header(f"Exporting the weights of {run}")
+        done = export_weights(run, file, step)
+        is_last = done.kept_step in (None, done.step)
+        best = "" if is_last else f"; they are those of step {done.kept_step:,}, the best so far"
+        sentence = Sentence(
+            headline=f"Exported step {done.step:,} to {file}",
+            small_print=f"{done.tensors:,} tensors, {byte_size(done.bytes)}, from {done.checkpoint}{best}",
+        )
+        use = f"model.load_state_dict(hasten.read_weights({json.dumps(str(file))}))"
+        following = shlex.join(["hasten", "train", job_of(run) or "JOB", "--weights", str(file), *words_of(run)])
+        facts = [*(("note", text) for text in done.damaged), ("use", use)]
+        output.result(sentence, facts, following, {"run": run, "weights": file, **json_value(done)})
 
 
-def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
-    if found:
-        typer.echo(printable(f"Checkpoints of {run}"))
-        echo_indented(_lines(found, newest, now))
+def _sentence(found: Sequence[Listed], newest: Listed | None) -> Sentence:
+    count, damaged = many(len(found), "checkpoint"), sum(each.damage is not None for each in found)
     if newest is not None:
-        resumes = f"at step {newest.step:,}, from {newest.path}"
-    else:
-        why = "of another version" if any(each.of_another_version for each in found) else "damaged"
-        resumes = f"never: all of them are {why}; start a new run" if found else "from the beginning"
-    show("" if found else f"{run} has no checkpoint yet", [("resumes", resumes)])
-    offer(following)
+        state = f"{damaged:,} of {count} cannot be used" if damaged else f"{count}, all verified"
+        return Sentence(headline=f"Resumes at step {newest.step:,}, from {newest.path}", small_print=state)
+    if not found:
+        return Sentence(headline="Resumes from the beginning", small_print="there is no checkpoint yet")
+    why = "of another version" if any(each.of_another_version for each in found) else "damaged"
+    return Sentence(headline=f"Never resumes: all checkpoints are {why}", small_print="start a new run")
 
 
 def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
@@ -115,13 +117,12 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     for each in found:
         about = each.manifest
         mark = "→ " if each is newest else "  "
-        state = "verified" if each.damage is None else f"damaged: {each.damage}"
-        state = each.damage or state if each.of_another_version else state
+        state = "of another version" if each.of_another_version else "verified" if each.damage is None else "damaged"
         of_manifest = [UNKNOWN] * 4
         if about is not None:
             of_manifest = [f"{about.epoch + 1:,}", _age(about.saved_at, now), byte_size(about.bytes), about.reason]
             state = f"best, {state}" if about.best else state
-        words = [shortened(printable(text), _LONGEST_WORDS) for text in (of_manifest.pop(), state)]
+        words = [printable(text) for text in (of_manifest.pop(), state)]
         rows.append([mark + _step(each).rjust(longest), *of_manifest, *words])
     return table([f"  {'step'.rjust(longest)}", "epoch", "age", "size", "why", "state"], rows, words=(4, 5))
 
@@ -135,11 +136,10 @@ def _age(saved_at: float, now: float) -> str:
     return UNKNOWN if saved_at > now + 1 else time_left(max(now - saved_at, 0.0))
 
 
-def _answer(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> dict[str, Any]:
+def _answer(run: Path, found: Sequence[Listed], newest: Listed | None, now: float) -> dict[str, Any]:
     return {
-        "run": str(run),
-        "resumes_from": str(newest.path) if newest is not None else None,
-        "next": following,
+        "run": run,
+        "resumes_from": newest.path if newest is not None else None,
         "checkpoints": [_fields(each, now) for each in found],
     }
 
@@ -152,7 +152,7 @@ def _fields(each: Listed, now: float) -> dict[str, Any]:
         for name in ("epoch", "saved_at", "bytes", "reason", "best")
     }
     return {
-        "path": str(each.path),
+        "path": each.path,
         "step": each.step,
         "attempt": each.attempt,
         "verified": each.damage is None,

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import PlanPath, SetOption, app, command, ends_with_exit_code, job_options, offer
+from hasten.cli.application import PlanPath, Quiet, SetOption, app, command, ends_with_exit_code, job_options
 from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Safety, ranked, without_repeats
 from hasten.facts.formatting import printable
-from hasten.report.display import many
-from hasten.report.finding_formats import as_diff, as_github, as_json, as_sarif, as_text, summary
-from hasten.report.terminal.progress_bar import ProgressBar
+from hasten.report.display import listed, many
+from hasten.report.finding_formats import as_diff, as_github, as_sarif, as_text, summary
+from hasten.report.finding_formats import as_json as as_json_list
+from hasten.report.terminal.command_output import CommandOutput
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -51,13 +52,15 @@ def doctor(
     settings: SetOption = None,
     select: Annotated[str, typer.Option(metavar="CODES", help="Only these rules: H201,H3.")] = "",
     ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules except these.")] = "",
-    output: Annotated[Format, typer.Option("--format", help="Format of the findings.")] = Format.TEXT,
+    form: Annotated[Format, typer.Option("--format", help="Format of the findings.")] = Format.TEXT,
     fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed safely.")] = False,
     unsafe_fixes: Annotated[
         bool,
         typer.Option("--unsafe-fixes", help="With --fix or --diff: include fixes that may change results."),
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Find what slows training, in source files or in a job. It executes no source file; of a job it runs some steps.
 
@@ -68,7 +71,7 @@ def doctor(
     Examples:
       hasten doctor train.py
       hasten doctor digits.py:job
-      hasten doctor src --select H2 --format json
+      hasten doctor src --select H2 --json
       hasten doctor train.py --diff
     """
     from hasten.doctor.lint.fixes import write
@@ -91,24 +94,26 @@ def doctor(
         for each in mended:
             write(each)
             typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
-    findings, linted, failed = _findings(projects)
-    for job in jobs:
-        projects.append(own := chosen(settings_for(next(iter(file_of(job)), Path())), []))
-        model, run = profile_job(job, plan, options)
-        if output is Format.TEXT:
-            show_profile(job, model, run)
-        findings += findings_of(model, run, own.rules)
+    form = Format.JSON if as_json else form
+    with CommandOutput(quiet=quiet, as_json=form is not Format.TEXT) as output:
+        output.header(f"Checking {listed(list(map(str, paths)))}")
+        findings, linted, failed = _findings(projects, output)
+        for job in jobs:
+            projects.append(own := chosen(settings_for(next(iter(file_of(job)), Path())), []))
+            model, run = profile_job(job, plan, output, options)
+            show_profile(model, run, output)
+            findings += findings_of(model, run, own.rules)
     once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
-    _show(once, linted, output, projects, [command("tune", job, None, options) for job in jobs])
+    _show(once, linted, form, output, projects, [command("tune", job, None, options) for job in jobs])
     _end([*unreadable, *failed], bool(findings))
 
 
-def _findings(projects: Sequence[_Project]) -> tuple[list[Finding], int, list[Unreadable]]:
+def _findings(projects: Sequence[_Project], output: CommandOutput) -> tuple[list[Finding], int, list[Unreadable]]:
     """In source files; how many were read, and which could not be."""
     from hasten.doctor.lint.linter import Checked, lint
 
     count, linted = sum(len(project.files) for project in projects), list[Checked]()
-    with closing(ProgressBar("reading files")) as waiting:
+    with closing(output.progress("reading files")) as waiting:
         for each in (each for project in projects for each in lint(project.files, project.of_sources)):
             linted.append(each)
             waiting(len(linted), count)
@@ -198,23 +203,27 @@ def _warn(notes: Iterable[str]) -> None:
 
 
 def _show(
-    findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], searches: Sequence[str]
+    findings: Sequence[Finding],
+    files: int,
+    form: Format,
+    output: CommandOutput,
+    projects: Sequence[_Project],
+    searches: Sequence[str],
 ) -> None:
-    if output is Format.JSON:
-        typer.echo(as_json(findings))
-    elif output is Format.SARIF:
+    if form is Format.JSON:
+        typer.echo(as_json_list(findings))
+    elif form is Format.SARIF:
         from importlib.metadata import version
 
         rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
         typer.echo(as_sarif(findings, list(rules), version("hasten")))
-    elif output is Format.GITHUB:
+    elif form is Format.GITHUB:
         if findings:
             typer.echo(as_github(findings))
     else:
         if findings:
-            typer.echo(as_text(findings))
-        typer.echo(f"\n{summary(findings, files)}")
-        offer(_next(findings, searches))
+            output.text(f"\n{as_text(findings)}")
+        output.result(summary(findings, files), [], _next(findings, searches), {})
 
 
 def _next(findings: Sequence[Finding], searches: Sequence[str]) -> str:

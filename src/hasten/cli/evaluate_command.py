@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shlex
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hasten.cli.application import (
+    AsJson,
     JobName,
     PlanPath,
+    Quiet,
     SetOption,
     app,
     ends_with_exit_code,
+    introduced,
     job_options,
-    load,
-    offer,
     read,
 )
 from hasten.errors import Misconfigured
-from hasten.report.display import decimal, duration, many
-from hasten.report.terminal.output import show
+from hasten.report.display import decimal, duration, listed, many
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
 
 if TYPE_CHECKING:
     from hasten.training.evaluation.evaluate_weights import EvaluatedWeights
@@ -47,7 +49,8 @@ def evaluate(
     batch_size: Annotated[int | None, typer.Option(metavar="N", min=1, help="Samples in a batch.")] = None,
     device: Annotated[str | None, typer.Option(metavar="D", help="Replaces Job.device: cpu, cuda, cuda:1.")] = None,
     settings: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a job with the weights of a file.
 
@@ -58,9 +61,9 @@ def evaluate(
       hasten evaluate digits.py:job --weights model.safetensors
       hasten evaluate digits.py:job --run runs/job-1
       hasten evaluate digits.py:job --run runs/job-1 --data train
+      hasten evaluate digits.py:job --run runs/job-1 --json
     """
     from hasten.training.evaluation.evaluate_weights import check_data, evaluate_weights
-    from hasten.training.reporting.logs import as_json as finite
     from hasten.training.run_folder.folder_names import PLAN
     from hasten.training.setup.process_options import make_first_calls
 
@@ -70,26 +73,24 @@ def evaluate(
     path, planned = file.absolute(), read(plan or (None if run is None else run / PLAN))
     make_first_calls()
     changes = asked.changes if device is None else {**asked.changes, "device": device}
-    found = evaluate_weights(load(job, options, **changes), path, planned, data, batch_size)
-    if as_json:
-        answer = {"job": job, "weights": str(file), "data": data, "samples": found.samples, "device": str(found.device)}
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+        loaded = introduced(output, "Evaluating", job, options, **changes)
+        with closing(output.progress("evaluating")) as waiting:
+            found = evaluate_weights(loaded, path, planned, data, batch_size, waiting)
+        facts = [("weights", str(file)), *(("note", text) for text in found.notices)]
+        following = shlex.join(["hasten", "train", job, "--weights", str(file), *options.words])
+        answer = {"job": job, "weights": file, "data": data, "samples": found.samples, "device": str(found.device)}
         answer |= {**asdict(found.evaluation), "notices": found.notices}
-        typer.echo(json.dumps(finite(answer)))
-    else:
-        _show(job, file, data, found)
-        offer(shlex.join(["hasten", "train", job, "--weights", str(file), *options.words]))
+        output.result(_sentence(data, found), facts, following, answer)
 
 
-def _show(job: str, file: Path, data: str, found: EvaluatedWeights) -> None:
-    evaluation, samples = found.evaluation, "" if found.samples is None else f"{many(found.samples, 'sample')} "
-    show(
-        f"Evaluated {job} on {found.device}",
-        [
-            ("weights", str(file)),
-            ("data", f"Job.{data}: {samples}in batches of {evaluation.batch_size}, {duration(evaluation.seconds)}"),
-            *(("note", text) for text in found.notices),
-            *((name, decimal(value)) for name, value in evaluation.results.items()),
-        ],
+def _sentence(data: str, found: EvaluatedWeights) -> Sentence:
+    evaluation = found.evaluation
+    samples = "" if found.samples is None else f"{many(found.samples, 'sample')} of "
+    return Sentence(
+        headline=listed([f"{name} {decimal(value)}" for name, value in evaluation.results.items()]),
+        small_print=f"on {samples}Job.{data}, in batches of {evaluation.batch_size}, "
+        f"{duration(evaluation.seconds)} on {found.device}",
     )
 
 

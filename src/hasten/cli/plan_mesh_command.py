@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hasten.cli.application import (
+    AsJson,
     JobName,
     PlanPath,
+    Quiet,
     SetOption,
     app,
-    echo_indented,
     ends_with_exit_code,
+    introduced,
     job_options,
-    load,
-    offer,
     read,
 )
 from hasten.facts.formatting import read_bytes, read_rate
 from hasten.facts.mesh import Cluster
 from hasten.facts.plan import Plan, PlannedChoice
-from hasten.report.terminal.mesh_text import as_json, cost_lines, illegal_rows, job_lines, mesh_rows
-from hasten.report.terminal.output import show
+from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.mesh_text import answer_of, cost_lines, illegal_rows, job_lines, mesh_rows, sentence_of
+from hasten.report.terminal.output import Lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +58,9 @@ def plan_mesh(
     plan: PlanPath = None,
     settings: SetOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every mesh, and why some are illegal.")] = False,
-    output: Annotated[Format, typer.Option("--format", help="Format of the answer.")] = Format.TEXT,
+    form: Annotated[Format, typer.Option("--format", help="Format of the answer.")] = Format.TEXT,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Estimate the memory and traffic of a job on a cluster. For each mesh of data × tensor × pipeline.
 
@@ -66,9 +70,8 @@ def plan_mesh(
     Examples:
       hasten plan-mesh text.py:job --devices 64 --memory 80GB --bandwidth 50GB
       hasten plan-mesh text.py:job --devices 8 --memory 24GiB --bandwidth 12GB --all
+      hasten plan-mesh text.py:job --devices 8 --memory 24GiB --bandwidth 12GB --json
     """
-    from hasten.cli.doctor_job import stdout_to_stderr
-
     options = job_options(context, settings)
     sizes = read_bytes(memory, "--memory"), read_bytes(bandwidth, "--bandwidth")
     rate = read_rate(flops, "--flops")
@@ -84,38 +87,43 @@ def plan_mesh(
     from hasten.tuning.mesh.mesh_needs import OF_A_MESH, needs_of
 
     check_cluster(cluster)  # before the job is loaded
-    with stdout_to_stderr():
-        needs = needs_of(load(job, options), planned, name=job)
     chosen = [] if planned is None else [item.choice for item in planned.choices]
     beside = [each for each in chosen if each.technique not in OF_A_MESH]
-    found = planned_meshes(needs, cluster, microbatch, beside)
-    if output is Format.JSON:
-        typer.echo(as_json(found))
-        return
-    _show(job, found, everything)
-    _show_plan(found, plan, [each.technique for each in chosen if each.technique in OF_A_MESH])
-    offer(_next(job, plan, found, options))
+    with CommandOutput(quiet=quiet, as_json=as_json or form is Format.JSON) as output:
+        loaded = introduced(output, "Planning meshes of", job, options)
+        with closing(output.progress("reading the model")) as waiting:
+            needs = needs_of(loaded, planned, name=job, watch=waiting)
+        found = planned_meshes(needs, cluster, microbatch, beside)
+        _show(found, everything, output)
+        replaced = [each.technique for each in chosen if each.technique in OF_A_MESH]
+        following = _next(job, plan, found, options)
+        output.result(sentence_of(found), _plan(found, plan, replaced), following, answer_of(found))
 
 
-def _show(job: str, found: Meshes, everything: bool) -> None:
-    show(f"{job} on {found.cluster.devices:,} devices, estimated", job_lines(found))
-    echo_indented(mesh_rows(found, everything=everything))
+def _show(found: Meshes, everything: bool, output: CommandOutput) -> None:
+    output.facts(f"{found.cluster.devices:,} devices, estimated", job_lines(found))
+    output.table(mesh_rows(found, everything=everything))
     if found.illegal and (everything or not found.legal):
-        echo_indented(illegal_rows(found))
+        output.table(illegal_rows(found))
     if lines := cost_lines(found):
-        show("", lines)
+        output.facts("", lines)
 
 
-def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
+def _plan(found: Meshes, plan: Path | None, replaced: list[str]) -> Lines:
+    """What the plan needs for the best mesh."""
     from hasten.facts.plan_file import plan_to_toml
 
+    lines: Lines = []
     if replaced:
-        show("", [("note", f"the entries {', '.join(replaced)} of {plan} are ignored: the mesh replaces them")])
-    if found.choices:
-        show("", [("plan", f"add these entries to {plan or PLAN}:")])
-        whole = plan_to_toml(Plan(choices=tuple(PlannedChoice(choice=each) for each in found.choices)))
-        _, entry, entries = whole.partition("\n[[choice]]\n")
-        typer.echo((entry + entries).rstrip())
+        what = f"the entries {', '.join(replaced)} of {plan} are ignored: the mesh replaces them"
+        lines.append(("note", what))
+    if not found.choices:
+        needs_none = [("plan", "no entry is needed: a run uses replicas by default")]
+        return [*lines, *(needs_none if found.best is not None else [])]
+    whole = plan_to_toml(Plan(choices=tuple(PlannedChoice(choice=each) for each in found.choices)))
+    _, entry, entries = whole.partition("\n[[choice]]\n")
+    entries = [each for each in (entry + entries).splitlines() if each]
+    return [*lines, ("plan", f"add these entries to {plan or PLAN}:"), *(("", each) for each in entries)]
 
 
 def _next(job: str, plan: Path | None, found: Meshes, options: JobOptions) -> str:

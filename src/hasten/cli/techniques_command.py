@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 import re
-import shutil
-from textwrap import fill
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import app, ends_with_exit_code, offer
+from hasten.cli.application import AsJson, app, ends_with_exit_code
 from hasten.errors import Misconfigured
 from hasten.facts.formatting import did_you_mean
-from hasten.report.terminal.output import show
+from hasten.report.display import MOST_COLUMNS
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import wrapped
+
+if TYPE_CHECKING:
+    from hasten.techniques.contract import Technique
 
 _CODE = re.compile(r"H\d+")  # of a rule of `hasten doctor`
 
 
 @app.command()
 @ends_with_exit_code
-def techniques() -> None:
+def techniques(as_json: AsJson = False) -> None:
     """List what a plan can switch on, stage by stage.
 
     \b
-    Example:
+    Examples:
       hasten techniques
+      hasten techniques --json
     """
     from hasten.techniques import ALL, Stage
 
-    width = max(len(technique.name) for technique in ALL)
-    for stage in Stage:
-        lines: list[tuple[str, str]] = []
-        for technique in ALL:
-            if technique.stage is stage:
-                lines += [(technique.name.ljust(width), technique.headline), ("", f"when {technique.treats.value}")]
-        if lines:
-            show(stage.name.capitalize(), lines)
-    offer("hasten explain precision")
+    with CommandOutput(as_json=as_json) as output:
+        stages = [stage for stage in Stage if any(each.stage is stage for each in ALL)]
+        for stage in stages:
+            of_stage = [each for each in ALL if each.stage is stage]
+            output.facts(
+                stage.name.capitalize(),
+                [line for each in of_stage for line in ((each.name, each.headline), ("", f"when {each.treats.value}"))],
+            )
+        sentence = Sentence(headline=f"{len(ALL)} techniques, in {len(stages)} stages")
+        answer = {"techniques": [_fields(each) for each in ALL]}
+        output.result(sentence, [], "hasten explain precision", answer)
 
 
 @app.command()
@@ -45,6 +52,7 @@ def explain(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A technique, as `hasten techniques` lists them, or a finding's code.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Explain a technique or a finding. What it does, when it loses, what it costs, and its source.
 
@@ -52,46 +60,56 @@ def explain(
     Examples:
       hasten explain channels_last
       hasten explain H201
+      hasten explain H201 --json
     """
-    if _CODE.fullmatch(name):
-        _explain_rule(name)
-        return
+    with CommandOutput(as_json=as_json) as output:
+        if _CODE.fullmatch(name):
+            _explain_rule(name, output)
+        else:
+            _explain_technique(name, output)
+
+
+def _explain_technique(name: str, output: CommandOutput) -> None:
     from hasten.techniques import ALL
 
     known = {technique.name: technique for technique in ALL}
     if name not in known:
         raise Misconfigured(f'there is no technique "{name}"', fix=did_you_mean(name, known))
     technique = known[name]
-    _print_manual(name, technique.manual)
-    show(
-        "",
-        [
-            ("stage", technique.stage.name.lower()),
-            ("when", technique.treats.value),
-            ("values", technique.values),
-            *(("costs" if index == 0 else "", cost) for index, cost in enumerate(technique.costs)),
-            ("source", technique.source),
-            ("in a plan", "[[choice]]"),
-            ("", f'technique = "{name}"'),
-            ("", "value = …"),
-        ],
-    )
-    offer("hasten train digits.py:job --plan plan.toml")
+    _show_manual(name, technique.manual, output)
+    facts = [
+        ("stage", technique.stage.name.lower()),
+        ("when", technique.treats.value),
+        ("values", technique.values),
+        *(("costs" if index == 0 else "", cost) for index, cost in enumerate(technique.costs)),
+        ("source", technique.source),
+        ("in a plan", "[[choice]]"),
+        ("", f'technique = "{name}"'),
+        ("", "value = …"),
+    ]
+    answer = _fields(technique) | {"manual": technique.manual}
+    output.result(Sentence(headline=technique.headline), facts, "hasten train digits.py:job --plan plan.toml", answer)
 
 
-def _explain_rule(code: str) -> None:
+def _explain_rule(code: str, output: CommandOutput) -> None:
     from hasten.doctor.registry import EVERY
 
     known = {rule.code: rule for rule in EVERY}
     if code not in known:
         raise Misconfigured(f'there is no rule "{code}"', fix=did_you_mean(code, known))
     rule = known[code]
-    _print_manual(f"{code}  {rule.name}", rule.manual)
-    offer(f"hasten explain {rule.technique}" if rule.technique is not None else "hasten techniques")
+    _show_manual(f"{code}  {rule.name}", rule.manual, output)
+    following = f"hasten explain {rule.technique}" if rule.technique is not None else "hasten techniques"
+    names = ("code", "name", "severity", "headline", "fix", "safety", "technique", "manual")
+    output.result(Sentence(headline=rule.headline), [], following, {each: getattr(rule, each) for each in names})
 
 
-def _print_manual(title: str, manual: str) -> None:
-    typer.secho(f"\n{title}", bold=True)
-    width = min(shutil.get_terminal_size().columns, 100)
+def _show_manual(title: str, manual: str, output: CommandOutput) -> None:
+    output.facts(title, [])
     for paragraph in manual.split("\n\n"):
-        typer.echo("\n" + (paragraph if "\n " in paragraph else fill(paragraph, width)))
+        output.text("\n" + (paragraph if "\n " in paragraph else "\n".join(wrapped(paragraph, MOST_COLUMNS))))
+
+
+def _fields(technique: Technique) -> dict[str, Any]:
+    names = ("name", "stage", "headline", "treats", "values", "costs", "source")
+    return {each: getattr(technique, each) for each in names} | {"stage": technique.stage.name.lower()}

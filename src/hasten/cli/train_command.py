@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from hasten.cli.application import (
+    AsJson,
     JobName,
     PlanPath,
+    Quiet,
     SetOption,
     app,
     command,
@@ -36,11 +39,13 @@ from hasten.cli.run_history import (
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import launched
 from hasten.facts.saving import EVERY_SECONDS
+from hasten.report.sentence import run_sentence
+from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.training_progress import Progress
 from hasten.stop_signals import cleaned_up
 
 if TYPE_CHECKING:
-    from hasten.facts.events import AnyReceiver
+    from hasten.facts.events import AnyReceiver, Finished
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
     from hasten.training.run_folder.run_request import RunRequest
@@ -111,6 +116,8 @@ def train(
     device: Annotated[str | None, typer.Option(metavar="D", help="Replaces Job.device: cpu, cuda, cuda:1.")] = None,
     tensorboard: ToTensorBoard = None,
     receiver: Receivers = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a job, with a plan if you give one. If it is killed, --resume continues from its newest checkpoint.
 
@@ -129,6 +136,8 @@ def train(
       hasten train digits.py:job --run-dir runs/short --resume --epochs 4 --allow-change epochs
       hasten train digits.py:job --save-every 500 --keep-every 5000
       hasten train digits.py:job --receiver send.py:to_wandb
+      hasten train digits.py:job --quiet
+      hasten train digits.py:job --json
       hasten train digits.py:job --nproc 2
       torchrun --nnodes 2 --nproc-per-node 8 -m hasten train digits.py:job
     """
@@ -136,7 +145,9 @@ def train(
         run_as_ranks(nproc)
         return
     changes = {"epochs": epochs, "max_steps": max_steps, "batch_size": batch_size, "seed": seed, "device": device}
+    output = CommandOutput(quiet=quiet, as_json=as_json)
     given = _Given(
+        output=output,
         plan=plan,
         options=job_options(context, settings),
         weights=weights,
@@ -145,7 +156,7 @@ def train(
         tensorboard=tensorboard,
         receivers=tuple(receiver or ()),
     )
-    with as_one_of_the_ranks():
+    with output, as_one_of_the_ranks():
         if _resumes(job, resume, run_dir):
             _resume(job, given, run_dir, allow_change or [])
         else:
@@ -157,6 +168,7 @@ class _Given:
     """The options of the command line. options: of the job's function and file. changes: of fields of the job. saving:
     fields of Saving. tensorboard: None where the option is absent."""
 
+    output: CommandOutput
     plan: Path | None
     options: JobOptions
     weights: Path | None
@@ -226,7 +238,7 @@ def _loaded(
     planned, loaded = read(given.plan), load(job, asked.job_options, **asked.changes)
     folder = _from(here, folder)
     weights = None if given.weights is None else _from(here, given.weights)
-    last, receivers = _receivers(asked, given.plan, folder, functions)
+    last, receivers = _receivers(asked, given, folder, functions)
     way_on = resume_command(job, folder, allowed)
     with says_how_to_resume(last, way_on):
         yield loaded, planned, {"weights": weights, "run_dir": folder, "receivers": receivers, "way_on": way_on}
@@ -297,15 +309,15 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[
 
 
 def _receivers(
-    asked: RunRequest, plan: Path | None, folder: Path, functions: Sequence[tuple[Path, str]]
+    asked: RunRequest, given: _Given, folder: Path, functions: Sequence[tuple[Path, str]]
 ) -> tuple[LastSaved, list[AnyReceiver]]:
     from hasten.training.saving.last_checkpoint import LastSaved
 
-    following = command("profile", asked.name, plan, asked.job_options)
+    following = command("profile", asked.name, given.plan, asked.job_options)
     if asked.tensorboard:
         following = shlex.join(["tensorboard", "--logdir", str(folder)])
     last = LastSaved(folder)
-    receivers: list[AnyReceiver] = [Progress(next_command=following), last]
+    receivers: list[AnyReceiver] = [_progress(given.output, folder, following), last]
     if asked.tensorboard and launched().all.leads:
         from hasten.training.reporting.logs import TensorBoard
 
@@ -315,6 +327,17 @@ def _receivers(
 
         receivers += [load_receiver(*each) for each in functions]
     return last, receivers
+
+
+def _progress(output: CommandOutput, folder: Path, following: str) -> Progress:
+    """The log on standard output; with --json, the answer is there and the log on standard error."""
+    if not output.as_json:
+        return Progress(next_command=following, quiet=output.quiet)
+
+    def answer(end: Finished) -> None:
+        output.result(run_sentence(end), [], following, {"run": folder, **asdict(end)})
+
+    return Progress(sys.stderr, quiet=output.quiet, result=answer)
 
 
 def _saving(

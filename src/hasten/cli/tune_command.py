@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, SetOption, app, command, ends_with_exit_code, exit_code_of, job_options
+from hasten.cli.application import (
+    AsJson,
+    JobName,
+    Quiet,
+    SetOption,
+    app,
+    command,
+    ends_with_exit_code,
+    exit_code_of,
+    job_options,
+)
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Surveyed, line_of, read_trials, trials_beside
-from hasten.report.terminal.output import show
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import Lines
 from hasten.report.terminal.search_progress import SearchProgress
 
 if TYPE_CHECKING:
@@ -40,7 +52,7 @@ BUSY = (
 ALLOWED = ("bits", "rounding", "statistics", "training")
 MUCH_ELSE = 0.05  # share of the CPU used by other programs
 SECONDS = 60.0
-INTERRUPTED_EARLY = "interrupted before a plan was proven; run the same command to continue"
+INTERRUPTED_EARLY = "Interrupted before a plan was proven: run the same command to continue"
 
 
 @app.command()
@@ -48,7 +60,7 @@ INTERRUPTED_EARLY = "interrupted before a plan was proven; run the same command 
 def tune(
     context: typer.Context,
     job: JobName,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
+    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
         "plan.toml"
     ),
     allow: Annotated[
@@ -61,7 +73,8 @@ def tune(
     ] = SECONDS,
     settings: SetOption = None,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Try every technique, and write what is proven as a plan. Run it again to continue after an interruption.
 
@@ -70,6 +83,7 @@ def tune(
       hasten tune digits.py:job
       hasten tune digits.py:job --seconds 300 --output night.toml
       hasten tune digits.py:job --allow rounding
+      hasten tune digits.py:job --json
     """
     began, options = time.monotonic(), job_options(context, settings)
     from hasten.tuning.trials.process_seconds import libraries_of
@@ -78,53 +92,57 @@ def tune(
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+        output.header(f"Tuning {job}")
+        found = _tune(job, options, file, seconds, allow, busy, output, began)
+    if found.interrupt is not None:
+        raise typer.Exit(exit_code_of(found.interrupt))
+
+
+def _tune(
+    job: str,
+    options: JobOptions,
+    file: Path,
+    seconds: float,
+    allow: str,
+    busy: bool,
+    output: CommandOutput,
+    began: float,
+) -> Found:
     from hasten.checkpoint.plan_output import held_place, write_found_plan
     from hasten.training.setup.load_job import split_name
     from hasten.tuning.search.found_plan import faster_and_rejected
     from hasten.tuning.trials.other_programs import OtherPrograms
 
     split_name(job)
-    with held_place(output), closing(Trials(output)) as trials, closing(SearchProgress(seconds)) as screen:
+    screen = SearchProgress(seconds, is_shown=not output.quiet)
+    with held_place(file), closing(Trials(file)) as trials, closing(screen):
         others = OtherPrograms(None if busy else seconds, screen.doing)
         found = _searched(job, options, seconds, allow, others, trials, screen, began)
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
-            write_found_plan(plan, output)
-    result = _sentence(found, others.share) if written else INTERRUPTED_EARLY
+            write_found_plan(plan, file)
+    sentence = _sentence(found, others.share) if written else Sentence(headline=INTERRUPTED_EARLY)
     unproven = faster_and_rejected(plan, found.log.tried) if written else []
-    if as_json:
-        typer.echo(json.dumps(_answer(found, plan, output if written else None, result)))
-    else:
-        again = partial(_again, job, output, options, allow=allow, busy=busy)
-        train_with = partial(command, "train", job, options=options)
-        _show(found, result, written, unproven, again, train_with, output, seconds)
-    if found.interrupt is not None:
-        raise typer.Exit(exit_code_of(found.interrupt))
+    again = partial(_again, job, file, options, allow=allow, busy=busy)
+    trains = found.has_plan or not found.interrupted
+    following = command("train", job, file if found.has_plan else None, options) if trains else again(seconds)
+    facts = _facts(found, unproven, file if written else None, again(4 * seconds))
+    output.result(sentence, facts, following, _answer(found, plan, file if written else None))
+    return found
 
 
-def _show(
-    found: Found,
-    result: str,
-    written: bool,
-    unproven: Sequence[Rejected],
-    again: Callable[[float], str],
-    train_with: Callable[[Path | None], str],
-    output: Path,
-    seconds: float,
-) -> None:
-    """unproven: what was shown as faster and is not in the plan. again: the command that continues the search, for so
-    many seconds. train_with: the one that trains by a plan."""
-    lines = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
+def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, again: str) -> Lines:
+    """unproven: what was shown as faster and is not in the plan. written: the plan; None where none was. again: the
+    command that continues the search."""
+    machine = found.profile.surveyed.machine
+    lines = [("machine", machine), ("plan", str(written))] if written is not None else []
     names = [] if found.interrupted else found.log.not_reached
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:
         lines.append(("not proven", f"{each.technique} = {each.value}: {each.reason}"))
-    if names or unproven:
-        lines.append(("continue", again(4 * seconds)))
-    trains = found.has_plan or not found.interrupted
-    following = train_with(output if found.has_plan else None) if trains else again(seconds)
-    show("", [("", result), *lines, ("next", following)])
+    return [*lines, ("continue", again)] if names or unproven else lines
 
 
 class Trials:
@@ -208,7 +226,7 @@ def _plan(found: Found) -> Plan:
     return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
 
 
-def _sentence(found: Found, others: float) -> str:
+def _sentence(found: Found, others: float) -> Sentence:
     """others: share of the CPU that other programs used."""
     from hasten.report.display import percent
     from hasten.report.plan_sentence import search_sentence
@@ -217,12 +235,12 @@ def _sentence(found: Found, others: float) -> str:
     gained = [found.gained.reached] if found.gained else []
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
-    result = str(search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early))
+    result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     if others <= MUCH_ELSE:
         return result
     seen = None if found.has_plan else least_visible(found.log.tried)
     blind = "" if seen is None or seen < 1.005 else f": gains below about {seen:.2f}× could not be seen"
-    return f"{result}; other programs used {percent(others)} of the CPU{blind}"
+    return replace(result, small_print=f"{result.small_print}; other programs used {percent(others)} of the CPU{blind}")
 
 
 def _again(job: str, output: Path, given: JobOptions, seconds: float, *, allow: str, busy: bool) -> str:
@@ -232,16 +250,13 @@ def _again(job: str, output: Path, given: JobOptions, seconds: float, *, allow: 
     return shlex.join(["hasten", "tune", job, *options, *given.words])
 
 
-def _answer(found: Found, plan: Plan, written: Path | None, sentence: str) -> dict[str, Any]:
+def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
     """written: where the plan is; None where none was written."""
-    from dataclasses import asdict
-
     return {
-        "sentence": sentence,
         "interrupted": found.interrupted,
         "job": found.profile.surveyed.job,
         "machine": found.profile.surveyed.machine,
-        "plan": None if written is None else str(written),
+        "plan": written,
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(found.gained.reached)],

@@ -1,11 +1,17 @@
-"""Text for people: byte sizes, the nearest known name, and untrusted text that is safe to print."""
+"""Text for people: byte sizes, the nearest known name, and untrusted text that is safe to print. And for programs: what
+JSON can hold."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast
 
 from hasten.errors import Misconfigured
 
@@ -61,6 +67,23 @@ def byte_size(size: int) -> str:
 def three_digits(number: float) -> str:
     """A number with three digits or more: 1.50, 12.3, 431, 1024."""
     return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
+
+
+def as_json(value: Any) -> Any:
+    """Records as objects, enumerations by their values, paths as text. A number that is not finite is the text "NaN",
+    "Infinity" or "-Infinity", from which float(...) gives the number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {str(key.value if isinstance(key, Enum) else key): as_json(item) for key, item in items}
+    if isinstance(value, list | tuple | Set):
+        return [as_json(item) for item in cast("Iterable[Any]", value)]
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
 
 
 def read_bytes(text: str, option: str) -> int:

@@ -8,10 +8,12 @@ from typing import cast
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.formatting import printable as printable
-from hasten.facts.formatting import three_digits
+from hasten.facts.formatting import shortened, three_digits
 from hasten.facts.plan import Between
 
+MOST_COLUMNS = 100  # of a line, on a terminal and elsewhere
 UNKNOWN = "–"
+_NARROWEST = 8  # columns of a cell that is cut
 BY_WINDOWS = "in 80 % of windows "  # what a spread is of
 STEP_PARTS = {
     "data_wait": "waiting for data",
@@ -123,11 +125,19 @@ def listed(texts: Sequence[str], most: int = 6) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
-    """Lines of a table with a rule below the header. The first column, and those of words, are flush left."""
+    """Lines of a table with a rule below the header. The first column, and those of words, are flush left. Where the
+    lines would be too long, the widest column is cut."""
     from rich.cells import cell_len
 
     cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(header))]
+    if (over := sum(widths) + 2 * len(widths) - MOST_COLUMNS) > 0:
+        widest = widths.index(max(widths))
+        widths[widest] = max(widths[widest] - over, _NARROWEST)
+        cells = [
+            [shortened(cell, widths[widest]) if column == widest else cell for column, cell in enumerate(row)]
+            for row in cells
+        ]
     lines: list[str] = []
     for row in cells:
         padding = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]

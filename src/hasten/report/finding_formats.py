@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import diff_bytes, unified_diff
@@ -13,12 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 from hasten.facts.finding import Finding, Price, Safety, Severity
-from hasten.facts.formatting import printable
-from hasten.report.display import many, percent
+from hasten.facts.formatting import printable, shortened
+from hasten.report.display import MOST_COLUMNS, many, percent
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.output import wrapped
 
 _NEARLY_ALL = 0.99
 _LEAST_GAIN = 1.05  # what is less would read as 1
-_LONGEST_LINE = 160  # characters of the user's source that are shown
 
 
 def as_text(findings: Sequence[Finding]) -> str:
@@ -26,13 +28,13 @@ def as_text(findings: Sequence[Finding]) -> str:
     blocks: list[str] = []
     once = [each for each in findings if each.severity is Severity.ONCE]
     for each in (each for each in findings if each.severity is not Severity.ONCE):
-        source = printable(each.source)[:_LONGEST_LINE]
+        source = shortened(printable(each.source), MOST_COLUMNS - 4)
         head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
         mended = "  [--fix]" if each.safety is Safety.SAFE else ""
-        shown = [each.part] if each.part and each.path else []
+        shown = [printable(each.part)] if each.part and each.path else []
         priced = [_price(each.price)] if each.price is not None else []
-        lines = [head, *(f"    {line}" for line in (source, *shown, *priced) if line), f"    → {each.fix}{mended}"]
-        blocks.append("\n".join(lines))
+        below = [line for line in (source, *shown, *priced) if line]
+        blocks.append("\n".join([*_first(head), *(f"    {line}" for line in below), *_fix(f"{each.fix}{mended}")]))
     return "\n\n".join([*blocks, *_once(once)])
 
 
@@ -43,8 +45,16 @@ def _once(findings: Sequence[Finding]) -> list[str]:
         places = ", ".join(each.place.removeprefix(f"{path}:").rpartition(":")[0] for each in those)
         head = f"{printable(path)}:{places}  {code}  {printable(those[0].message)}, once before training"
         mended = "  [--fix]" if any(each.safety is Safety.SAFE for each in those) else ""
-        lines.append(f"{head}\n    → {those[0].fix}{mended}")
+        lines.append("\n".join([*_first(head), *_fix(f"{those[0].fix}{mended}")]))
     return lines
+
+
+def _first(head: str) -> list[str]:
+    return wrapped(head, MOST_COLUMNS, indent=4)
+
+
+def _fix(text: str) -> list[str]:
+    return [f"    {line}" for line in wrapped(f"→ {printable(text)}", MOST_COLUMNS - 4, indent=2)]
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -90,9 +100,14 @@ def _lines(content: bytes) -> list[bytes]:
     return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
-def summary(findings: Sequence[Finding], files: int) -> str:
-    found = many(len(findings), "finding") if findings else "nothing found"
-    return f"{found} in {many(files, 'file')}"
+def summary(findings: Sequence[Finding], files: int) -> Sentence:
+    """The small print counts the findings of each rule, most first."""
+    found = many(len(findings), "finding") if findings else "Nothing found"
+    codes = Counter(each.code for each in findings).most_common()
+    return Sentence(
+        headline=f"{found} in {many(files, 'file')}",
+        small_print=", ".join(f"{number:,} × {code}" for code, number in codes),
+    )
 
 
 def _data(text: str) -> str:

@@ -24,6 +24,8 @@ from hasten.training.run import Run
 
 BEFORE_TIMING = 4  # optimizer steps: two for the arithmetic, two for memory
 FEWEST, MOST = 5, 50  # optimizer steps that are timed
+Watch = Callable[[int, int], object]
+"""(done, whole)"""
 TIMED_SECONDS = 5.0  # after which the timing ends, once it has its fewest steps
 
 
@@ -51,22 +53,26 @@ class JobProfile:
     utilization: float | None  # None where no operation was counted
 
 
-def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
+def profile_job(
+    job: Job, plan: Plan | None = None, *, name: str = "", watch: Watch = lambda done, whole: None
+) -> JobProfile:
     """Train the job briefly by the plan and profile it. The job's own length and schedule are ignored.
 
-    Random states, those of the device included, are restored. Raises what building or training the job raises.
+    watch: receives the steps that are done, and all; where steps are slow, one counts for several. Random states, those
+    of the device included, are restored. Raises what building or training the job raises.
     """
     unjudged = replace(job, stop=None, keep=None, evaluate_every=None, metrics={}, valid=None)
     with brief_run(unjudged, plan, name=name, steps=BEFORE_TIMING + MOST) as run:
-        return _profile(run)
+        return _profile(run, watch)
 
 
-def _profile(run: Run) -> JobProfile:
+def _profile(run: Run, watch: Watch) -> JobProfile:
     step = whole_step(run)
+    watch(0, BEFORE_TIMING + MOST)
     built, setup = run.built, run.setup
     flops = profile_flops(step, run.model, run.loader.first_share)
     memory = profile_memory(step, run.model, run.optimizers)
-    times = _time(run, step)
+    times = _time(run, step, watch)
     lost = fragmentation(torch.cuda.memory_stats(run.device)) if run.device.type == "cuda" else None
     rate = measure_matrix_rate(setup.step.autocast or next(run.model.parameters()).dtype, run.device)
     reached = (flops.flops_per_sample or 0.0) * times.samples_per_second / rate.flops_per_second
@@ -82,15 +88,17 @@ def _profile(run: Run) -> JobProfile:
     )
 
 
-def _time(run: Run, step: Callable[[], None]) -> StepTimes:
+def _time(run: Run, step: Callable[[], None], watch: Watch) -> StepTimes:
     waited, seen, seconds = run.built.batches.wait_seconds, run.built.batches.samples_seen, list[float]()
     begin = _now(run.device)
-    ends = begin + TIMED_SECONDS
+    first, ends = begin, begin + TIMED_SECONDS
     while len(seconds) < FEWEST or (len(seconds) < MOST and begin < ends):
         step()
         end = _now(run.device)
         seconds.append(end - begin)
         begin = end
+        slow = min((end - first) / TIMED_SECONDS, len(seconds) / FEWEST)
+        watch(BEFORE_TIMING + max(len(seconds), round(slow * MOST)), BEFORE_TIMING + MOST)
     low, middle, high = quantiles(seconds, n=4)
     total = sum(seconds)
     return StepTimes(

@@ -21,6 +21,8 @@ from hasten.techniques.microbatch import halves
 from hasten.training.failures.as_failure import is_out_of_memory
 from hasten.training.probes.brief_run import brief_run, whole_step
 
+Watch = Callable[[int, int], object]
+"""(done, whole)"""
 WARM_UP, TIMED = 2, 12  # optimizer steps of one run
 
 
@@ -37,19 +39,21 @@ class MicrobatchTrial:
 
 
 def microbatch_trials(
-    job: Job, plan: Plan | None = None, *, watch: Callable[[MicrobatchTrial], None] = lambda trial: None
+    job: Job, plan: Plan | None = None, *, watch: Watch = lambda done, whole: None
 ) -> list[MicrobatchTrial]:
     """Time the batch and its halves on the job, by its plan; one at least fits into memory.
 
-    watch: called after every run of a size. Random states, those of the device included, are restored. Raises
+    watch: receives the sizes that are done, and all. Random states, those of the device included, are restored. Raises
     OutOfMemory when not even one sample fits.
     """
     job, plan = replace(job, average=None), plan or Plan()
     with brief_run(job, _with_size(plan, None), name="", steps=1) as run:
         batch_size = run.built.batch_size
     trials = list[MicrobatchTrial]()
-    for size in (batch_size, *halves(batch_size)):
-        trials.append(_tried(job, _with_size(plan, None if size == batch_size else size), size, watch))
+    sizes = [batch_size, *halves(batch_size)]
+    for size in sizes:
+        trials.append(_tried(job, _with_size(plan, None if size == batch_size else size), size))
+        watch(len(trials), len(sizes))
         medians = [trial.median_seconds for trial in trials if trial.step_seconds]
         if len(medians) > 2 and min(medians[:-2]) < min(medians[-2:]):
             break
@@ -62,7 +66,7 @@ def microbatch_trials(
     return trials
 
 
-def _tried(job: Job, plan: Plan, size: int, watch: Callable[[MicrobatchTrial], None]) -> MicrobatchTrial:
+def _tried(job: Job, plan: Plan, size: int) -> MicrobatchTrial:
     try:
         trial = MicrobatchTrial(size=size, step_seconds=tuple(_timed_steps(job, plan)))
     except Exception as error:
@@ -73,7 +77,6 @@ def _tried(job: Job, plan: Plan, size: int, watch: Callable[[MicrobatchTrial], N
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    watch(trial)
     return trial
 
 

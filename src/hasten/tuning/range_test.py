@@ -7,7 +7,7 @@ smoothed loss and its slope, and unlike a running average does not lag behind th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -25,6 +25,8 @@ from hasten.training.setup.prepared_job import device_of
 
 FEWEST = 10  # losses from which a slope differs from noise
 ROUNDING = 1e-6  # a fall by less than this share of the loss is float32's own
+Watch = Callable[[int, int], object]
+"""(done, whole)"""
 _SETS_RATES = ("learning_rate", "schedule")
 
 
@@ -44,12 +46,19 @@ class RangeTest:
 
 
 def range_test(
-    job: Job, plan: Plan | None = None, *, lowest: float = 1e-6, highest: float = 10.0, steps: int = 100
+    job: Job,
+    plan: Plan | None = None,
+    *,
+    lowest: float = 1e-6,
+    highest: float = 10.0,
+    steps: int = 100,
+    watch: Watch = lambda done, whole: None,
 ) -> RangeTest:
     """Train a copy of the job's model for up to `steps` optimizer steps, the rate rising from `lowest` to `highest`.
 
     The rate is the first parameter group's; all others keep their ratio to it. The plan's choices apply, except those
-    that set rates. The caller's model is not changed, and random states are restored.
+    that set rates. The caller's model is not changed, and random states are restored. watch: receives the steps that
+    are done, and all.
 
     Raises ValueError for an impossible range, and whatever training the job raises.
     """
@@ -59,7 +68,7 @@ def range_test(
     rates, plan = np.geomspace(lowest, highest, steps).tolist(), plan or Plan()
     plan = replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique not in _SETS_RATES))
     with undisturbed(device_of(job, read_machine())), Run(_trial_of(job, steps), plan) as run:
-        losses = _losses_at(rates, run)
+        losses = _losses_at(rates, run, watch)
     tried = rates[: len(losses)]
     return RangeTest(rates=tuple(tried), losses=tuple(losses), suggestion=suggest_rate(tried, losses))
 
@@ -111,7 +120,7 @@ def _local_lines(x: np.ndarray, y: np.ndarray, reach: int) -> tuple[np.ndarray, 
     return lines[:, 1], lines[:, 0]
 
 
-def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
+def _losses_at(rates: Sequence[float], run: Run, watch: Watch) -> list[float]:
     """The loss of one optimizer step at each rate, up to a divergence."""
     losses: list[float] = []
     set_learning_rate(run.optimizers, rates[0])
@@ -124,6 +133,7 @@ def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
         if not run.window_closed:
             continue
         losses += [window.mean for window in run.losses.drain()]
+        watch(len(losses), len(rates))
         if len(losses) == len(rates) or divergence(losses) is not None:
             break
         set_learning_rate(run.optimizers, rates[len(losses)])

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from hasten.errors import (
     DataFailed,
@@ -35,39 +36,37 @@ Allow = Literal["bits", "rounding", "statistics", "training"]
 _KNOWN = (Misconfigured, UserCodeFailed, DataFailed, OutOfMemory, NonFinite, Hang, StorageFailed, NotMeasurable)
 _INTERRUPTED = (128 + signal.SIGINT, -signal.SIGINT)
 _ANSWER = '{"sentence": '  # how its JSON begins
+_LABEL = 12  # columns in front of the text of a failure
 _TO_A_FILE = "write it to a file (%%writefile job.py in a notebook), and give its name: hasten.tune('job.py:job')"
 
 
-def tune(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundApart:
+    """answer: the fields that `hasten tune --json` prints; none where it was interrupted before it had any."""
+
+    plan: Plan
+    answer: Mapping[str, Any]
+
+
+def found_apart(
     job: Callable[[], Job] | str,
     *,
-    seconds: float = 60.0,
-    allow: Allow = "statistics",
-    output: str | os.PathLike[str] | None = None,
-    busy: bool = False,
-) -> Plan:
-    """The plan that `hasten tune` finds for a job. Progress goes to sys.stderr.
-
-    job: a function of an imported file or module that returns the job, or its name: "job.py:job". Trials build the job
-        in processes of their own, so a function of a notebook, a lambda or a Job is refused.
-    seconds: about how long the search takes; trials of compile take additional time.
-    allow: the most that a choice may change: "bits", "rounding", "statistics" or "training".
-    busy: measure although other programs use the CPU.
-    output: the plan file to write, with the file of trials beside it. None writes no file.
-
-    KeyboardInterrupt ends the search, and returns what was proven by then; a plan without choices where nothing was.
-    Raises HastenError as the command does.
-    """
+    seconds: float,
+    allow: Allow,
+    output: str | os.PathLike[str] | None,
+    busy: bool,
+    show: Callable[[str], None],
+) -> FoundApart:
+    """What hasten.tune does. show: is called with each line of progress."""
     name = job if isinstance(job, str) else _name_of(job)
     with tempfile.TemporaryDirectory(prefix="found-plan-") as folder:
         plan = Path(folder, "plan.toml") if output is None else Path(output)
         options = ["--seconds", str(seconds), "--allow", allow, "--output", str(plan), *(["--busy"] if busy else [])]
-        code, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"])
+        code, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"], show)
         if code != 0 and code not in _INTERRUPTED:
             raise _failure(code, lines, name)
         found = json.loads(lines[-1]) if lines and lines[-1].startswith(_ANSWER) else {}
-        sys.stderr.write(f"{found.get('sentence', 'interrupted')}\n")
-        return read_plan(plan) if found.get("plan") else Plan()
+        return FoundApart(plan=read_plan(plan) if found.get("plan") else Plan(), answer=found)
 
 
 def _name_of(job: object) -> str:
@@ -82,7 +81,7 @@ def _name_of(job: object) -> str:
     return f"{job.__module__ if '.' in job.__module__ else file}:{job.__name__}"
 
 
-def _run(command: list[str]) -> tuple[int, list[str]]:
+def _run(command: list[str], show: Callable[[str], None]) -> tuple[int, list[str]]:
     """The command's exit code, and the lines that it has written, which are shown as they come but for its answer.
     Ctrl-C is passed on once; a second one ends it at once."""
     path = os.pathsep.join(each or os.getcwd() for each in sys.path)  # the job's file may import what this process can
@@ -100,25 +99,31 @@ def _run(command: list[str]) -> tuple[int, list[str]]:
         assert process.stdout is not None
         try:
             try:
-                _relay(process.stdout, lines)
+                _relay(process.stdout, lines, show)
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
-                _relay(process.stdout, lines)
+                _relay(process.stdout, lines, show)
             return process.wait(), lines
         finally:
             process.kill()  # its trials end with it
 
 
-def _relay(stream: IO[str], lines: list[str]) -> None:
+def _relay(stream: IO[str], lines: list[str], show: Callable[[str], None]) -> None:
     for line in stream:
         lines.append(line)
         if not line.startswith(_ANSWER):
-            sys.stderr.write(line)
+            show(line.rstrip("\n"))
 
 
 def _failure(code: int, lines: list[str], name: str) -> HastenError:
-    """From the block in which the command has shown its failure."""
-    said = {label: text.strip() for label, _, text in (line.strip().partition(" ") for line in lines)}
+    """From the block in which the command has shown its failure, where long texts continue below their labels."""
+    said, label = dict[str, str](), ""
+    for line in lines:
+        text = line.strip()
+        if text and not line.startswith(" " * _LABEL):
+            label, _, text = text.partition(" ")
+            said[label] = ""
+        said[label] = f"{said.get(label, '')} {text.strip()}".strip()
     what = said.get("error", f"hasten tune ended with exit code {code}")
     kind = next((each for each in _KNOWN if each.exit_code == code), HastenError)
     return kind(what, where="" if "error" in said else name, fix=said.get("fix", ""))

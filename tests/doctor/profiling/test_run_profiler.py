@@ -36,7 +36,7 @@ GROWTH = 1 << 19  # bytes
 
 
 def profiled(job: hasten.Job, plan: Any = None) -> RunProfile:
-    return profile_run(job, plan, report=lambda what: None)
+    return profile_run(job, plan)
 
 
 def test_a_model_shows_its_useless_bias_its_unused_layer_and_what_gets_no_gradient():
@@ -73,14 +73,15 @@ def test_a_profile_measures_all_parts_of_a_step_and_leaves_random_states_and_hoo
     torch.manual_seed(3)
     state = torch.get_rng_state()
     profile_model(job(model=model))
-    found = profile_run(job(loss, model=model, valid=job().train), report=told.append)
+    found = profile_run(job(loss, model=model, valid=job().train), watch=lambda *seen: told.append(seen))
     assert torch.equal(torch.get_rng_state(), state)
     for module in (each for model in made for each in model.modules()):
         assert not module._forward_pre_hooks
         assert not module._forward_hooks
     assert "hasten-stacks" not in {thread.name for thread in threading.enumerate()}
     assert sys.getswitchinterval() == pytest.approx(0.005)
-    assert told[0] == "the first steps"
+    assert told[0] == (0, 11, "the first steps")
+    assert told[-1][0] < told[-1][1]
     assert found.parts.keys() == {"data_wait", "transfer", "forward", "backward", "optimizer", "python"}
     assert 0 < found.together.low <= found.together.value <= found.together.high
     assert [each.times for each in found.larger] == [1, 4]

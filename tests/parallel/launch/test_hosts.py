@@ -75,7 +75,7 @@ def test_two_hosts_with_unequal_processes_train_what_one_process_does(hosts, alo
     first, second = on(hosts, FIRST, "job", processes=2), on(hosts, SECOND, "job")
     assert (first.ended(), second.ended()) == (0, 0), first.told() + second.told()
     assert is_as(hosts.folder / "run", alone)
-    assert "Finished" in first.told()
+    assert "verdict" in first.told()
     assert "step" not in second.told()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from typer.testing import CliRunner
@@ -11,7 +12,7 @@ from hasten.cli.application import split_words
 
 
 def ran(line: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
+    """Exit code, standard output and standard error of a command, whose long texts are each on one line again."""
     return invoked(*shlex.split(line))
 
 
@@ -21,4 +22,9 @@ def invoked(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, own, obj=behind)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return result.exit_code, result.stdout, unwrapped(result.stderr)
+
+
+def unwrapped(shown: str) -> str:
+    """With each text that continues below its label on one line."""
+    return re.sub(r"(?<=\S)\n {12,}(?=\S)", " ", shown)

@@ -36,7 +36,7 @@ def test_a_function_receives_every_event_beside_the_progress_display(tmp_path: P
     made = small_job(valid=small_job().train, log_every=1)
     hasten.train(made, run_dir=tmp_path / "run", receivers=[events.append])
     assert {type(each) for each in events} >= {Started, Trained, Evaluated, Saved, Finished}
-    assert "Finished: the planned run is complete" in capsys.readouterr().out
+    assert "why       the planned run is complete" in capsys.readouterr().out
 
 
 def test_an_object_with_log_and_close_replaces_the_display_and_an_empty_list_shows_nothing(capsys):
@@ -61,7 +61,7 @@ def test_the_receivers_of_a_job_are_called_beside_whatever_train_shows(tmp_path:
     assert isinstance(events[-1], Finished)
     assert (kept.events, kept.closed) == (events, 1)
     hasten.resume(made, run_dir=tmp_path / "run")
-    assert "Finished" in capsys.readouterr().out
+    assert "Trained" in capsys.readouterr().out
     assert kept.closed == 2
 
 
@@ -187,5 +187,5 @@ def test_a_standard_output_that_can_only_write_gets_plain_lines(tmp_path: Path, 
     stream = WriteOnly()
     monkeypatch.setattr(sys, "stdout", stream)
     hasten.train(job(), run_dir=tmp_path / "run")
-    assert "Finished: the planned run is complete\n" in stream.text
+    assert "why       the planned run is complete" in stream.text
     assert notices_in(tmp_path / "run") == []

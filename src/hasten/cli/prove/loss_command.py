@@ -7,7 +7,6 @@ one whose arm failed for another reason than its loss has the code of that failu
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from contextlib import closing
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hasten.cli.application import (
+    AsJson,
     JobName,
+    Quiet,
     SetOption,
     command,
-    echo_indented,
     ends_with_exit_code,
     exit_code_of,
     job_options,
@@ -29,8 +29,8 @@ from hasten.cli.application import (
 )
 from hasten.errors import HARMED, NOT_PROVEN
 from hasten.report.display import UNKNOWN, decimal, table
-from hasten.report.terminal.output import show
-from hasten.report.terminal.progress_bar import ProgressBar
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
 
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
@@ -64,7 +64,8 @@ def loss(
         int | None, typer.Option(metavar="FIRST", min=0, help="The first seed; default: the job's own.")
     ] = None,
     settings: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Prove that a plan's loss is equivalent to the baseline's. It trains pairs of runs. Exit code 0: it is.
 
@@ -76,15 +77,17 @@ def loss(
       hasten prove loss digits.py:job --plan plan.toml
       hasten prove loss digits.py:job --plan plan.toml --pairs 12 --metric accuracy
       hasten prove loss digits.py:job --plan plan.toml --steps 200 --margin 2
+      hasten prove loss digits.py:job --plan plan.toml --json
     """
     given = job_options(context, settings)
     options = {"pairs": pairs, "margin": margin / 100, "metric": metric, "steps": steps, "first_seed": seeds}
-    proof = _proven(job, plan, given, **options)
-    next_command = _next(proof, job, plan, given, margin=margin, metric=metric, steps=steps)
-    if as_json:
-        typer.echo(json.dumps(_answer(proof, next_command)))
-    else:
-        _show(proof, f"{job} with {plan}", next_command)
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+        output.header(f"Proving the loss of {job} with {plan}")
+        proof = _proven(job, plan, given, output, **options)
+        if proof.pairs:
+            output.table(table(["seed", "baseline", "plan", "plan is worse by"], rows(proof)))
+        following = _next(proof, job, plan, given, margin=margin, metric=metric, steps=steps)
+        output.result(_sentence(proof), [], following, _answer(proof))
     raise typer.Exit(exit_code(proof))
 
 
@@ -97,7 +100,8 @@ def exit_code(proof: LossProof) -> int:
     return {"equivalent": 0, "harmed": HARMED}.get(proof.verdict, NOT_PROVEN)
 
 
-def _proven(job: str, plan: Path, given: JobOptions, **options: Any) -> LossProof:
+def _proven(job: str, plan: Path, given: JobOptions, output: CommandOutput, **options: Any) -> LossProof:
+    from hasten.facts.machine import read_machine
     from hasten.training.setup.load_job import split_name
     from hasten.tuning.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tuning.trials.arms import Arms, Limits
@@ -106,10 +110,10 @@ def _proven(job: str, plan: Path, given: JobOptions, **options: Any) -> LossProo
     split_name(job)
     planned = read(plan)
     assert planned is not None
-    title = f"training {options['pairs']} pairs"
+    output.machine(read_machine().summary)
     try:
         arms = Arms(job, Limits(window_seconds=LONGEST_SECONDS), options=given)
-        with closing(ProgressBar(title)) as waiting:
+        with closing(output.progress("training pairs")) as waiting:
             return prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
@@ -133,15 +137,13 @@ def _next(
     return shlex.join(["hasten", "prove", "loss", job, "--plan", str(plan), *words, *options.words])
 
 
-def _show(proof: LossProof, title: str, next_command: str) -> None:
+def _sentence(proof: LossProof) -> Sentence:
     from hasten.tuning.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
     where = "of the last tenth of training" if criterion.metric == TRAINING else "of the last evaluation"
-    show(title, [("judged by", f"{criterion.metric} {where}, with a margin of {criterion.margin:.2%}")])
-    if proof.pairs:
-        echo_indented(table(["seed", "baseline", "plan", "plan is worse by"], rows(proof)))
-    show("", [("verdict", proof.sentence), ("next", next_command)])
+    judged_by = f"judged by {criterion.metric} {where}, with a margin of {criterion.margin:.2%}"
+    return Sentence(headline=proof.sentence, small_print=judged_by)
 
 
 def rows(proof: LossProof) -> list[list[str]]:
@@ -162,7 +164,7 @@ def rows(proof: LossProof) -> list[list[str]]:
     return found
 
 
-def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
+def _answer(proof: LossProof) -> dict[str, Any]:
     from hasten.tuning.proof.loss_proof import value_of
     from hasten.tuning.trials.trial_outcome import ArmFailed
 
@@ -174,7 +176,6 @@ def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
     judgement, criterion = proof.judgement, proof.criterion
     found: dict[str, Any] = {
         "verdict": proof.verdict,
-        "sentence": proof.sentence,
         "interrupted": proof.interrupted,
         "metric": criterion.metric,
         "margin": criterion.margin,
@@ -183,7 +184,6 @@ def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
         "pairs": [
             {"seed": pair.seed, "plain": fields(pair.plain), "planned": fields(pair.planned)} for pair in proof.pairs
         ],
-        "next": next_command,
     }
     names = ("harm", "low", "high", "spread", "visible_harm", "plain_mean", "unharmed", "pairs_needed")
     return found | {name: None if judgement is None else getattr(judgement, name) for name in names}

@@ -5,7 +5,6 @@ If two undisturbed runs of the job differ, resuming cannot be judged: the exit c
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections import Counter
@@ -17,10 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.application import JobName, PlanPath, SetOption, command, ends_with_exit_code, job_options, prove, read
+from hasten.cli.application import (
+    AsJson,
+    JobName,
+    PlanPath,
+    Quiet,
+    SetOption,
+    command,
+    ends_with_exit_code,
+    job_options,
+    prove,
+    read,
+)
 from hasten.errors import HARMED, NOT_PROVEN
 from hasten.report.display import count, many
-from hasten.report.terminal.output import show, write_line
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import Lines, Output
 from hasten.report.terminal.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
@@ -49,7 +61,8 @@ def resume(
         int, typer.Option(metavar="N", min=2, help="Train only the first N steps; schedules keep the planned length.")
     ] = STEPS,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the instants of the kills.")] = SEED,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Prove that a killed and resumed run is bit-identical. Exit code 0: it is.
 
@@ -62,33 +75,45 @@ def resume(
     Examples:
       hasten prove resume digits.py:job
       hasten prove resume digits.py:job --plan plan.toml --kills 30 --steps 200
+      hasten prove resume digits.py:job --json
     """
     given = job_options(context, settings)
-    found = _proven(job, plan, given, kills=kills, steps=steps, seed=seed)
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+        output.header(f"Proving that {job if plan is None else f'{job} with {plan}'} resumes exactly")
+        found = _proven(job, plan, given, output, kills=kills, steps=steps, seed=seed)
+        following = _next(found, job, plan, given, kills=kills, steps=steps, seed=seed)
+        said = Sentence(headline=sentence(found), small_print=trained(found))
+        output.result(said, _facts(found), following, _answer(found))
+    raise typer.Exit(EXIT_CODES[found.verdict])
+
+
+def _next(
+    found: ResumeProof, job: str, plan: Path | None, given: JobOptions, *, kills: int, steps: int, seed: int
+) -> str:
     following = command("train", job, plan, given)
     if found.verdict != "bit-exact":
         options = {"--kills": (kills, KILLS), "--steps": (steps, STEPS), "--seed": (seed, SEED)}
         words = [word for name, (value, usual) in options.items() if value != usual for word in (name, str(value))]
         planned = [] if plan is None else ["--plan", str(plan)]
         following = shlex.join(["hasten", "prove", "resume", job, *planned, *words, *given.words])
-    if as_json:
-        typer.echo(json.dumps(_answer(found) | {"next": following}))
-    else:
-        _show(found, job, plan, following)
-    raise typer.Exit(EXIT_CODES[found.verdict])
+    return following
 
 
-def _proven(job: str, plan: Path | None, given: JobOptions, *, kills: int, steps: int, seed: int) -> ResumeProof:
+def _proven(
+    job: str, plan: Path | None, given: JobOptions, output: CommandOutput, *, kills: int, steps: int, seed: int
+) -> ResumeProof:
     from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.cli.prove.resume_worker import train
+    from hasten.facts.machine import read_machine
     from hasten.training.setup.load_job import split_name
     from hasten.tuning.resume.resume_proof import prove_resume
 
     split_name(job)
     read(plan)
+    output.machine(read_machine().summary)
     named = None if plan is None else str(plan)
     place = process_folder()
-    with closing(ProofProgress()) as progress:
+    with closing(ProofProgress(output)) as progress:
         trains = partial(train, given)
         return prove_resume(job, named, trains, progress, kills=kills, steps=steps, seed=seed, place=place)
 
@@ -96,8 +121,10 @@ def _proven(job: str, plan: Path | None, given: JobOptions, *, kills: int, steps
 class ProofProgress:
     """Shows the progress on standard error: a bar for each undisturbed run, and a line for each kill."""
 
-    def __init__(self) -> None:
-        self._what, self._waiting = "", None
+    def __init__(self, output: CommandOutput) -> None:
+        self._output, self._lines = output, Output(sys.stderr)
+        self._what = ""
+        self._waiting: ProgressBar | None = None
 
     def trains(self, what: str, step: int, steps: int) -> None:
         from hasten.tuning.resume.resume_proof import UNDISTURBED
@@ -106,13 +133,14 @@ class ProofProgress:
             return
         if what != self._what or self._waiting is None:
             self.close()
-            self._what, self._waiting = what, ProgressBar(what)
+            self._what, self._waiting = what, self._output.progress(what)
         self._waiting(step, steps)
 
     def killed(self, number: int, wanted: int, kill: Kill) -> None:
         self.close()
         saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "no step is saved yet"
-        write_line(sys.stderr, f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}")
+        if not self._output.quiet:
+            self._lines.line(f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}")
 
     def close(self) -> None:
         if self._waiting is not None:
@@ -120,17 +148,17 @@ class ProofProgress:
         self._waiting = None
 
 
-def _show(proof: ResumeProof, job: str, plan: Path | None, following: str) -> None:
+def trained(proof: ResumeProof) -> str:
+    """What was trained, how it was killed, and what was compared."""
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
-    lines = [
-        ("trained", f"{proof.steps:,} steps{planned}, saved every {proof.save_every:,}"),
-        ("killed", killed(proof)),
-        ("compared", f"{proof.lines:,} lines of the log, and the last checkpoint"),
-        ("verdict", sentence(proof)),
-    ]
-    if proof.verdict in _ADVICE:
-        lines.append(("fix", _ADVICE[proof.verdict]))
-    show(job if plan is None else f"{job} with {plan}", [*lines, ("next", following)])
+    return (
+        f"trained {proof.steps:,} steps{planned}, saved every {proof.save_every:,}; killed {killed(proof)}; compared "
+        f"{proof.lines:,} lines of the log, and the last checkpoint"
+    )
+
+
+def _facts(proof: ResumeProof) -> Lines:
+    return [("fix", _ADVICE[proof.verdict])] if proof.verdict in _ADVICE else []
 
 
 def killed(proof: ResumeProof) -> str:
@@ -147,14 +175,14 @@ def sentence(proof: ResumeProof) -> str:
     difference, kills = proof.difference, _times(len(proof.kills))
     if difference is None:
         if not proof.kills:
-            return "inconclusive: the run ended before it could be killed"
+            return "Inconclusive: the run ended before it could be killed"
         short = "" if len(proof.kills) == proof.wanted else f"; it ended before {_times(proof.wanted)}"
-        return f"bit-exact: killed and resumed {kills}, the run is identical to an undisturbed one{short}"
+        return f"Bit-exact: killed and resumed {kills}, the run is identical to an undisturbed one{short}"
     if proof.itself is not None:
-        return f"inconclusive: {difference}. But two undisturbed runs differ as well: {proof.itself}"
+        return f"Inconclusive: {difference}. But two undisturbed runs differ as well: {proof.itself}"
     origin = f", in a process that resumed from step {proof.resumed_at:,}" if proof.resumed_at else ""
     kills = many(len(proof.kills), "kill")
-    return f"not exact after {kills}{origin}: {difference}. A second undisturbed run is identical to the first"
+    return f"Not exact after {kills}{origin}: {difference}. A second undisturbed run is identical to the first"
 
 
 def _times(number: int) -> str:
@@ -167,7 +195,6 @@ def _answer(proof: ResumeProof) -> dict[str, Any]:
     ]
     names = ("verdict", "steps", "total_steps", "save_every", "wanted", "runs")
     return {name: getattr(proof, name) for name in names} | {
-        "sentence": sentence(proof),
         "kills": kills,
         "compared": {"lines": proof.lines},
         "difference": None if proof.difference is None else asdict(proof.difference),

@@ -39,7 +39,10 @@ from hasten.training.probes.brief_run import brief_run, observing
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
 
+Watch = Callable[[int, int, str], object]
+"""(done, whole, what is done next)"""
 ROUNDS = 6
+OTHER_PHASES = 5  # the first steps, the parts of a step, an evaluation, a checkpoint, memory
 WINDOW_SECONDS = 0.4  # of a window, where steps are short enough
 MOST_SECONDS = 60.0  # of all rounds, where steps are long: there are fewer then
 FEWEST_ROUNDS = 3
@@ -66,17 +69,18 @@ class _Windows:
 
 
 def profile_run(
-    job: Job, plan: Plan | None = None, *, name: str = "", report: Callable[[str], None] = print
+    job: Job, plan: Plan | None = None, *, name: str = "", watch: Watch = lambda done, whole, phase: None
 ) -> RunProfile:
-    """Train the job for some steps by the plan, measured; its schedule and its length are ignored. report: is called
-    with a few words for each phase. Raises what building or training the job raises."""
+    """Train the job for some steps by the plan, measured; its schedule and its length are ignored. watch: receives the
+    phases that are done, all, and the name of the next. Raises what building or training the job raises."""
     with brief_run(job, plan, name=name, steps=_ENDLESS) as run:
-        return _Profiler(run, job, report).profile()
+        return _Profiler(run, job, watch).profile()
 
 
 class _Profiler:
-    def __init__(self, run: Run, job: Job, report: Callable[[str], None]) -> None:
-        self._run, self._job, self._report = run, job, report
+    def __init__(self, run: Run, job: Job, watch: Watch) -> None:
+        self._run, self._job, self._watch = run, job, watch
+        self._done, self._phases = 0, ROUNDS + OTHER_PHASES
         self._stacks = Stacks(get_ident(), where)
         self._loading_stacks = Stacks(get_ident(), place_of)
         self._found, self._timed = _Windows(), TimedSteps(run)
@@ -90,7 +94,7 @@ class _Profiler:
             load = clock.load()
         device = self._run.device
         free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
-        self._report("the parts of a step")
+        self._begin("the parts of a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         larger, no_larger = larger_batches(self._run, self._timed, kept, steps, self._step_bytes)
         parts = self._parts(steps)
@@ -133,15 +137,20 @@ class _Profiler:
             not_counted=not_counted,
         )
 
+    def _begin(self, phase: str) -> None:
+        self._watch(self._done, self._phases, phase)
+        self._done += 1
+
     def _rounds(self) -> tuple[int, list[Any]]:
         """All that is timed in turn. The steps of a window, and microbatches to repeat."""
-        self._report("the first steps")
+        self._begin("the first steps")
         self._timed.take(_WARM_UP)
         steps, rounds = self._lengths()
+        self._phases = rounds + OTHER_PHASES
         in_a_round = 2 * (steps + 1 + self._timed.ahead)  # of one epoch
         kept = kept_windows(self._run.loader, self._run.epoch, in_a_round, min(KEPT, steps))
         for number in range(rounds):
-            self._report(f"round {number + 1} of {rounds}")
+            self._begin(f"round {number + 1} of {rounds}")
             self._round(steps, kept)
         return steps, kept
 
@@ -231,7 +240,7 @@ class _Profiler:
         valid = run.built.valid
         if evaluator is None or valid is None:
             return 0.0
-        self._report("an evaluation")
+        self._begin("an evaluation")
         part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count, ahead=self._timed.ahead)
         try:
             with run.built.result.in_model(), run.built.declared.preserved():
@@ -241,7 +250,7 @@ class _Profiler:
         return NotMeasured(why="its data does not say how long it is") if timed is None else timed
 
     def _checkpoint(self) -> CheckpointCost | NotMeasured:
-        self._report("a checkpoint")
+        self._begin("a checkpoint")
         try:
             return checkpoint_cost(self._run, keeps_best=self._job.keeps is not None)
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
@@ -254,7 +263,7 @@ class _Profiler:
         little = pages * page.seconds < MUCH * together
         if little or self._run.setup.process.keep_freed_memory:
             return None
-        self._report("memory that is released")
+        self._begin("memory that is released")
         return retained_memory(self._run, self._timed, steps, len(self._found.plain))
 
     def _evaluations_per_epoch(self) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from hasten.facts.formatting import byte_size
 from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Sharding
 from hasten.report.display import count, duration, percent, scaled, table
+from hasten.report.sentence import Sentence
 
 SHOWN = 10  # meshes, where not all are asked for
 _HELD = {Sharding.NONE: "whole", Sharding.ZERO2: "zero2", Sharding.ZERO3: "zero3"}
@@ -49,7 +50,7 @@ def illegal_rows(found: Meshes) -> list[str]:
     for each in found.illegal:
         sizes = _of(each.mesh)
         reasons.setdefault(f"{sizes} {_HELD[each.mesh.shard]}" if sizes in legal else sizes, each.reason)
-    return ["not legal", "─────────", *(f"{mesh}: {reason}" for mesh, reason in reasons.items())]
+    return table(["not legal", "because"], [*map(list, reasons.items())], words=(1,))
 
 
 def cost_lines(found: Meshes) -> list[tuple[str, str]]:
@@ -62,24 +63,34 @@ def cost_lines(found: Meshes) -> list[tuple[str, str]]:
     ]
     best = found.best
     if best is None:
-        return [*lines, ("best", "none fits")] if found.legal else []
+        return lines if found.legal else []
     if best is not found.legal[0]:
         first = found.legal[0]
         text = f"{first.mesh}, if microbatches of {first.microbatch_size:,} cost no more than others: measure it"
         lines.append(("first", text))
-    lines.append(("best", str(best.mesh)))
-    lines.append(("memory", _listed(asdict(best.memory))))
-    lines.append(("sends", _listed(best.sent) or "nothing"))
-    return lines if found.choices else [*lines, ("plan", "no entry is needed: a run uses replicas by default")]
+    return lines
 
 
-def as_json(found: Meshes) -> str:
+def sentence_of(found: Meshes) -> Sentence:
+    best = found.best
+    if best is None:
+        why = (
+            "none of those that are legal fits into the memory" if found.legal else "every mesh has a reason against it"
+        )
+        return Sentence(headline="No mesh fits", small_print=why)
+    costs = f"{byte_size(round(best.memory.total))} and {duration(best.step_seconds)} a step on each device"
+    sent = f"sends {_listed(best.sent) or 'nothing'}"
+    memory = f"an estimate: {_listed(asdict(best.memory))}; {sent}"
+    return Sentence(headline=f"Best mesh: {best.mesh}, {costs}", small_print=memory)
+
+
+def answer_of(found: Meshes) -> dict[str, Any]:
     """Everything, with what is derived of each mesh beside its parts."""
     answer = asdict(found)
     for given, each in zip(answer["legal"], found.legal, strict=True):
         given |= {"memory_bytes": each.memory.total, "sent_bytes": each.sent_bytes, "step_seconds": each.step_seconds}
     answer["estimate"] = True
-    return json.dumps(answer, indent=1, default=str)
+    return answer
 
 
 def _row(cost: MeshCost) -> list[str]:

@@ -14,7 +14,6 @@ _MUCH_ELSE = 0.2  # cores
 def run_lines(run: RunProfile) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [
-        ("machine", run.machine),
         ("step", f"{_range(run.together)}, of {run.batch_size:,} samples; {run.steps:,} steps were taken"),
         ("loading", f"{_range(run.loading)} alone; a step whose batch is loaded takes {_range(run.computing)}"),
     ]

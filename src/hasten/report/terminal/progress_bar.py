@@ -20,26 +20,35 @@ REFRESH_SECONDS = 0.1
 class ProgressBar:
     """Call it with (done, whole) as often as you like; close it at the end, whatever happened.
 
-    what: the work, such as "packing". stream: None is the present standard error.
+    what: the work, such as "packing". stream: None is the present standard error. is_shown: not with --quiet.
     """
 
-    def __init__(self, what: str, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._output, self._clock = what, Output(stream or sys.stderr), clock
+    def __init__(
+        self,
+        what: str,
+        stream: TextIO | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        is_shown: bool = True,
+    ) -> None:
+        self._what, self._output, self._clock, self._is_shown = what, Output(stream or sys.stderr), clock, is_shown
         self._began = self._shown = clock()
         self._tenths = 0  # that plain lines have shown
 
-    def __call__(self, done: int, whole: int) -> None:
+    def __call__(self, done: int, whole: int, phase: str = "") -> None:
+        """phase: of the work, such as "round 2 of 6"."""
         now = self._clock()
-        if now - self._began < PATIENCE_SECONDS or now - self._shown < REFRESH_SECONDS:
+        if not self._is_shown or now - self._began < PATIENCE_SECONDS or now - self._shown < REFRESH_SECONDS:
             return
         self._shown = now
         share = min(done / max(whole, 1), 1.0)
         left = f", {time_left((now - self._began) * (1 - share) / share)} left" if 0 < share < 1 else ""
+        text = f"{percent(share)}{left}" + (f", {phase}" if phase else "")
         if not self._output.is_plain:
-            self._output.redraw(bar(self._what, share, 1.0, f"{percent(share)}{left}"))
+            self._output.redraw(bar(self._what, share, 1.0, text))
         elif int(share * 10) > self._tenths:
             self._tenths = int(share * 10)
-            self._output.note(self._what, f"{percent(share)}{left}")
+            self._output.note(self._what, text)
 
     def close(self) -> None:
         """Remove the bar. A line that was written stays."""

@@ -14,12 +14,14 @@ from hasten.facts.choice import Speedup
 from hasten.facts.formatting import printable
 from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
 from hasten.report.display import time_left
+from hasten.report.sentence import Sentence
 from hasten.report.terminal.output import Output, bar
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-WIDTHS = (42, 26)  # of the columns for the choice and for how many times as fast it was
+UNDER_WAY = " … "  # between what is done and the time that is left
+WIDTHS = (42, 22)  # of the columns for the choice and for how many times as fast it was
 _STYLES = {
     "verdict": "dim",
     "faster": "green",
@@ -33,19 +35,26 @@ _STYLES = {
 class SearchProgress:
     """The search calls record and doing; close it at the end, whatever happened.
 
-    seconds: that the search may take. stream: None is standard error.
+    seconds: that the search may take. stream: None is standard error. is_shown: not with --quiet.
     """
 
     def __init__(
-        self, seconds: float, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float,
+        stream: TextIO | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        is_shown: bool = True,
     ) -> None:
         self._output, self._seconds, self._clock, self._began = Output(stream or sys.stderr), seconds, clock, clock()
-        self._has_header, self._shown = False, ""
+        self._is_shown, self._has_header, self._shown = is_shown, False, ""
 
     def record(self, record: Record) -> None:
+        if not self._is_shown:
+            return
         match record:
             case Surveyed():
-                self._output.note("job", f"{record.job} on {record.machine}")
+                self._output.note("machine", record.machine)
             case Noise():
                 self._row("the baseline again", _times(record.speedup), "the noise of the measurement")
             case Tried() if record.verdict != "skipped":
@@ -64,6 +73,8 @@ class SearchProgress:
                 pass
 
     def doing(self, doing: Doing) -> None:
+        if not self._is_shown:
+            return
         if doing.stays:
             self._output.note("time", doing.what)
             return
@@ -75,7 +86,7 @@ class SearchProgress:
             self._output.redraw("", row, _ratios(doing.ratios), "")
         elif (activity := doing.what.partition(":")[0]) != self._shown:  # what follows may change every second
             self._shown = activity
-            self._output.line(f"{doing.what} … {left}")
+            self._output.line(f"{doing.what}{UNDER_WAY}{left}")
 
     def close(self) -> None:
         self._output.close()
@@ -93,6 +104,29 @@ class SearchProgress:
         last = f"{verdict}: {reason}" if reason else verdict
         text = f"{printable(what):<{WIDTHS[0]}}  {printable(seen):<{WIDTHS[1]}}{last}"
         self._output.line(text, _STYLES.get(verdict, ""))
+
+
+class SearchElsewhere:
+    """The progress of a search in another process, line by line, and its result; on standard error."""
+
+    def __init__(self) -> None:
+        self._output = Output(sys.stderr)
+
+    def line(self, text: str) -> None:
+        """What is under way changes in place where that can be."""
+        if UNDER_WAY in text and not self._output.is_plain:
+            from rich.text import Text
+
+            self._output.redraw(Text(printable(text), style="dim"))
+        else:
+            self._output.line(text)
+
+    def result(self, headline: str, small_print: str) -> None:
+        self._output.close()
+        self._output.result(Sentence(headline=headline, small_print=small_print), [], "")
+
+    def close(self) -> None:
+        self._output.close()
 
 
 def _added(tried: Tried) -> str:

@@ -1,18 +1,20 @@
 """Progress of a run on the terminal.
 
-A terminal gets a quiet block that changes in place: a bar, and five numbers that always stand at the same spot. Notes
-and evaluations scroll above it. Anything else (a pipe, a file, a dumb terminal, NO_COLOR) gets one plain line a fact.
+A terminal or a notebook gets a quiet block that changes in place: a bar, and five numbers that always stand at the same
+spot. Notes and evaluations scroll above it. Anything else (a pipe, a file, a dumb terminal, NO_COLOR) gets one plain
+line a fact, shorter than 100 columns.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Resumed, Saved, Started, Trained
 from hasten.facts.formatting import byte_size
 from hasten.report.display import count, decimal, duration, many, per_second, percent, time_left
+from hasten.report.sentence import run_sentence
 from hasten.report.terminal.output import Lines, Output, bar
 from hasten.report.terminal.progress_bar import ProgressBar
 
@@ -24,52 +26,70 @@ class Progress:
     """A receiver of a run's events.
 
     stream: where to write; None is the present standard output.
-    next_command: what the summary offers to do next; empty offers nothing.
+    next_command: what the result offers to do next; empty offers nothing.
+    quiet: only the notes and the result. result: what to do with the result; None writes it to the stream.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, next_command: str = "") -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        next_command: str = "",
+        quiet: bool = False,
+        result: Callable[[Finished], None] | None = None,
+    ) -> None:
         self._stream: TextIO | None = stream or sys.stdout
         self._output = Output(self._stream)
-        self._next_command = next_command
+        self._next_command, self._quiet = next_command, quiet
+        self._result = result or self._show_result
         self._preparing: ProgressBar | None = None
         self._started: Started | None = None
         self._first: Trained | None = None
+        self._last: Trained | None = None
 
     def log(self, event: Event) -> None:
         if not isinstance(event, Preparing):
             self._end_preparing()
+        if isinstance(event, Trained):
+            self._first, self._last = self._first or event, event
         match event:
+            case Finished():
+                self._output.close()
+                self._result(event)
+            case Noticed():
+                self._output.note("note", event.text)
+            case Resumed():
+                self._resume(event)
+            case _ if self._quiet:
+                pass
             case Preparing():
                 self._preparing = self._preparing or ProgressBar("preparing", self._stream)
                 self._preparing(event.done, event.samples)
                 if event.done >= event.samples:
                     self._end_preparing()
             case Started():
-                self._begin(event, event.job or "training")
-            case Resumed():
-                self._resume(event)
+                self._begin(event, "Training")
             case Saved():
                 self._save(event)
             case Trained():
-                self._first = self._first or event
-                self._train(event, seconds_left(self._first, event, self._started))
+                self._train(event, seconds_left(self._first or event, event, self._started))
             case Evaluated():
                 best = "  best" if event.best else ""
                 text = f"evaluated at step {event.step:,}  {_results(event.results, '  ')}{best}"
                 self._output.line(text, "green" if event.best else "")
-            case Noticed():
-                self._output.note("note", event.text)
-            case Finished():
-                self._output.close()
-                self._output.titled(f"Finished: {event.reason}", summary(event, self._next_command))
 
     def close(self) -> None:
         self._end_preparing()
         self._output.close()
 
-    def _begin(self, started: Started, title: str) -> None:
+    def _show_result(self, event: Finished) -> None:
+        self._output.result(run_sentence(event), facts(event, self._last), self._next_command)
+
+    def _begin(self, started: Started, doing: str, place: str = "") -> None:
         self._started = started
-        self._output.titled(title, about(started))
+        if self._quiet:
+            return
+        self._output.titled(f"{doing} {started.job}".rstrip() + place, about(started))
         if not self._output.is_plain:
             from rich.text import Text
 
@@ -77,7 +97,7 @@ class Progress:
 
     def _resume(self, event: Resumed) -> None:
         if self._started is None:
-            self._begin(event.started, f"{event.started.job or 'training'} resumes at step {event.step:,}")
+            self._begin(event.started, "Resuming", f" at step {event.step:,}")
         if event.checkpoint is None:
             self._output.note("note", "the run has no checkpoint yet, and starts from the beginning")
         for text in event.notices:
@@ -95,8 +115,7 @@ class Progress:
         step = _of("step", event.step, started.total_steps if started else None)
         epoch = _of("epoch", event.epoch + 1, started.total_epochs if started else None)
         if self._output.is_plain:
-            numbers = "  ".join(f"{label} {value}" for label, value in _numbers(event))
-            self._output.line(f"{step}  {epoch}  {numbers}  {remaining}".rstrip())
+            self._output.line("  ".join(filter(None, [step, epoch, *_in_a_line(event), remaining])))
         elif started is None or started.total_steps is None:
             self._output.redraw("", f"{step}   {epoch}", _dials(event), "")
         else:
@@ -136,18 +155,14 @@ def about(event: Started) -> Lines:
     return lines + [("plan" if index == 0 else "", choice) for index, choice in enumerate(choices)]
 
 
-def summary(event: Finished, next_command: str) -> Lines:
-    """The result of a run."""
-    lines = [("trained", f"{many(event.steps, 'step')}, {many(event.epochs, 'epoch')}, {duration(event.seconds)}")]
-    if event.results:
-        lines.append(("saved", f"step {event.kept_step:,}: {_results(event.results, ', ')}"))
+def facts(event: Finished, last: Trained | None) -> Lines:
+    """What belongs to the result of a run. last: the last line of its log."""
+    lines: Lines = []
+    if last is not None:
+        lines.append(("memory", f"{byte_size(last.memory_bytes)} at the peak"))
     if event.skipped_updates:
         lines.append(("skipped", f"{many(event.skipped_updates, 'update')} with a gradient that was not finite"))
-    if event.weights is not None:
-        lines.append(("weights", event.weights))
-    if next_command:
-        lines.append(("next", next_command))
-    return lines
+    return [*lines, ("weights", event.weights)] if event.weights is not None else lines
 
 
 def _dials(event: Trained) -> RenderableType:
@@ -162,6 +177,17 @@ def _dials(event: Trained) -> RenderableType:
     grid.add_row(*(Text(label, style="dim") for label, _ in numbers))
     grid.add_row(*(Text(value) for _, value in numbers))
     return grid
+
+
+def _in_a_line(event: Trained) -> list[str]:
+    """Short enough for one line of a log; the memory is in the result."""
+    return [
+        f"loss {decimal(event.loss)}",
+        *(f"{name} {decimal(mean)}" for name, mean in event.parts.items()),
+        f"lr {decimal(event.learning_rate)}",
+        f"{per_second(event.samples_per_second)} samples/s",
+        f"wait {percent(event.data_wait_share)}",
+    ]
 
 
 def _numbers(event: Trained) -> Lines:

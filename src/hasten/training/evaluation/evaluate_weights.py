@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -16,12 +17,14 @@ from hasten.parallel.strategy import Single
 from hasten.techniques.common.batch_split import changed_by_loss
 from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.training_data import BatchPlacement
-from hasten.training.evaluate import Evaluation, evaluator_of
+from hasten.training.evaluate import Batches, Evaluation, evaluator_of
 from hasten.training.setup.apply_plan import with_places
 from hasten.training.setup.prepared_job import prepare_job
 from hasten.training.setup.process_options import process_options
 from hasten.training.weights.initial_weights import InitialWeights
 
+Watch = Callable[[int, int], object]
+"""(done, whole)"""
 Data = Literal["valid", "train"]
 DATA: tuple[Data, ...] = ("valid", "train")
 _READ_ALL = ("cache", "in_memory")  # techniques that read the whole training data before the first step
@@ -44,9 +47,15 @@ def check_data(data: str, where: str) -> None:
 
 
 def evaluate_weights(
-    job: Job, weights: Path, plan: Plan | None, data: str = "valid", batch_size: int | None = None
+    job: Job,
+    weights: Path,
+    plan: Plan | None,
+    data: str = "valid",
+    batch_size: int | None = None,
+    watch: Watch = lambda done, whole: None,
 ) -> EvaluatedWeights:
-    """Evaluate on one device, as a run of this job and plan does. Raises what training raises."""
+    """Evaluate on one device, as a run of this job and plan does. watch: receives the samples that are done, and all,
+    where the data says how many it has. Raises what training raises."""
     check_data(data, "data")
     if batch_size is not None and not is_whole(batch_size):
         raise Misconfigured(
@@ -74,7 +83,20 @@ def evaluate_weights(
         notices = [*setup.notices, *batches.check_before_start(size)]
         if changed := changed_by_loss(job):
             notices.append(f"{', '.join(changed)} is as the job builds it: it is not in a file of weights")
-        evaluator = evaluator_of(setup, model, loss, strategy, batches, size, data)
+        watched = _watched(batches, watch, source.count)
+        evaluator = evaluator_of(setup, model, loss, strategy, watched, size, data)
         return EvaluatedWeights(
             evaluation=evaluator(), device=setup.device, samples=source.count, notices=(*dict.fromkeys(notices),)
         )
+
+
+def _watched(batches: Batches, watch: Watch, count: int | None) -> Batches:
+    def watched(batch_size: int) -> Generator[tuple[Any, int]]:
+        done = 0
+        with closing(batches(batch_size)) as whole:
+            for batch, samples in whole:
+                yield batch, samples
+                done += samples
+                watch(done, count or 0)
+
+    return batches if count is None else watched

@@ -6,7 +6,6 @@ A loss that became NaN is the most important line of a log, so no number is filt
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from typing import Any, cast
 from hasten.checkpoint.files import GrowingFile
 from hasten.errors import RAISED, StorageFailed, Unavailable
 from hasten.facts.events import AnyReceiver, Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
+from hasten.facts.formatting import as_json
 from hasten.training.failures.user_code import user_code_failed
 
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
@@ -180,14 +180,3 @@ def _reason(error: BaseException) -> str:
     """What was raised, and the line of the user's code."""
     failure = user_code_failed(error)
     return f"{type(error).__name__}: {error}" if failure is None else f"{failure.what} ({failure.where})"
-
-
-def as_json(value: Any) -> Any:
-    """The value with every number that is not finite as text; see JsonLines."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in cast("Sequence[Any]", value)]
-    return value

@@ -37,6 +37,8 @@ from hasten.training.setup.optimizers import build_optimizers
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
 
+Watch = Callable[[int, int], object]
+"""(done, whole)"""
 AROUND = ""  # the name of what is in no repeated block
 
 
@@ -160,26 +162,29 @@ class _Weight:
     state: Amount
 
 
-def needs_of(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelNeeds:
+def needs_of(
+    job: Job, plan: Plan | None = None, *, name: str = "", watch: Watch = lambda done, whole: None
+) -> ModelNeeds:
     """What the job needs with the plan, without those of its choices that a mesh makes. Random states are restored.
-    Raises what building the model, or a forward pass, raises."""
+    watch: receives the passes through the model that are done, and all. Raises what building the model, or a forward
+    pass, raises."""
     plan = plan or Plan()
     plan = replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique not in OF_A_MESH))
     with undisturbed(_HOST):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         try:
-            return _needs(job, plan, name, mode, ON_SHAPES)
+            return _needs(job, plan, name, mode, ON_SHAPES, watch)
         except Exception as error:  # whatever a job's own code raises for tensors without values
             why = f"{type(error).__name__}: {error}".splitlines()[0]
-        return _needs(job, plan, name, nullcontext(), f"on this host, as shapes alone do not do: {why}")
+        return _needs(job, plan, name, nullcontext(), f"on this host, as shapes alone do not do: {why}", watch)
 
 
-def _needs(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], how: str) -> ModelNeeds:
-    measured = full = _measure(job, plan, name, mode)
+def _needs(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], how: str, watch: Watch) -> ModelNeeds:
+    measured = full = _measure(job, plan, name, mode, watch)
     recomputing = [item for item in plan.choices if item.choice.technique == "activation_checkpointing"]
     if recomputing:  # a part that runs backward has everything that it would save otherwise
         without = tuple(item for item in plan.choices if item not in recomputing)
-        full = _measure(job, replace(plan, choices=without), name, mode)
+        full = _measure(job, replace(plan, choices=without), name, mode, watch)
     built, parts = measured.built, measured.parts
     trained = [each.dtype for each in built.setup.model.parameters() if each.requires_grad]
     weights = _weights(job, built, parts)
@@ -198,7 +203,7 @@ def _needs(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], h
     )
 
 
-def _measure(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any]) -> _Measured:
+def _measure(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], watch: Watch) -> _Measured:
     def model() -> nn.Module:
         with mode:
             return job.model()
@@ -215,7 +220,11 @@ def _measure(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any])
         mean_and_count(forward(batches[0]), SAMPLES[0])[0].backward()
 
     with mode:
-        few, many = (saved_by(partial(forward, batch), setup.model, parts) for batch in batches)
+        found = list[SavedBytes]()
+        for number, batch in enumerate(batches, start=1):
+            found.append(saved_by(partial(forward, batch), setup.model, parts))
+            watch(number, len(batches) + 1)
+        few, many = found
         flops = profile_flops(both_ways, setup.model, SAMPLES[0])
         setup.model.zero_grad(set_to_none=True)
     if flops.flops_per_sample is None:
