@@ -119,7 +119,7 @@ def test_the_findings_on_the_first_page_are_the_doctors(monkeypatch):
     listed = [each for each in re.split(r"\n\n|\n?…\n|^\$.*\n", shown) if each.startswith("examples/")]
     assert len(listed) == 3
     assert [each for each in listed if each not in as_text(findings)] == []
-    assert summary(findings, 1) in shown
+    assert summary(findings, 1).headline in shown
 
 
 def test_the_script_and_the_job_of_the_first_steps_run(tmp_path, monkeypatch, capsys):

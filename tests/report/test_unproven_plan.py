@@ -61,7 +61,7 @@ def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
         Verdict.WITHIN_NOISE,
     ]
     shown = rows(confirmed(between(0.99, 1.2)))
-    assert shown[-1].endswith(")         no difference")
+    assert shown[-1].endswith(")     no difference")
     assert not any("kept" in row for row in shown)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
     from hasten.doctor.rule import SourceRule
     from hasten.facts.finding import Finding
+    from hasten.training.setup.job_options import JobOptions
 
 FOUND = 1
 
@@ -38,6 +39,11 @@ class Format(StrEnum):
     JSON = "json"
     SARIF = "sarif"
     GITHUB = "github"
+
+
+UnsafeFixes = Annotated[
+    bool, typer.Option("--unsafe-fixes", help="With --fix or --diff: include fixes that may change results.")
+]
 
 
 @app.command()
@@ -54,10 +60,7 @@ def doctor(
     ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules except these.")] = "",
     form: Annotated[Format, typer.Option("--format", help="Format of the findings.")] = Format.TEXT,
     fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed safely.")] = False,
-    unsafe_fixes: Annotated[
-        bool,
-        typer.Option("--unsafe-fixes", help="With --fix or --diff: include fixes that may change results."),
-    ] = False,
+    unsafe_fixes: UnsafeFixes = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
@@ -75,7 +78,6 @@ def doctor(
       hasten doctor train.py --diff
     """
     from hasten.doctor.lint.fixes import write
-    from hasten.doctor.lint.project_settings import settings_for
     from hasten.doctor.lint.source_files import files_in
 
     jobs, options = [each for each in targets if is_job(each)], job_options(context, settings)
@@ -96,13 +98,11 @@ def doctor(
             typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
     form = Format.JSON if as_json else form
     with CommandOutput(quiet=quiet, as_json=form is not Format.TEXT) as output:
-        output.header(f"Checking {listed(list(map(str, paths)))}")
+        output.header(f"Checking {listed(targets)}")
         findings, linted, failed = _findings(projects, output)
         for job in jobs:
-            projects.append(own := chosen(settings_for(next(iter(file_of(job)), Path())), []))
-            model, run = profile_job(job, plan, output, options)
-            show_profile(model, run, output)
-            findings += findings_of(model, run, own.rules)
+            projects.append(own := _project_of(job, chosen))
+            findings += _of_job(job, plan, options, own, output)
     once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
     _show(once, linted, form, output, projects, [command("tune", job, None, options) for job in jobs])
     _end([*unreadable, *failed], bool(findings))
@@ -120,6 +120,18 @@ def _findings(projects: Sequence[_Project], output: CommandOutput) -> tuple[list
     _warn(note for each in linted for note in each.notes)
     failed = [each.unreadable for each in linted if each.unreadable is not None]
     return [finding for each in linted for finding in each.findings], len(linted) - len(failed), failed
+
+
+def _project_of(job: str, chosen: Callable[..., _Project]) -> _Project:
+    from hasten.doctor.lint.project_settings import settings_for
+
+    return chosen(settings_for(next(iter(file_of(job)), Path())), [])
+
+
+def _of_job(job: str, plan: Path | None, options: JobOptions, own: _Project, output: CommandOutput) -> list[Finding]:
+    model, run = profile_job(job, plan, output, options)
+    show_profile(model, run, output)
+    return findings_of(model, run, own.rules)
 
 
 def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool) -> None:

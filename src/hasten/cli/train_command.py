@@ -136,7 +136,6 @@ def train(
       hasten train digits.py:job --run-dir runs/short --resume --epochs 4 --allow-change epochs
       hasten train digits.py:job --save-every 500 --keep-every 5000
       hasten train digits.py:job --receiver send.py:to_wandb
-      hasten train digits.py:job --quiet
       hasten train digits.py:job --json
       hasten train digits.py:job --nproc 2
       torchrun --nnodes 2 --nproc-per-node 8 -m hasten train digits.py:job
@@ -144,23 +143,18 @@ def train(
     if nproc is not None and launches(nproc):
         run_as_ranks(nproc)
         return
-    changes = {"epochs": epochs, "max_steps": max_steps, "batch_size": batch_size, "seed": seed, "device": device}
-    output = CommandOutput(quiet=quiet, as_json=as_json)
     given = _Given(
-        output=output,
+        output=CommandOutput(quiet=quiet, as_json=as_json),
         plan=plan,
         options=job_options(context, settings),
         weights=weights,
-        changes={field: value for field, value in changes.items() if value is not None},
+        changes=_set(epochs=epochs, max_steps=max_steps, batch_size=batch_size, seed=seed, device=device),
         saving=_saving(save_every, keep_last, keep_every, grace),
         tensorboard=tensorboard,
         receivers=tuple(receiver or ()),
     )
-    with output, as_one_of_the_ranks():
-        if _resumes(job, resume, run_dir):
-            _resume(job, given, run_dir, allow_change or [])
-        else:
-            _begin(job, given, run_dir, allow_change or [])
+    with given.output, as_one_of_the_ranks():
+        (_resume if _resumes(job, resume, run_dir) else _begin)(job, given, run_dir, allow_change or [])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,6 +182,11 @@ class _Given:
             tensorboard=asked.tensorboard if self.tensorboard is None else self.tensorboard,
             receivers=self.receivers or asked.receivers,
         )
+
+
+def _set(**fields: int | str | None) -> dict[str, int | str]:
+    """Those that were given."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ def _once(findings: Sequence[Finding]) -> list[str]:
 
 
 def _first(head: str) -> list[str]:
-    return wrapped(head, MOST_COLUMNS, indent=4)
+    return wrapped(head, MOST_COLUMNS, indent=2)
 
 
 def _fix(text: str) -> list[str]:
