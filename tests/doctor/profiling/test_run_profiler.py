@@ -80,7 +80,7 @@ def test_a_profile_measures_all_parts_of_a_step_and_leaves_random_states_and_hoo
         assert not module._forward_hooks
     assert "hasten-stacks" not in {thread.name for thread in threading.enumerate()}
     assert sys.getswitchinterval() == pytest.approx(0.005)
-    assert told[0] == (0, 11, "the first steps")
+    assert (told[0][0], told[0][2]) == (0, "the first steps")
     assert told[-1][0] < told[-1][1]
     assert found.parts.keys() == {"data_wait", "transfer", "forward", "backward", "optimizer", "python"}
     assert 0 < found.together.low <= found.together.value <= found.together.high

@@ -119,7 +119,7 @@ class SearchElsewhere:
 
             self._output.redraw(Text(printable(text), style="dim"))
         else:
-            self._output.line(text)
+            self._output.line(text.strip())
 
     def result(self, headline: str, small_print: str) -> None:
         self._output.close()
