@@ -322,6 +322,31 @@ def test_a_profile_shows_seconds_work_and_memory(here: Path):
     assert re.search(r"^  verdict +[\d.]+ .s a step, [\d,]+ samples/s$", shown, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "techniques",
+        "explain compile",
+        "explain H201",
+        "schedule jobs_of_tests.py:job --plan plan.toml",
+        "schedule jobs_of_tests.py:job --range-test",
+        "profile jobs_of_tests.py:job",
+        "profile jobs_of_tests.py:job --microbatch",
+        "train jobs_of_tests.py:with_valid --max-steps 1 --plan plan.toml",
+    ],
+)
+def test_an_answer_fits_its_lines_and_is_one_object_for_a_program(here: Path, line: str):
+    code, shown, _ = ran(*line.split())
+    assert code == 0
+    assert re.search("^  verdict +", shown, re.MULTILINE)
+    assert [each for each in shown.splitlines() if len(each) > 100] == []
+    code, answer, _ = ran(*line.split(), "--json")
+    assert code == 0
+    found = json.loads(answer)
+    assert flat(found["sentence"]) in flat(shown) or "train" in line or "profile" in line  # which measure again
+    assert found["next"] == last_line(shown).partition(" ")[2].strip()
+
+
 def test_an_answer_that_finds_no_space_is_no_bug_of_hasten():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "hasten", "techniques"]

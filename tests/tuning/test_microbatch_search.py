@@ -24,10 +24,11 @@ def limited(samples: int, seen: list[int]):
 
 @pytest.mark.trap(31)
 def test_every_size_that_fits_runs_whole_steps_of_the_global_batch():
-    seen, told, before = list[int](), list[int](), torch.get_rng_state()
+    seen, told, before = list[int](), list[tuple[int, int]](), torch.get_rng_state()
     job = small_job(batch_size=16, loss=limited(4, seen))
-    trials = microbatch_trials(job, make_plan(accumulation=2), watch=lambda trial: told.append(trial.size))
-    assert told == [trial.size for trial in trials] == [16, 8, 4, 2, 1]
+    trials = microbatch_trials(job, make_plan(accumulation=2), watch=lambda done, whole: told.append((done, whole)))
+    assert [trial.size for trial in trials] == [16, 8, 4, 2, 1]
+    assert told == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
     assert [len(trial.step_seconds) for trial in trials] == [0, 0, TIMED, TIMED, TIMED]
     for trial in trials[2:]:
         assert seen.count(trial.size) >= TIMED * 16 // trial.size

@@ -101,7 +101,7 @@ def plan_mesh(
 
 
 def _show(found: Meshes, everything: bool, output: CommandOutput) -> None:
-    output.facts(f"{found.cluster.devices:,} devices, estimated", job_lines(found))
+    output.facts("", [("cluster", f"{found.cluster.devices:,} devices, estimated"), *job_lines(found)])
     output.table(mesh_rows(found, everything=everything))
     if found.illegal and (everything or not found.legal):
         output.table(illegal_rows(found))

@@ -125,7 +125,7 @@ def _trace(name: str, job: Job, plan: Plan | None, png: Path | None, following: 
         facts.append(("image", str(png)))
     sentence = Sentence(
         headline=f"Learning rate {listed([_span(trace) for trace in traces])} over {many(total, 'step')}",
-        small_print=listed(["first → highest → last", *(_momentum(trace) for trace in traces if any(trace.momenta))]),
+        small_print="; ".join(["first → highest → last", *(_momentum(each) for each in traces if any(each.momenta))]),
     )
     output.result(sentence, facts, following, {"job": name, "total_steps": total, "traces": traces})
 

@@ -34,12 +34,17 @@ def techniques(as_json: AsJson = False) -> None:
     from hasten.techniques import ALL, Stage
 
     with CommandOutput(as_json=as_json) as output:
+        width = max(len(each.name) for each in ALL)
         stages = [stage for stage in Stage if any(each.stage is stage for each in ALL)]
         for stage in stages:
             of_stage = [each for each in ALL if each.stage is stage]
             output.facts(
                 stage.name.capitalize(),
-                [line for each in of_stage for line in ((each.name, each.headline), ("", f"when {each.treats.value}"))],
+                [
+                    line
+                    for each in of_stage
+                    for line in ((each.name.ljust(width), each.headline), ("", f"when {each.treats.value}"))
+                ],
             )
         sentence = Sentence(headline=f"{len(ALL)} techniques, in {len(stages)} stages")
         answer = {"techniques": [_fields(each) for each in ALL]}
