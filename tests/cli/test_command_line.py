@@ -226,7 +226,7 @@ def test_tensorboard_events_lie_in_the_run(here: Path):
 def test_a_failure_is_one_block_with_its_exit_code(here: Path, arguments: list[str], code: int, says: str, fix: str):
     ended, _, error = ran(*arguments)
     assert ended == code
-    lines = [line for line in error.splitlines() if not line.startswith("ended by ")]  # of a run that had begun
+    lines = error.partition("\n  ended ")[0].splitlines()  # of a run that had begun
     block = "\n".join(lines).rpartition("  error ")[2]
     what, _, remedy = " ".join(block.split()).partition(" fix ")
     assert says in what
@@ -248,9 +248,10 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     program = f"{hearing}; from hasten.cli import main; main()"
     done = apart("-c", program, "train", "jobs_of_tests.py:endless")
     assert signal.SIGINT + 128 == done.returncode == 130
-    assert done.stderr.split("\n\n")[-1] == (
-        "interrupted\nended by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1; "
-        "resume with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
+    assert done.stderr.endswith(
+        "\n\ninterrupted\n\n"
+        "  ended     by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1\n"
+        "  next      hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
     )
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 
@@ -259,7 +260,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
 def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
     done = apart("-m", "hasten", "train", "jobs_of_tests.py:terminated")
     assert signal.SIGTERM + 128 == done.returncode == 143
-    assert "interrupted\nended by SIGTERM; step 1 is saved" in done.stderr
+    assert "interrupted\n\n  ended     by SIGTERM; step 1 is saved" in done.stderr
 
 
 @pytest.mark.proof

@@ -84,7 +84,7 @@ def broken_off(line: str) -> str:
 
 
 def told_command(shown: str) -> str:
-    return shown.strip().splitlines()[-1].partition("resume with  hasten ")[2]
+    return " ".join(shown.replace("\\\n", " ").split()).rpartition(" next hasten ")[2]
 
 
 def remembered(run: str) -> RunRequest:

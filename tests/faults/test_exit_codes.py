@@ -108,9 +108,9 @@ def test_a_failure_ends_a_training_with_its_exit_code_and_the_way_on(job, code, 
     assert ended == code
     assert says in error
     if code != 2:
+        assert "\n  ended     by " in error
         last = error.strip().splitlines()[-1]
-        assert last.startswith("ended by ")
-        assert last.endswith(f"resume with  hasten train faulty_jobs.py:{job} --resume --run-dir runs/{job}-1")
+        assert last == f"  next      hasten train faulty_jobs.py:{job} --resume --run-dir runs/{job}-1"
 
 
 # ── a folder that cannot be written ─────────────────────────────────────────────────────────────────────────────────

@@ -29,7 +29,7 @@ from hasten.errors import (
 )
 from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
-from hasten.report.terminal.output import failure_block, show
+from hasten.report.terminal.output import Lines, failure_block, show
 from hasten.stop_signals import ctrl_c_interrupts
 from hasten.training.setup.job_options import options_of
 
@@ -117,7 +117,7 @@ def ends_with_exit_code(
         except (typer.Exit, BrokenPipeError):
             raise
         except RunEnded as ended:
-            raise typer.Exit(_report(ended.cause, ended.last_line)) from ended.cause
+            raise typer.Exit(_report(ended.cause, ended.left)) from ended.cause
         except BaseException as error:  # also SystemExit, which the job's code may raise
             raise typer.Exit(_report(error)) from error
 
@@ -125,14 +125,14 @@ def ends_with_exit_code(
 
 
 class RunEnded(Exception):
-    """A run ended too soon. last_line: printed after the cause; it says how to resume."""
+    """A run ended too soon. left: printed after the cause: what is saved, and the command that resumes the run."""
 
-    def __init__(self, cause: BaseException, last_line: str) -> None:
-        self.cause, self.last_line = cause, last_line
-        super().__init__(last_line)
+    def __init__(self, cause: BaseException, left: Lines) -> None:
+        self.cause, self.left = cause, left
+        super().__init__("; ".join(text for _, text in left))
 
 
-def _report(error: BaseException, last_line: str = "") -> int:
+def _report(error: BaseException, left: Lines | None = None) -> int:
     """Print the error and return its exit code. Raises it again where it is a bug of hasten."""
     if isinstance(error, RankFailed) and not leads():
         return error.exit_code  # that rank and the leader print it
@@ -147,8 +147,8 @@ def _report(error: BaseException, last_line: str = "") -> int:
             raise error
         code = failure.exit_code
         _print_failure(failure, error)
-    if last_line:
-        typer.echo(last_line, err=True)
+    if left:
+        show("", left, sys.stderr)
     return code
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from hasten.cli.application import RunEnded
 from hasten.errors import RankFailed, StorageFailed, Terminated
-from hasten.facts.formatting import printable
 from hasten.facts.ranks import LAUNCHER, launched
+from hasten.report.terminal.output import Lines
 from hasten.training.run_folder.folder_names import has_begun
-from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+from hasten.training.saving.last_checkpoint import LastSaved
 
 if TYPE_CHECKING:
     from hasten.training.run_folder.run_request import RunRequest
@@ -95,10 +95,18 @@ def says_how_to_resume(last: LastSaved, command: str) -> Iterator[None]:
     except BaseException as error:
         if not last.began:
             raise
-        raise RunEnded(error, printable(f"{_cause(error)}; {what_is_left(last, command)}")) from error
+        raise RunEnded(error, what_is_left(error, last, command)) from error
+
+
+def what_is_left(error: BaseException, last: LastSaved, command: str) -> Lines:
+    """Of a run that the error has ended: what is saved, and the command that resumes it."""
+    ended = f"by {_cause(error)}; {last.in_words}"
+    if not last.is_in_place:
+        return [("ended", f"{ended}; {last.folder} was moved: resume it in its new place, with --run-dir")]
+    return [("ended", ended), ("next", command)]
 
 
 def _cause(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return f"ended by {error.by if isinstance(error, Terminated) else 'Ctrl-C'}"
-    return f"ended by {error.where if isinstance(error, RankFailed) else type(error).__name__}"
+        return error.by if isinstance(error, Terminated) else "Ctrl-C"
+    return error.where if isinstance(error, RankFailed) else type(error).__name__

@@ -58,7 +58,7 @@ def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
 def test_a_rank_that_is_asked_to_end_while_it_says_why_says_so_first(tmp_path):
     ended = ran(tmp_path, "raises_and_the_other_is_asked_to_end", "--nproc", "2")
     assert ended.returncode == 10
-    assert "ended by rank 1; no step was saved yet" in ended.stderr
+    assert "  ended     by rank 1; no step was saved yet" in ended.stderr
 
 
 @pytest.mark.fault("user exception")

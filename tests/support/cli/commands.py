@@ -27,4 +27,4 @@ def invoked(*arguments: str) -> tuple[int, str, str]:
 
 def unwrapped(shown: str) -> str:
     """With each text that continues below its label on one line."""
-    return re.sub(r"(?<=\S)\n {12,}(?=\S)", " ", shown)
+    return re.sub(r"(?<=\S)( \\)?\n {12,}(?=\S)", " ", shown)

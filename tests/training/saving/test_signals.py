@@ -293,8 +293,7 @@ def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_worker
     assert process.returncode == (INTERRUPTED if number == signal.SIGINT else TERMINATED), error
     step = newest(tmp_path / "run")
     assert step >= 3
-    last = error.strip().splitlines()[-1]
-    assert f"step {step} is saved and verified in run/checkpoints/step-{step}; resume with  hasten train" in last
+    assert f"; step {step} is saved and verified in run/checkpoints/step-{step}\n  next      hasten train" in error
     psutil.wait_procs(family)
     assert not [each for each in family if each.is_running()]
 

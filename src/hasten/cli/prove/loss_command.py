@@ -143,7 +143,8 @@ def _sentence(proof: LossProof) -> Sentence:
     criterion = proof.criterion
     where = "of the last tenth of training" if criterion.metric == TRAINING else "of the last evaluation"
     judged_by = f"judged by {criterion.metric} {where}, with a margin of {criterion.margin:.2%}"
-    return Sentence(headline=proof.sentence, small_print=judged_by)
+    headline, _, figures = proof.sentence.partition(": ")
+    return Sentence(headline=headline, small_print="; ".join(filter(None, [figures, judged_by])))
 
 
 def rows(proof: LossProof) -> list[list[str]]:
