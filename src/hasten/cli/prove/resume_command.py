@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections import Counter
 from contextlib import closing
 from dataclasses import asdict
@@ -29,7 +30,7 @@ from hasten.cli.application import (
     read,
 )
 from hasten.errors import HARMED, NOT_PROVEN
-from hasten.report.display import count, many
+from hasten.report.display import count, many, time_left
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines, Output
@@ -123,13 +124,14 @@ class ProofProgress:
 
     def __init__(self, output: CommandOutput) -> None:
         self._output, self._lines = output, Output(sys.stderr)
-        self._what = ""
+        self._what, self._began = "", 0.0  # when the run to be killed has begun
         self._waiting: ProgressBar | None = None
 
     def trains(self, what: str, step: int, steps: int) -> None:
         from hasten.tuning.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED:
+            self._began = self._began or time.monotonic()
             return
         if what != self._what or self._waiting is None:
             self.close()
@@ -139,8 +141,10 @@ class ProofProgress:
     def killed(self, number: int, wanted: int, kill: Kill) -> None:
         self.close()
         saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "no step is saved yet"
+        seconds = (time.monotonic() - self._began) / number * (wanted - number)
+        left = f", about {time_left(seconds)} left" if self._began and number < wanted else ""
         if not self._output.quiet:
-            self._lines.line(f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}")
+            self._lines.line(f"kill {number} of {wanted}, at step {kill.step:,}, {kill.phase.value}: {saved}{left}")
 
     def close(self) -> None:
         if self._waiting is not None:
