@@ -21,6 +21,7 @@ from hasten.techniques import ALL, Stage, Technique
 from messages import page_of_messages
 from pictures import pictures
 from record_list import page_of_records
+from session import TRANSCRIPT, session_svg
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDERS = ("reference/techniques", "reference/rules")  # of generated pages alone
@@ -51,6 +52,7 @@ def pages() -> dict[str, str]:
         "reference/messages.md": page_of_messages(lines_of_commands()),
         "results/records.md": page_of_records(),
         **pictures(),
+        "images/session.svg": session_svg(TRANSCRIPT.read_text(encoding="utf-8")),
         **lists,
         **techniques,
         **rules,

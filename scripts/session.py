@@ -7,6 +7,7 @@ The transcript holds what the commands printed, word for word. Lines left out ar
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -29,7 +30,7 @@ STYLES = (
     (r"^\S+:\d+:\d+", "cyan"),
     (r"  H\d+ ", "bold yellow"),
     (r"^ +→.*", "green"),
-    (r"^ +\S+× faster.*", "bold green"),
+    (r"^ +verdict .*", "bold green"),
     (r"^ +next .*", "bold cyan"),
     (r"^ *⋮$", "bright_black"),
 )
@@ -47,7 +48,7 @@ def record() -> str:
 
 
 def run(*arguments: str, shown: Callable[[list[str]], Iterator[str]]) -> str:
-    environment = {"COLUMNS": str(WIDTH), "PATH": "/usr/bin:/bin"}
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "hasten", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
@@ -57,18 +58,20 @@ def run(*arguments: str, shown: Callable[[list[str]], Iterator[str]]) -> str:
 
 def of_rules(lines: list[str]) -> Iterator[str]:
     """The findings of the chosen rules, and how many there are."""
-    findings = "\n".join(lines).split("\n\n")
-    yield from (
-        line for each in findings if any(f"  {rule}  " in each for rule in SHOWN_RULES) for line in each.split("\n")
-    )
+    for finding in "\n".join(lines).split("\n\n"):
+        if any(f"  {rule}  " in finding for rule in SHOWN_RULES):
+            yield from finding.split("\n")
     yield "⋮"
-    yield from (line for line in lines if re.match(r"\d+ findings", line))
+    yield from (line for line in lines if "findings in" in line)
 
 
 def from_the_verdict(lines: list[str]) -> Iterator[str]:
-    start = next(number for number, line in enumerate(lines) if re.search(r"× faster|No faster", line))
+    """Its headline, its reasons, and the next command."""
+    start = next(number for number, line in enumerate(lines) if line.startswith("  verdict"))
+    end = next(number for number, line in enumerate(lines) if line.startswith("  plan"))
     yield "⋮"
-    yield from lines[start:]
+    yield from lines[start : end + 1]
+    yield lines[-1]
 
 
 def last_lines(lines: list[str]) -> Iterator[str]:
