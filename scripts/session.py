@@ -76,7 +76,7 @@ def from_the_verdict(lines: list[str]) -> Iterator[str]:
 
 def last_lines(lines: list[str]) -> Iterator[str]:
     yield "⋮"
-    yield from lines[-4:]
+    yield from lines[next(number for number, line in enumerate(lines) if line.startswith("  verdict")) :]
 
 
 def session_svg(transcript: str) -> str:

@@ -73,9 +73,9 @@ def test_the_screen_tells_what_a_proven_plan_keeps():
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
     assert str(plan_sentence(confirmed(between(1.05, 1.15), APART))) == (
         "No faster: this plan differs from the baseline no more than the baseline from itself "
-        "(1.10×, 95 % interval 1.05–1.15, 12 pairs of windows, the baseline takes 6 min 52 s, "
+        "(1.10×, 95 % interval 1.05–1.15, 12 paired measurements, the baseline takes 6 min 52 s, "
         "the baseline against itself 0.92–0.95, "
-        "in 80 % of windows: baseline 6 min 19 s to 8 min 15 s, plan 5 min 30 s to 7 min 51 s)"
+        "in 80 % of measurements: baseline 6 min 19 s to 8 min 15 s, plan 5 min 30 s to 7 min 51 s)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
 

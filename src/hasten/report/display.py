@@ -14,7 +14,7 @@ from hasten.facts.plan import Between
 MOST_COLUMNS = 100  # of a line, on a terminal and elsewhere
 UNKNOWN = "–"
 _NARROWEST = 8  # columns of a cell that is cut
-BY_WINDOWS = "in 80 % of windows "  # what a spread is of
+BY_WINDOWS = "in 80 % of measurements "  # what a spread is of
 STEP_PARTS = {
     "data_wait": "waiting for data",
     "transfer": "copying to the device",

@@ -55,7 +55,7 @@ def plan_sentence(confirmed: Confirmed) -> Sentence:
     """What the confirmation of a whole plan found."""
     found, verdict = confirmed.speedup, verdict_of(confirmed)
     plain, planned = duration(confirmed.plain.total), duration(confirmed.planned_seconds)
-    figures = [f"95 % interval {interval(found)}", f"{many(found.pairs, 'pair')} of windows"]
+    figures = [f"95 % interval {interval(found)}", many(found.pairs, "paired measurement")]
     if verdict in _NO_FASTER:
         headline = f"No faster: {_NO_FASTER[verdict]}"
         figures = [f"{ratio(found)}, {figures[0]}", figures[1], f"the baseline takes {plain}"]
