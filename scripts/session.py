@@ -58,19 +58,24 @@ def run(*arguments: str, shown: Callable[[list[str]], Iterator[str]]) -> str:
 
 def of_rules(lines: list[str]) -> Iterator[str]:
     """The findings of the chosen rules, and how many there are."""
+    gap = False
     for finding in "\n".join(lines).split("\n\n"):
         if any(f"  {rule}  " in finding for rule in SHOWN_RULES):
             yield from finding.split("\n")
-    yield "⋮"
+            gap = False
+        elif not gap:
+            yield "⋮"
+            gap = True
     yield from (line for line in lines if "findings in" in line)
 
 
 def from_the_verdict(lines: list[str]) -> Iterator[str]:
-    """Its headline, its reasons, and the next command."""
+    """Its headline, its reasons, the machine and the next command."""
     start = next(number for number, line in enumerate(lines) if line.startswith("  verdict"))
-    end = next(number for number, line in enumerate(lines) if line.startswith("  plan"))
+    end = next(number for number, line in enumerate(lines) if line.startswith("  machine"))
     yield "⋮"
     yield from lines[start : end + 1]
+    yield "⋮"
     yield lines[-1]
 
 

@@ -95,11 +95,11 @@ def executed(page: str) -> dict[str, Any]:
     return names
 
 
-def test_the_terminal_of_the_readme_shows_lines_of_the_recorded_session():
+def test_the_terminal_of_the_readme_is_the_recorded_session_with_its_gaps_marked():
     shown = re.search(r"^```console\n(.*?)^```$", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     assert shown is not None
-    recorded = (build_docs.DOCS / "images" / "session.txt").read_text(encoding="utf-8").splitlines()
-    assert [line for line in shown[1].splitlines() if line not in recorded] == []
+    recorded = (build_docs.DOCS / "images" / "session.txt").read_text(encoding="utf-8")
+    assert [part for part in shown[1].split("⋮") if part.strip("\n") not in recorded] == []
 
 
 def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hasten.errors import Misconfigured, UserCodeFailed
+from hasten.errors import NoJob, UserCodeFailed
 from hasten.facts.plan import Plan, make_plan
 from hasten.tuning.trials.arms import Arms, Limits
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
@@ -55,7 +55,7 @@ def test_an_error_of_the_jobs_own_code_has_its_line_as_training_reports_it():
 
 def test_an_error_of_hastens_keeps_its_class_and_its_fix():
     error = failure("nothing_here").as_error()
-    assert type(error) is Misconfigured
+    assert type(error) is NoJob
     assert error.fix
 
 
