@@ -40,8 +40,9 @@ look: .venv/.tools  ## check the report in a real browser, light and dark; it is
 docs: .venv/.installed  ## write the pages that are generated from the code
 	@$(PY) scripts/build_docs.py
 
-site: .venv/.installed  ## build the documentation site into site/, and check its links
-	@$(PIP) -e '.[docs]'
+site: .venv/.tools  ## build the documentation site into site/, and check its links and its navigation
+	@$(PIP) -e '.[dev,docs]'
+	@$(PY) -m pytest tests/test_site.py
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=scripts $(PY) -m mkdocs build --quiet
 	@echo "open site/index.html; for its search: $(PY) -m http.server --directory site"
 

@@ -1,10 +1,10 @@
-"""Photographs, told apart by a script as many are written: what `hasten doctor examples/naive.py` is shown on.
+"""Classifies photographs, as many scripts do: the example for `hasten doctor examples/naive.py`.
 
     python examples/naive.py --epochs 8
     python examples/naive.py --data ~/my-photos      # holds train/<class>/*.jpg and valid/<class>/*.jpg
 
-The network and the pictures are those of photos.py. Everything that slows this script, and is mended by that job or by
-its plan, is common: look for it with hasten before you look for it here.
+The network and the pictures are those of photos.py. Each fault that slows this script is common, and that job or its
+plan removes it: look for the faults with hasten before you read on.
 """
 
 import argparse

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import build_docs
 import hasten
 import messages
+from hasten.cli import app
 from hasten.doctor.lint.linter import check_file
 from hasten.doctor.rules import ALL as SOURCE_RULES
 from hasten.facts.plan_file import plan_from_toml
@@ -23,7 +27,7 @@ from hasten.techniques import ALL
 REPOSITORY = build_docs.DOCS.parent
 PAGES = sorted([*REPOSITORY.glob("*.md"), *build_docs.DOCS.rglob("*.md"), *(REPOSITORY / "records").rglob("*.md")])
 
-LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(#[^)\s]+)?\)")
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -71,10 +75,18 @@ def test_a_page_that_nothing_writes_is_found(tmp_path, monkeypatch, written):
 def test_links_between_pages_lead_somewhere():
     broken = []
     for page in PAGES:
-        targets = [target for target, _ in LINK.findall(page.read_text(encoding="utf-8"))]
-        local = [target for target in targets if not re.match(r"\w+:", target)]
-        broken += [(by_place(page), target) for target in local if not (page.parent / target).exists()]
+        for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            place = page.parent / target if target else page
+            if not re.match(r"\w+:", target) and not (place.exists() and (not anchor or anchor in anchors(place))):
+                broken.append((by_place(page), target, anchor))
     assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub and mkdocs make them."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_examples_of_python_and_toml_are_valid():
@@ -95,8 +107,9 @@ def executed(page: str) -> dict[str, Any]:
     return names
 
 
-def test_the_terminal_of_the_readme_is_the_recorded_session_with_its_gaps_marked():
-    shown = re.search(r"^```console\n(.*?)^```$", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_the_terminal_of_a_readme_is_the_recorded_session_with_its_gaps_marked(name):
+    shown = re.search(r"^```console\n(.*?)^```$", (REPOSITORY / name).read_text(encoding="utf-8"), re.M | re.S)
     assert shown is not None
     recorded = (build_docs.DOCS / "images" / "session.txt").read_text(encoding="utf-8")
     assert [part for part in shown[1].split("⋮") if part.strip("\n") not in recorded] == []
@@ -123,10 +136,39 @@ def test_the_findings_on_the_first_page_are_the_doctors(monkeypatch):
     findings = check_file(Path("examples/naive.py"), SOURCE_RULES).findings
     page = (build_docs.DOCS / "start/doctor.md").read_text(encoding="utf-8")
     shown = next(text for _, text in BLOCK.findall(page) if text.startswith("$ hasten doctor examples/naive.py\n"))
-    listed = [each for each in re.split(r"\n\n|\n?…\n|^\$.*\n", shown) if each.startswith("examples/")]
+    listed = [each for each in re.split(r"\n\n|\n?⋮\n|^\$.*\n", shown) if each.startswith("examples/")]
     assert len(listed) == 3
     assert [each for each in listed if each not in as_text(findings)] == []
     assert summary(findings, 1).headline in shown
+
+
+def test_the_repair_on_the_first_page_prints_what_it_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("examples").mkdir()
+    fixed = Path(shutil.copy(REPOSITORY / "examples/naive.py", "examples/fixed.py"))
+    page = (build_docs.DOCS / "start/doctor.md").read_text(encoding="utf-8")
+    diff, repair, check = re.findall(r"^\$ hasten (doctor examples/fixed.py.*\n(?:[^$`].*\n|\n)+)", page, re.M)
+    assert not_printed(diff) == []
+    assert not_printed(repair) == []
+    edits = {
+        "pin_memory=True)": "pin_memory=True, num_workers=2, persistent_workers=True)",
+        "        print(\n": "        if step % 50 == 0: print(\n",
+        "def evaluate": "@torch.no_grad()\ndef evaluate",
+        "    if torch.cuda.device_count() > 1:\n        model = nn.DataParallel(model)\n": "",
+    }
+    source = fixed.read_text(encoding="utf-8")
+    for old, new in edits.items():
+        assert old in source
+        source = source.replace(old, new)
+    fixed.write_text(source, encoding="utf-8")
+    assert not_printed(check) == []
+
+
+def not_printed(shown: str) -> list[str]:
+    """The lines below a command that it does not print. shown: the arguments of hasten, and the lines."""
+    command, *lines = shown.splitlines()
+    printed = CliRunner().invoke(app, shlex.split(command)).output.splitlines()
+    return [line for line in lines if line != "⋮" and line not in printed]
 
 
 def test_the_script_and_the_job_of_the_first_steps_run(tmp_path, monkeypatch, capsys):

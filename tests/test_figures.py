@@ -1,4 +1,4 @@
-"""A figure in the README or in a page of docs/ stands in the record that its line leads to."""
+"""A figure in a README or in a page of docs/ stands in the record that its line leads to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+READMES = [REPOSITORY / "README.md", REPOSITORY / "README.zh-CN.md"]
+PAGES = [*READMES, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 GENERATED = ("commands.md", "messages.md", "records.md")
 
 LINK = re.compile(r"\((?:\.\./)*(records/[^)#\s]*/[^)#\s]*)\)")
@@ -106,8 +108,9 @@ def test_a_quoted_figure_stands_in_its_record(block):
     assert [figure for figure in figures(block) if not stands_in(figure, recorded["." not in figure])] == []
 
 
-def test_no_figure_of_the_readme_is_without_a_record():
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", READMES, ids=attrgetter("name"))
+def test_no_figure_of_a_readme_is_without_a_record(page):
+    text = page.read_text(encoding="utf-8")
     assert [block for block in blocks(text) if figures(block) and not LINK.search(block)] == []
 
 

@@ -4,8 +4,8 @@
 #   sbatch examples/cluster/slurm.sh examples/digits.py:job
 #
 # srun starts the processes, and hasten reads from it which of them each is. The folder has to be on storage that all
-# machines see. SLURM sends SIGTERM before it takes the machines away: the run is saved, and the same command, given again,
-# goes on with it.
+# machines see. SLURM sends SIGTERM before it takes the machines away: the run is saved. The same command, given again,
+# resumes it.
 #SBATCH --job-name=digits
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

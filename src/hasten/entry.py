@@ -1,8 +1,7 @@
 """Training from Python: the engine with what a person expects around it.
 
 `train` runs a whole job; `prepare` returns a run whose loop the caller writes; `evaluate` needs no run; `tune` finds a
-plan. Like the
-command line, this module may import every room; none may import it.
+plan. Like the command line, this module may import every room; none may import it.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Run:
         self.schedule.after_epoch()
 
     def skip_to_next_epoch(self) -> None:
-        """Leave out what is left of the present epoch."""
+        """Skip the rest of the epoch."""
         self.built.batches.position.skip_to_next_epoch()
 
     def step(self, batch: Any) -> Tensor:
