@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
-from hasten.doctor.job_sketch import job_sketch
+from hasten.doctor.job_sketch import Sketch, TakingTurns, job_sketch
+from support.cli.commands import invoked, unwrapped
 
 REPOSITORY = Path(__file__).parents[2]
+CORPUS = sorted((REPOSITORY / "tests" / "doctor" / "corpus").rglob("*.py"))
+NAIVE = (REPOSITORY / "examples" / "naive.py").read_text(encoding="utf-8")
 SCALED = """
 import torch
 from torch import nn
@@ -27,19 +32,66 @@ for epoch in range(1, 11):
         scaler.scale(loss).backward()
         scaler.step(opt)
 """
+STEPPED = """
+import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, SequentialLR, StepLR
+from torch.utils.data import DataLoader
+
+loader = DataLoader(range(64), batch_size=8)
+net = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+rate = {scheduler}
+for epoch in range(10):
+    for batch in loader:
+        loss = net(batch).mean()
+        loss.backward()
+        torch.nn.utils.{clip}(net.parameters(), 5.0)
+        opt.step()
+        {each_step}
+    {each_epoch}
+"""
+IN_A_FUNCTION = """
+import torch
+from torch.utils.data import DataLoader
+
+def main(data):
+    net = torch.nn.Linear(4, 2)
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in DataLoader(data, batch_size=8, shuffle=True):
+        net(batch).mean().backward()
+        opt.step()
+"""
+TWO_OPTIMIZERS = """
+import torch
+
+first, second = torch.nn.Linear(4, 2), torch.nn.Linear(2, 1)
+one, other = torch.optim.SGD(first.parameters(), 0.1), torch.optim.SGD(second.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(range(64), batch_size=8):
+    second(first(batch)).mean().backward()
+    one.step()
+    other.step()
+"""
+
+
+def sketch_of(text: str) -> Sketch:
+    sketch = job_sketch(text)
+    assert isinstance(sketch, Sketch)
+    return sketch
+
+
+def stepped(scheduler: str, each_step: str = "rate.step()", each_epoch: str = "", clip: str = "clip_grad_norm_") -> str:
+    return STEPPED.format(scheduler=scheduler, each_step=each_step, each_epoch=each_epoch, clip=clip)
 
 
 def fields_of(text: str) -> dict[str, str]:
-    sketch = job_sketch(text)
-    assert sketch is not None
-    tree = ast.parse("\n".join(sketch.lines).replace("…", "None"))
+    tree = ast.parse("\n".join(sketch_of(text).lines).replace("…", "None"))
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     (call,) = [each for each in calls if ast.unparse(each.func) == "hasten.Job"]
     return {str(each.arg): ast.unparse(each.value) for each in call.keywords}
 
 
 def test_each_field_is_the_expression_of_the_script():
-    assert fields_of((REPOSITORY / "examples" / "naive.py").read_text(encoding="utf-8")) == {
+    assert fields_of(NAIVE) == {
         "model": "lambda: Net(args.width, len(train_dataset.classes))",
         "loss": "hasten.supervised(nn.CrossEntropyLoss())",
         "optimizer": "lambda params: torch.optim.Adam(params, lr=args.lr)",
@@ -50,9 +102,7 @@ def test_each_field_is_the_expression_of_the_script():
 
 
 def test_names_that_a_function_of_the_script_defines_are_listed():
-    sketch = job_sketch((REPOSITORY / "examples" / "naive.py").read_text(encoding="utf-8"))
-    assert sketch is not None
-    assert sketch.local == ("args", "train_dataset", "train_loader", "valid_loader")
+    assert sketch_of(NAIVE).local == ("args", "train_dataset", "train_loader", "valid_loader")
 
 
 def test_a_scaled_loss_and_a_loader_without_a_name_are_read():
@@ -74,9 +124,112 @@ def test_a_file_that_trains_nothing_or_has_a_job_gives_no_sketch(text):
 
 
 @pytest.mark.parametrize(
-    "script", sorted((REPOSITORY / "tests" / "doctor" / "corpus").rglob("*.py")), ids=lambda path: path.stem
+    ("scheduler", "field"),
+    [
+        (
+            "OneCycleLR(opt, 0.1, total_steps=10 * len(loader), pct_start=0.2)",
+            "lambda optimizer, total_steps: OneCycleLR(optimizer, 0.1, pct_start=0.2, total_steps=total_steps)",
+        ),
+        (
+            "OneCycleLR(opt, max_lr=0.1, epochs=10, steps_per_epoch=len(loader))",
+            "lambda optimizer, total_steps: OneCycleLR(optimizer, max_lr=0.1, total_steps=total_steps)",
+        ),
+        (
+            "CosineAnnealingLR(opt, 5 * len(loader))",  # of a training of 10 epochs
+            "hasten.Schedule(lambda optimizer: CosineAnnealingLR(optimizer, 5 * len(loader)), unit='step')",
+        ),
+    ],
 )
+def test_a_scheduler_of_the_length_of_the_training_gets_the_length_from_the_job(scheduler, field):
+    assert fields_of(stepped(scheduler))["schedule"] == field
+
+
+def test_a_scheduler_that_steps_once_an_epoch_keeps_its_unit():
+    text = stepped("StepLR(opt, step_size=30, gamma=0.1)", each_step="", each_epoch="rate.step()")
+    schedule = "hasten.Schedule(lambda optimizer: StepLR(optimizer, step_size=30, gamma=0.1), unit='epoch')"
+    assert fields_of(text)["schedule"] == schedule
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["SequentialLR(opt, [StepLR(opt, 2), StepLR(opt, 3)], [4])", "CosineAnnealingLR(opt, T_max=10)"]
+)
+def test_a_scheduler_whose_form_is_not_clear_is_a_comment(scheduler):
+    lines = sketch_of(stepped(scheduler, each_step="advance(rate)")).lines
+    assert f"        schedule=…,  # {scheduler}" in lines
+
+
+@pytest.mark.parametrize(("function", "field"), [("clip_grad_norm_", "clip_norm"), ("clip_grad_value_", "clip_value")])
+def test_clipping_is_taken_over_with_its_bound(function, field):
+    assert fields_of(stepped("StepLR(opt, 2)", clip=function))[field] == "5.0"
+
+
+def test_precision_and_accumulation_are_listed_and_not_taken_over():
+    text = SCALED.replace("for x, y in", "for i, (x, y) in enumerate(").replace("shuffle=True)", "shuffle=True))")
+    assert "enumerate" in text
+    text = text.replace("        scaler.step(opt)", "        if (i + 1) % 4 == 0:\n            scaler.step(opt)")
+    precision, accumulation = sketch_of(text).left_out
+    assert precision == "autocast and GradScaler (hasten tune tries precision by itself)"
+    assert accumulation.startswith("gradient accumulation ")
+    assert accumulation.endswith("times 4)")
+
+
+def test_a_loader_that_a_function_makes_in_its_loop_is_the_data():
+    assert fields_of(IN_A_FUNCTION)["train"] == "DataLoader(data, batch_size=8, shuffle=True)"
+    assert sketch_of(IN_A_FUNCTION).local == ("data",)
+
+
+def test_networks_that_take_turns_give_no_draft():
+    text = (REPOSITORY / "tests" / "doctor" / "corpus" / "gan_on_faces.py").read_text(encoding="utf-8")
+    assert job_sketch(text) == TakingTurns(("netD", "netG"))
+
+
+def test_a_second_optimizer_of_one_loss_is_listed():
+    (second,) = sketch_of(TWO_OPTIMIZERS).left_out
+    assert second.startswith("the optimizer of second ")
+
+
+@pytest.mark.parametrize("script", CORPUS, ids=lambda path: path.stem)
 def test_every_sketch_of_public_styles_is_python(script):
     sketch = job_sketch(script.read_text(encoding="utf-8"))
-    if sketch is not None:
+    if isinstance(sketch, Sketch):
         ast.parse("\n".join(sketch.lines).replace("…", "None"))
+
+
+def test_most_public_styles_give_a_draft():
+    sketches = [job_sketch(script.read_text(encoding="utf-8")) for script in CORPUS]
+    assert sum(isinstance(each, Sketch) for each in sketches) >= 28
+    assert sum(isinstance(each, TakingTurns) for each in sketches) == 5
+
+
+def test_the_command_line_prints_the_draft_of_a_script_above_the_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "naive.py").write_text(NAIVE, encoding="utf-8")
+    code, _, shown = invoked("tune", "naive.py")
+    assert code == 2
+    draft, _, error = shown.partition("  error ")
+    assert "From the names in naive.py, for you to complete:\n" in draft
+    assert unwrapped(indent("\n".join(sketch_of(NAIVE).lines), "    ")) in draft
+    assert draft.endswith(
+        "  Define inside job(), before the return: args, train_dataset, train_loader, valid_loader\n\n"
+    )
+    assert "naive.py: names a file, and no function in it" in error
+
+
+def test_the_command_line_names_the_page_for_networks_that_take_turns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gan.py").write_text(TWO_OPTIMIZERS.replace("one.step()", "first(batch).mean().backward()"))
+    shown = invoked("tune", "gan.py")[2]
+    assert "first, second have optimizers of their own." in shown
+    assert "docs/guides/not-a-job.md" in shown
+    assert "def job() -> hasten.Job:" not in shown
+
+
+def test_the_first_steps_show_what_the_command_prints_for_their_script(tmp_path, monkeypatch):
+    page = (REPOSITORY / "docs" / "start" / "job.md").read_text(encoding="utf-8")
+    script, shown = (re.search(f"^{begin}.*?(?=^```$)", page, re.M | re.S) for begin in ("# script", r"\$ hasten tune"))
+    assert script is not None
+    assert shown is not None
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(script[0], encoding="utf-8")
+    _, out, err = invoked("tune", "script.py")
+    assert unwrapped(shown[0]).split() == ["$", "hasten", "tune", "script.py", *out.split(), *err.split()]

@@ -180,7 +180,7 @@ def _print_failure(failure: HastenError, error: BaseException) -> None:
 
 def _show_sketch(place: str) -> None:
     """Of a training script without a job: the job that its names suggest, on standard error."""
-    from hasten.doctor.job_sketch import job_sketch
+    from hasten.doctor.job_sketch import TakingTurns, job_sketch
     from hasten.regular_files import read_regular
 
     try:
@@ -189,11 +189,16 @@ def _show_sketch(place: str) -> None:
         return
     if sketch is None:
         return
+    if isinstance(sketch, TakingTurns):
+        turns = f"{', '.join(sketch.modules)} have optimizers of their own. Networks that take turns are no job."
+        typer.echo(f"\n  {printable(turns)}\n  Write their loop yourself, as docs/guides/not-a-job.md shows.", err=True)
+        return
     about = "hasten trains a Job: a function that returns the model, loss, optimizer and data of one training."
+    below = [f"Define inside job(), before the return: {', '.join(sketch.local)}"] if sketch.local else []
+    below += [f"Not taken over: {each}" for each in sketch.left_out]
     typer.echo(f"\n  {about}\n  From the names in {printable(place)}, for you to complete:\n", err=True)
-    typer.echo("".join(f"    {printable(line)}\n" for line in sketch.lines), err=True, nl=False)
-    if sketch.local:
-        typer.echo(f"\n  Define inside job(), before the return: {printable(', '.join(sketch.local))}", err=True)
+    typer.echo("".join(f"    {printable(line)}".rstrip() + "\n" for line in sketch.lines), err=True, nl=False)
+    typer.echo("".join(f"\n  {printable(line)}\n" for line in below), err=True, nl=False)
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:

@@ -12,23 +12,52 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hasten.doctor.reading.objects.data_loaders import Loader
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.source_code import Code
 
 MISSING = "…"
-_LONGEST = 88  # characters of a line
+_LONGEST = 160  # characters of a value
 _WRAPPERS = ("torch.nn.DataParallel", "torch.nn.parallel.DistributedDataParallel", "torch.compile")
 _OF_VALIDATION = ("val", "test", "eval", "dev")
+_SCHEDULERS = "torch.optim.lr_scheduler."
+_COMPOSED = frozenset({"SequentialLR", "ChainedScheduler"})
+_BY_METRIC = "ReduceLROnPlateau"
+_LENGTHS = {"OneCycleLR": ("total_steps", "epochs", "steps_per_epoch"), "CosineAnnealingLR": ("T_max",)}
+"""Arguments of schedulers that give the length of the training, which a job derives itself."""
+_POSITIONS = {"total_steps": 2, "epochs": 3, "steps_per_epoch": 4, "T_max": 1}
+_CLIPPING = {"clip_grad_norm_": ("clip_norm", "max_norm"), "clip_grad_value_": ("clip_value", "clip_value")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sketch:
-    """lines: of Python. local: names in them that the file defines inside a function, sorted."""
+    """lines: of Python. local: names in them that the file defines inside a function, sorted. left_out: what the script
+    does in its steps that the lines do not take over, each with what to do about it."""
 
     lines: tuple[str, ...]
     local: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
-def job_sketch(text: str) -> Sketch | None:
+@dataclass(frozen=True, slots=True)
+class TakingTurns:
+    """A script whose networks take turns, which is no job. modules: the expressions of the script, in its order."""
+
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """note: a comment behind the value."""
+
+    value: str
+    note: str = ""
+
+    def as_argument(self, name: str) -> str:
+        value = self.value if len(self.value) <= _LONGEST else MISSING
+        return f"        {name}={value}," + (f"  # {self.note}" if self.note else "")
+
+
+def job_sketch(text: str) -> Sketch | TakingTurns | None:
     """None for a file that Python cannot read, that trains nothing, or that makes a Job already."""
     try:
         code = Code(text)
@@ -36,19 +65,33 @@ def job_sketch(text: str) -> Sketch | None:
         return None
     if not code.training.backwards or code.calls_to("hasten.Job"):
         return None
+    modules = _modules_of_optimizers(code)
+    if len(modules) > 1 and len(code.training.backwards) > 1:
+        return TakingTurns(modules)
+    fields = _fields(code)
+    lines = [field.as_argument(name) for name, field in fields.items()]
+    head = ("import hasten", "", "", "def job() -> hasten.Job:", "    return hasten.Job(")
+    local = _local(code, (field.value for field in fields.values()))
+    return Sketch(
+        lines=(*head, *lines, "    )"), local=tuple(sorted(local)), left_out=tuple(_left_out(code, modules[1:]))
+    )
+
+
+def _fields(code: Code) -> dict[str, _Field]:
+    """Of the job, by name, in its order."""
     optimizer = next(_optimizers(code), None)
     loaders = [loader for loader in code.loaders if loader.is_trained_on]
-    fields = {
-        "model": _as_function("", _model(code, optimizer)),
+    found = {
+        "model": _Field(_as_function("", _model(code, optimizer))),
         "loss": _loss(code),
-        "optimizer": _as_function(" params", _with_params(optimizer)),
-        "train": _named(code, loaders[0]) if loaders else MISSING,
+        "optimizer": _Field(_as_function(" params", _with_params(optimizer))),
+        "schedule": _schedule(code, optimizer),
+        "train": _Field(_named(code, loaders[0]) if loaders else MISSING),
         "valid": _validation(code, loaders),
-        "epochs": _epochs(code),
+        "epochs": _Field(_epochs(code)),
+        **_clipping(code),
     }
-    lines = [f"        {name}={_short(value)}," for name, value in fields.items() if value is not None]
-    head = ("import hasten", "", "", "def job() -> hasten.Job:", "    return hasten.Job(")
-    return Sketch(lines=(*head, *lines, "    )"), local=tuple(sorted(_local(code, fields.values()))))
+    return {name: field for name, field in found.items() if field is not None}
 
 
 def _optimizers(code: Code) -> Iterator[ast.Call]:
@@ -56,6 +99,28 @@ def _optimizers(code: Code) -> Iterator[ast.Call]:
         name = code.names.qualified(call.func) or ""
         if name.startswith("torch.optim.") and name.rpartition(".")[2][:1].isupper() and "lr_scheduler" not in name:
             yield call
+
+
+def _modules_of_optimizers(code: Code) -> tuple[str, ...]:
+    """The different modules whose parameters one function gives to optimizers; of a file, the first function with
+    several."""
+    found = dict[ast.AST | None, dict[str, None]]()
+    for optimizer in _optimizers(code):
+        function = code.names.enclosing(optimizer, ast.FunctionDef)
+        found.setdefault(function, {}).update(dict.fromkeys(_modules_of(code, optimizer)))
+    return next((tuple(modules) for modules in found.values() if len(modules) > 1), ())
+
+
+def _modules_of(code: Code, optimizer: ast.Call) -> list[str]:
+    """`Adam(net.parameters())`: one; `Adam(m.parameters()) for m in (first, second)`: each."""
+    owner = next(_owners_of_parameters(optimizer), None)
+    if owner is None:
+        return []
+    match code.names.parents.get(optimizer):
+        case ast.GeneratorExp(_, [loop]) | ast.ListComp(_, [loop]):
+            if isinstance(loop.iter, ast.Tuple | ast.List) and ast.unparse(loop.target) == ast.unparse(owner):
+                return [ast.unparse(each) for each in loop.iter.elts]
+    return [ast.unparse(owner)]
 
 
 def _model(code: Code, optimizer: ast.Call | None) -> str:
@@ -100,7 +165,7 @@ def _with_params(optimizer: ast.Call | None) -> str:
     return f"{ast.unparse(optimizer.func)}({given})"
 
 
-def _loss(code: Code) -> str:
+def _loss(code: Code) -> _Field:
     """For `loss = criterion(output, target)` the criterion; else the function that the user has to write."""
     for backward in code.training.backwards:
         match backward:
@@ -114,8 +179,8 @@ def _loss(code: Code) -> str:
                 continue
         call = code.names.making(start)
         if call is not None and len(call.args) == 2 and (criterion := _criterion(code, call)) is not None:
-            return f"hasten.supervised({criterion})"
-    return f"{MISSING},  # a function (model, batch) -> loss"
+            return _Field(f"hasten.supervised({criterion})")
+    return _Field(MISSING, "a function (model, batch) -> loss")
 
 
 def _criterion(code: Code, call: ast.Call) -> str | None:
@@ -127,6 +192,98 @@ def _criterion(code: Code, call: ast.Call) -> str | None:
     return None
 
 
+def _schedule(code: Code, optimizer: ast.Call | None) -> _Field | None:
+    """None where the script has no scheduler of torch; the scheduler as a note where the job's form is not clear."""
+    found = [call for call in code.all(ast.Call) if (code.names.qualified(call.func) or "").startswith(_SCHEDULERS)]
+    makers = {call: code.names.making(code.values.expression(call, "optimizer", 0)) for call in found}
+    found = [call for call in found if makers[call] in (optimizer, None)]
+    if not found:
+        return None
+    call = next((each for each in found if _kind(code, each) in _COMPOSED), found[0])
+    unit = _unit_of(code, call)
+    if unit is None or _kind(code, call) in {*_COMPOSED, _BY_METRIC}:
+        return _Field(MISSING, ast.unparse(call))
+    if unit == "step" and _lasts_for_training(code, call):
+        value = _as_function(" optimizer, total_steps", _for_any_length(code, call))
+    else:
+        value = f'hasten.Schedule(lambda optimizer: {_called(call, _rest(call, "optimizer", 0))}, unit="{unit}")'
+    return _Field(value) if len(value) <= _LONGEST else _Field(MISSING, ast.unparse(call))
+
+
+def _kind(code: Code, scheduler: ast.Call) -> str:
+    """Such as "OneCycleLR"."""
+    return (code.names.qualified(scheduler.func) or "").removeprefix(_SCHEDULERS)
+
+
+def _unit_of(code: Code, scheduler: ast.Call) -> str | None:
+    """Which loop its step() lies in, "step" or "epoch"; None where that is not known."""
+    for call in code.methods("step"):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if code.names.making(owner) is scheduler:
+            loop = next(iter(code.training.loops_around(call)), None)
+            if any(loop is step.node for step in code.training.steps):
+                return "step"
+            if any(loop in step.epochs for step in code.training.steps):
+                return "epoch"
+    return None
+
+
+def _lasts_for_training(code: Code, scheduler: ast.Call) -> bool:
+    """Whether its length is given, and is not known to differ from the number of its steps."""
+    names = _LENGTHS.get(_kind(code, scheduler), ())
+    given = [code.values.expression(scheduler, name, _POSITIONS[name]) for name in names]
+    lengths = [code.schedules.amounts.of(each) for each in given if each is not None]
+    total = lengths[0] if lengths else None
+    for each in lengths[1:]:
+        total = total.times(each) if total is not None else None
+    stepped = [each for each in code.schedules.stepped(_kind(code, scheduler)) if each.making is scheduler]
+    steps = [code.schedules.amount(each) for each in stepped]
+    return bool(lengths) and (total is None or None in steps or total in steps)
+
+
+def _for_any_length(code: Code, scheduler: ast.Call) -> str:
+    lengths = _LENGTHS[_kind(code, scheduler)]
+    first = min(_POSITIONS[name] for name in lengths)
+    before = [ast.unparse(each) for each in scheduler.args[1:first]]
+    named = [ast.unparse(each) for each in scheduler.keywords if each.arg not in (*lengths, "optimizer")]
+    return _called(scheduler, [*before, *named, f"{lengths[0]}=total_steps"])
+
+
+def _rest(call: ast.Call, name: str, position: int) -> list[str]:
+    """The arguments without the one of this name and position."""
+    places = [each for number, each in enumerate(call.args) if number != position]
+    return [ast.unparse(each) for each in (*places, *(each for each in call.keywords if each.arg != name))]
+
+
+def _called(scheduler: ast.Call, arguments: list[str]) -> str:
+    return f"{ast.unparse(scheduler.func)}({', '.join(['optimizer', *arguments])})"
+
+
+def _clipping(code: Code) -> dict[str, _Field]:
+    """By the bound that the script gives, to a function of torch or to a method of what holds the gradients."""
+    found = dict[str, _Field]()
+    for call in code.all(ast.Call):
+        if (field := _CLIPPING.get(name_of(call.func))) is not None:
+            named = [each.value for each in call.keywords if each.arg == field[1]]
+            bound = [*named, *call.args[:2][-1:]]
+            if bound:
+                found.setdefault(field[0], _Field(ast.unparse(bound[0])))
+    return found
+
+
+def _left_out(code: Code, others: tuple[str, ...]) -> Iterator[str]:
+    """others: modules with an optimizer of their own."""
+    if others:
+        yield f"the optimizer of {', '.join(others)} (optimizer= may return a list, see parameters=)"
+    called = {code.names.qualified(call.func) or "" for call in code.all(ast.Call)}
+    precision = [word for word in ("autocast", "GradScaler") if any(
+        name.startswith("torch.") and name.endswith(f".{word}") for name in called)]  # fmt: skip
+    if precision:
+        yield f"{' and '.join(precision)} (hasten tune tries precision by itself)"
+    for every in dict.fromkeys(ast.unparse(window.every) for window in code.windows.all):
+        yield f"gradient accumulation (batch_size= is that of an optimizer step: the loader's times {every})"
+
+
 def _named(code: Code, loader: Loader) -> str:
     """The name that a loader is assigned to, else the call that makes it."""
     match code.names.parents.get(loader.call):
@@ -136,10 +293,10 @@ def _named(code: Code, loader: Loader) -> str:
             return ast.unparse(loader.call)
 
 
-def _validation(code: Code, trained: list[Loader]) -> str | None:
+def _validation(code: Code, trained: list[Loader]) -> _Field | None:
     """None where the script has no other loader."""
     names = [_named(code, loader) for loader in code.loaders if loader not in trained]
-    return next((name for name in names if any(part in name.lower() for part in _OF_VALIDATION)), None)
+    return next((_Field(name) for name in names if any(part in name.lower() for part in _OF_VALIDATION)), None)
 
 
 def _epochs(code: Code) -> str:
@@ -168,20 +325,19 @@ def _as_function(parameters: str, body: str) -> str:
     return f"lambda{parameters}: {body}"
 
 
-def _short(value: str) -> str:
-    return value if len(value) <= _LONGEST else MISSING
-
-
-def _local(code: Code, values: Iterable[str | None]) -> set[str]:
+def _local(code: Code, values: Iterable[str]) -> set[str]:
     """Names in the fields that the module itself does not define."""
     found = set[str]()
     for value in values:
-        for name in _names_in(value or ""):
+        for name in _names_in(value):
             if name not in code.scopes.module.bindings and not hasattr(builtins, name):
                 found.add(name)
-    return found - {"hasten", "params"}
+    return found - {"hasten"}
 
 
 def _names_in(value: str) -> set[str]:
-    text = value.partition("#")[0].rstrip().rstrip(",").replace(MISSING, "None")
-    return {node.id for node in ast.walk(ast.parse(text or "None")) if isinstance(node, ast.Name)}
+    """Without those that it binds itself: parameters of its functions, and what its comprehensions go through."""
+    nodes = [*ast.walk(ast.parse(value.replace(MISSING, "None")))]
+    names = [each for each in nodes if isinstance(each, ast.Name)]
+    bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    return {each.id for each in names} - bound - {each.arg for each in nodes if isinstance(each, ast.arg)}

@@ -93,24 +93,30 @@ def split_name(name: str) -> tuple[str, str]:
     """("digits.py", "job") of "digits.py:job". Raises Misconfigured, without loading anything, for a name without a
     function, or of a file that is not there."""
     place, colon, function = name.rpartition(":")
-    if name.endswith(".py") and os.path.lexists(name):
+    if name.endswith(".py"):
+        _check_file(name)
         raise no_job("names a file, and no function in it", name)
     if place.endswith(".ipynb"):
         raise notebook(name)
     if not colon or not place or not function.isidentifier():
         fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
         raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
-    if _is_file(place) and os.path.lexists(place):
-        try:
-            check_regular(place)
-        except OSError as error:
-            raise Misconfigured(f"cannot be read: {error.strerror}", where=place, fix="name a Python file") from error
-    elif _is_file(place):
+    if _is_file(place):
+        _check_file(place)
+    return place, function
+
+
+def _check_file(place: str) -> None:
+    """Raises Misconfigured for one that is not there, or that is no regular file."""
+    if not os.path.lexists(place):
         folder = Path(place).parent
         scripts = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
         near = did_you_mean(Path(place).name, scripts) if scripts else "check the path"
         raise Misconfigured("there is no such file", where=place, fix=near)
-    return place, function
+    try:
+        check_regular(place)
+    except OSError as error:
+        raise Misconfigured(f"cannot be read: {error.strerror}", where=place, fix="name a Python file") from error
 
 
 def _is_file(place: str) -> bool:
