@@ -281,7 +281,7 @@ def _left_out(code: Code, others: tuple[str, ...]) -> Iterator[str]:
     if precision:
         yield f"{' and '.join(precision)} (hasten tune tries precision by itself)"
     for every in dict.fromkeys(ast.unparse(window.every) for window in code.windows.all):
-        yield f"gradient accumulation (batch_size= is that of an optimizer step: the loader's times {every})"
+        yield f"gradient accumulation (multiply the batch_size of the job's loader by {every})"
 
 
 def _named(code: Code, loader: Loader) -> str:
