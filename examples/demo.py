@@ -20,8 +20,8 @@ from typing import Any
 from hasten.facts.machine import read_machine
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, read_trials, trials_beside
-from hasten.report.display import duration, table
-from hasten.report.plan_sentence import NOTHING_PROVEN, plan_sentence
+from hasten.report.display import duration, interval, ratio, table
+from hasten.report.plan_sentence import NOTHING_PROVEN
 from hasten.report.terminal.output import show
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -87,16 +87,20 @@ def compare(trainings: Mapping[str, Trained], plan: Path) -> None:
     confirmed = [record for record in read_trials(trials_beside(plan)) if isinstance(record, Confirmed)]
     proven = bool(read_plan(plan).choices) and bool(confirmed)
     choices = ", ".join(f"{each.choice.technique} = {each.choice.value}" for each in read_plan(plan).choices)
-    sentence = plan_sentence(confirmed[-1]) if proven else None
+    verdict = NOTHING_PROVEN
+    if proven:
+        found = confirmed[-1].speedup
+        verdict = f"a step by the plan, in turns with one without: {ratio(found)} faster (95 % {interval(found)})"
     lines = [
-        ("proven", f"the plan beside the job without it: {sentence.headline} ({sentence.small_print})")
-        if sentence
-        else ("proven", NOTHING_PROVEN),
+        ("proven", verdict),
         *([("by", choices)] if proven else []),
-        ("note", "the table has single runs, one after the other: differences of a few per cent mean nothing"),
+        (
+            "note",
+            "the table has single runs, one after the other; they differ by chance, and by how busy the machine is",
+        ),
         ("report", str(plan.with_name("report.html"))),
         ("next", "hasten doctor YOUR_SCRIPT.py"),
-        ("", "docs/start/job.md: your script as a job, in ten lines"),
+        ("then", "hasten tune YOUR_SCRIPT.py    (drafts the job; docs/start/job.md explains it)"),
     ]
     show("", lines)
 
