@@ -86,7 +86,7 @@ def test_the_answer_is_one_object_for_a_program(here: Path):
     assert found["harm"] == found["high"] == 0
     assert found["unharmed"] is True
     assert [pair["seed"] for pair in found["pairs"]] == [0, 1, 2]
-    assert all(pair["plain"] == pair["planned"] and pair["plain"]["steps"] == 9 for pair in found["pairs"])
+    assert all(pair["baseline"] == pair["planned"] and pair["baseline"]["steps"] == 9 for pair in found["pairs"])
     assert found["next"] == "hasten train loss_jobs.py:job --plan nothing.toml"
 
 

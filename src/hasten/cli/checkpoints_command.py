@@ -62,6 +62,7 @@ def export(
     step: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Step of the checkpoint; default: the newest verified one.")
     ] = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the weights of a run as one safetensors file. It does not need the job's code.
@@ -77,7 +78,7 @@ def export(
     """
     from hasten.training.weights.export import export_weights
 
-    with CommandOutput(as_json=as_json) as output:
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
         output.header(f"Exporting the weights of {run}")
         done = export_weights(run, file, step)
         is_last = done.kept_step in (None, done.step)

@@ -94,7 +94,7 @@ def _verify(folder: Path, output: CommandOutput) -> None:
         small_print=f"every byte of {shards}, {byte_size(found.bytes)}, matches its checksum",
     )
     answer = {"folder": folder, "samples": found.samples, "shards": len(found.shards), "bytes": found.bytes}
-    output.result(sentence, [], "hasten train digits.py:job", answer)
+    output.result(sentence, [], "hasten train JOB", answer)
 
 
 def _to_pack(source: str, options: JobOptions) -> Packable:

@@ -88,12 +88,9 @@ def _explain_technique(name: str, output: CommandOutput) -> None:
         ("values", technique.values),
         *(("costs" if index == 0 else "", cost) for index, cost in enumerate(technique.costs)),
         ("source", technique.source),
-        ("in a plan", "[[choice]]"),
-        ("", f'technique = "{name}"'),
-        ("", "value = …"),
     ]
     answer = _fields(technique) | {"manual": technique.manual}
-    output.result(Sentence(headline=technique.headline), facts, "hasten train digits.py:job --plan plan.toml", answer)
+    output.end_of_page(Sentence(headline=technique.headline), facts, "hasten tune JOB", answer)
 
 
 def _explain_rule(code: str, output: CommandOutput) -> None:
@@ -106,7 +103,8 @@ def _explain_rule(code: str, output: CommandOutput) -> None:
     _show_manual(f"{code}  {rule.name}", rule.manual, output)
     following = f"hasten explain {rule.technique}" if rule.technique is not None else "hasten techniques"
     names = ("code", "name", "severity", "headline", "fix", "safety", "technique", "manual")
-    output.result(Sentence(headline=rule.headline), [], following, {each: getattr(rule, each) for each in names})
+    answer = {each: getattr(rule, each) for each in names}
+    output.end_of_page(Sentence(headline=rule.headline), [], following, answer)
 
 
 def _show_manual(title: str, manual: str, output: CommandOutput) -> None:

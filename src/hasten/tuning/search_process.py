@@ -126,4 +126,5 @@ def _failure(code: int, lines: list[str], name: str) -> HastenError:
         said[label] = f"{said.get(label, '')} {text.strip()}".strip()
     what = said.get("error", f"hasten tune ended with exit code {code}")
     kind = next((each for each in _KNOWN if each.exit_code == code), HastenError)
-    return kind(what, where="" if "error" in said else name, fix=said.get("fix", ""))
+    fix = said.get("fix", "").replace("--busy", "busy=True")  # the one option that a fix names
+    return kind(what, where="" if "error" in said else name, fix=fix)

@@ -41,7 +41,7 @@ def made_needs(**changes: object) -> ModelNeeds:
         "buffer_bytes": 5,
         "short_weights": False,
         "flops_per_sample": 1e9,
-        "how": "on shapes alone",
+        "how": "shapes only",
     }
     return ModelNeeds(**(fields | changes))  # type: ignore[arg-type]
 

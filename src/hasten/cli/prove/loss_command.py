@@ -183,7 +183,7 @@ def _answer(proof: LossProof) -> dict[str, Any]:
         "higher_is_better": criterion.higher_is_better,
         "wanted": proof.wanted,
         "pairs": [
-            {"seed": pair.seed, "plain": fields(pair.plain), "planned": fields(pair.planned)} for pair in proof.pairs
+            {"seed": pair.seed, "baseline": fields(pair.plain), "planned": fields(pair.planned)} for pair in proof.pairs
         ],
     }
     names = ("harm", "low", "high", "spread", "visible_harm", "plain_mean", "unharmed", "pairs_needed")

@@ -202,6 +202,6 @@ def _answer(proof: ResumeProof) -> dict[str, Any]:
         "kills": kills,
         "compared": {"lines": proof.lines},
         "difference": None if proof.difference is None else asdict(proof.difference),
-        "went_on_at": proof.resumed_at,
+        "resumed_at": proof.resumed_at,
         "itself": None if proof.itself is None else asdict(proof.itself),
     }

@@ -69,10 +69,24 @@ class CommandOutput:
     def result(self, sentence: Sentence, facts: Lines, following: str, answer: Mapping[str, Any]) -> None:
         """facts: for people, below the sentence. following: the command to run next. answer: fields of the object."""
         if self.as_json:
-            whole = {"sentence": sentence.headline, "why": sentence.small_print, **answer, "next": following}
-            self._answer = json.dumps(json_value(whole), allow_nan=False)
+            self._answer_with(sentence, following, answer)
         else:
             self._people.result(sentence, facts, following)
+
+    def end_of_page(self, sentence: Sentence, facts: Lines, following: str, answer: Mapping[str, Any]) -> None:
+        """The result of a page that begins with the sentence: people do not read it again."""
+        if self.as_json:
+            self._answer_with(sentence, following, answer)
+        else:
+            self._people.titled("", [*facts, ("next", following)])
+
+    def document(self, text: str) -> None:
+        """In a format that a program reads, in place of the object."""
+        self._answer = text
+
+    def _answer_with(self, sentence: Sentence, following: str, answer: Mapping[str, Any]) -> None:
+        whole = {"sentence": sentence.headline, "why": sentence.small_print, **answer, "next": following}
+        self._answer = json.dumps(json_value(whole), allow_nan=False)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def job_lines(found: Meshes) -> list[tuple[str, str]]:
     return [
         ("counted", f"{count(needs.parameters)} parameters: {_held(needs)}"),
         ("measured", _activations(needs)),
-        ("looked at", needs.how),
+        ("method", needs.how),
         ("batch", f"{needs.batch_size:,} samples a step, {scaled(needs.flops_per_sample, 'FLOP')} each"),
         ("a device", f"{room}; {speed}"),
         ("meshes", f"{len(found.legal):,} are legal, {len(found.illegal):,} are not; {fitting:,} fit"),

@@ -125,7 +125,7 @@ def _storages(values: Any) -> Iterator[tuple[int, torch.UntypedStorage]]:
 
 
 SAMPLES = 2, 4  # at which activations are measured
-ON_SHAPES = "on shapes alone"
+ON_SHAPES = "shapes only"
 OF_A_MESH = ("shard", "tensor", "microbatch", "accumulation")  # techniques that a mesh says
 LONGEST = 8  # elements, in any dimension, of the parameters by which optimizer state is measured
 _HOST = torch.device("cpu")
