@@ -115,7 +115,7 @@ def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here
     assert (result.exit_code, "add --diff to show the fixes" in result.stderr) == (2, True)
     assert (here / "wrong.py").read_text() == WRONG
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--fix", "--unsafe-fixes"])
-    assert (result.exit_code, "wrong.py: 1 fixed" in result.stderr) == (0, True)
+    assert (result.exit_code, "  fixed     1 in wrong.py\n" in result.stdout) == (0, True)
     assert (here / "wrong.py").read_text() == "optimizer.zero_grad()\n"
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--diff", "--unsafe-fixes"]).stdout == ""
 
@@ -170,9 +170,35 @@ def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_look
     (here / "broken.py").write_text("x = 1\ndef f(:\n")
     result = CliRunner().invoke(app, ["doctor", "."])
     assert result.exit_code == 2
-    assert "broken.py:2: is not valid Python" in result.stderr
-    assert result.stdout.count(" in 2 files") == 1
+    assert "\n  error     broken.py:2: is not valid Python" in result.stderr
+    assert "  verdict   1 finding in 2 files; 1 could not be read\n" in result.stdout
     assert "wrong.py:1:1  H303" in result.stdout
+
+
+@pytest.mark.parametrize("option", ["", "--diff", "--fix", "--json", "--format sarif"])
+@pytest.mark.parametrize("file", ["missing.py", "broken.py"])
+def test_where_nothing_was_read_there_is_no_verdict_but_an_error(here, file, option):
+    (here / "broken.py").write_text("def f(:\n")
+    code, told, errors = ran(f"doctor {file} {option}")
+    assert (code, told.removeprefix("Checking broken.py\n")) == (2, "")
+    assert errors.startswith(f"\n  error     {file}")
+    assert errors.count("error  ") == 1
+
+
+def test_a_difference_is_followed_by_the_command_that_writes_it(here):
+    code, told, errors = ran("doctor right.py wrong.py --diff --unsafe-fixes --select H3")
+    assert (code, told.count("next")) == (1, 0)
+    assert errors == (
+        "\n  verdict   1 can be fixed in 1 file\n"
+        "  next      hasten doctor right.py wrong.py --select H3 --fix --unsafe-fixes\n"
+    )
+
+
+def test_a_program_gets_one_object_or_the_list_of_findings_alone(here):
+    found = json.loads(ran("doctor wrong.py --json")[1])
+    assert [*found] == ["sentence", "why", "findings", "next"]
+    assert (found["sentence"], found["findings"][0]["safety"]) == ("1 finding in 1 file", "unsafe")
+    assert json.loads(ran("doctor wrong.py --format json")[1]) == found["findings"]
 
 
 def test_a_rule_is_explained_by_its_code():

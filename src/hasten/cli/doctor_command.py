@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.application import PlanPath, Quiet, SetOption, app, command, ends_with_exit_code, job_options
+from hasten.cli.application import AsJson, PlanPath, Quiet, SetOption, app, command, ends_with_exit_code, job_options
 from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Safety, ranked, without_repeats
@@ -21,7 +22,9 @@ from hasten.facts.formatting import printable
 from hasten.report.display import listed, many
 from hasten.report.finding_formats import as_diff, as_github, as_sarif, as_text, summary
 from hasten.report.finding_formats import as_json as as_json_list
+from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import Output, failure_block, show
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -63,7 +66,7 @@ def doctor(
     unsafe_fixes: UnsafeFixes = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
     quiet: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find what slows training, in source files or in a job. It executes no source file; of a job it runs some steps.
 
@@ -77,7 +80,6 @@ def doctor(
       hasten doctor src --select H2 --json
       hasten doctor train.py --diff
     """
-    from hasten.doctor.lint.fixes import write
     from hasten.doctor.lint.source_files import files_in
 
     jobs, options = [each for each in targets if is_job(each)], job_options(context, settings)
@@ -87,25 +89,28 @@ def doctor(
     files, unreadable = files_in(paths)
     chosen = partial(_project, _codes(select), _codes(ignore))
     projects = _projects(files, chosen)
-    if diff or fix:
-        mended, failed = _mend(projects, unsafe_fixes)
-        if diff:
-            _show_diff(mended, jobs)
-            _end([*unreadable, *failed], bool(mended))
-            return
-        for each in mended:
-            write(each)
-            typer.echo(f"{each.path}: {each.count:,} fixed", err=True)
-    form = Format.JSON if as_json else form
-    with CommandOutput(quiet=quiet, as_json=form is not Format.TEXT) as output:
+    if not files and not jobs:
+        _stop_at(unreadable)
+    if diff:
+        _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
+        return
+    mended = _fix(projects, unsafe_fixes) if fix else []
+    with CommandOutput(quiet=quiet, as_json=as_json or form is not Format.TEXT) as output:
         output.header(f"Checking {listed(targets)}")
         findings, linted, failed = _findings(projects, output)
+        if not linted and not jobs:
+            _stop_at([*unreadable, *failed])
+        _warn_of(unreadable := [*unreadable, *failed])
         for job in jobs:
             projects.append(own := _project_of(job, chosen))
             findings += _of_job(job, plan, options, own, output)
-    once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
-    _show(once, linted, form, output, projects, [command("tune", job, None, options) for job in jobs])
-    _end([*unreadable, *failed], bool(findings))
+        once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
+        if as_json or form is Format.TEXT:
+            searches = [command("tune", job, None, options) for job in jobs]
+            _show(once, summary(once, linted, len(unreadable)), mended, _next(once, searches), output)
+        else:
+            output.document(_document(once, form, projects))
+    _end(unreadable, bool(findings))
 
 
 def _findings(projects: Sequence[_Project], output: CommandOutput) -> tuple[list[Finding], int, list[Unreadable]]:
@@ -200,13 +205,42 @@ def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], lis
     return mended, unreadable
 
 
-def _show_diff(mended: Sequence[Mended], jobs: Sequence[str]) -> None:
+def _fix(projects: Sequence[_Project], unsafe: bool) -> list[Mended]:
+    """The files that it has changed. What cannot be read is reported by the check that follows."""
+    from hasten.doctor.lint.fixes import write
+
+    mended, _ = _mend(projects, unsafe)
+    for each in mended:
+        write(each)
+    return mended
+
+
+def _diff(
+    projects: Sequence[_Project], unreadable: Sequence[Unreadable], jobs: Sequence[str], following: str, unsafe: bool
+) -> None:
+    mended, failed = _mend(projects, unsafe)
+    if failed and len(failed) == sum(len(each.files) for each in projects):
+        _stop_at([*unreadable, *failed])
+    _warn_of(unreadable := [*unreadable, *failed])
+    _show_diff(mended, jobs, len(unreadable), following)
+    _end(unreadable, bool(mended))
+
+
+def _show_diff(mended: Sequence[Mended], jobs: Sequence[str], unreadable: int, following: str) -> None:
+    """The diff alone is on standard output."""
     for each in mended:
         before, after = each.before.encode(each.encoding), each.after.encode(each.encoding)
         typer.echo(as_diff(str(each.path), before, after), nl=False)
-    count = sum(each.count for each in mended)
-    typer.echo(f"{count:,} can be fixed in {many(len(mended), 'file')}", err=True)
-    _warn(f"{job} was not run: --diff is for files" for job in jobs)
+    count, left_out = sum(each.count for each in mended), f"; {unreadable:,} could not be read" if unreadable else ""
+    found = f"{count:,} can be fixed in {many(len(mended), 'file')}{left_out}"
+    notes = [("note", f"{job} was not run: --diff is for files") for job in jobs]
+    Output(sys.stderr).result(Sentence(headline=found), notes, following if mended else "")
+
+
+def _fix_command(paths: Sequence[Path], select: str, ignore: str, unsafe: bool) -> str:
+    """That writes what the diff shows."""
+    chosen = [*(["--select", select] if select else []), *(["--ignore", ignore] if ignore else [])]
+    return shlex.join(["hasten", "doctor", *map(str, paths), *chosen, "--fix", *(["--unsafe-fixes"] if unsafe else [])])
 
 
 def _warn(notes: Iterable[str]) -> None:
@@ -215,27 +249,24 @@ def _warn(notes: Iterable[str]) -> None:
 
 
 def _show(
-    findings: Sequence[Finding],
-    files: int,
-    form: Format,
-    output: CommandOutput,
-    projects: Sequence[_Project],
-    searches: Sequence[str],
+    findings: Sequence[Finding], sentence: Sentence, mended: Sequence[Mended], following: str, output: CommandOutput
 ) -> None:
-    if form is Format.JSON:
-        typer.echo(as_json_list(findings))
-    elif form is Format.SARIF:
-        from importlib.metadata import version
+    if findings:
+        output.text(f"\n{as_text(findings)}")
+    facts = [("" if number else "fixed", f"{each.count:,} in {each.path}") for number, each in enumerate(mended)]
+    output.result(sentence, facts, following, {"findings": findings})
 
-        rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
-        typer.echo(as_sarif(findings, list(rules), version("hasten")))
-    elif form is Format.GITHUB:
-        if findings:
-            typer.echo(as_github(findings))
-    else:
-        if findings:
-            output.text(f"\n{as_text(findings)}")
-        output.result(summary(findings, files), [], _next(findings, searches), {})
+
+def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Project]) -> str:
+    """For a program that reads this format."""
+    if form is Format.JSON:
+        return as_json_list(findings)
+    if form is Format.GITHUB:
+        return as_github(findings)
+    from importlib.metadata import version
+
+    rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
+    return as_sarif(findings, list(rules), version("hasten"))
 
 
 def _next(findings: Sequence[Finding], searches: Sequence[str]) -> str:
@@ -247,9 +278,19 @@ def _next(findings: Sequence[Finding], searches: Sequence[str]) -> str:
     return f"hasten explain {findings[0].code}" if findings else "hasten techniques"
 
 
-def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
+def _warn_of(unreadable: Iterable[Unreadable]) -> None:
     for error in unreadable:
-        typer.echo(str(error), err=True)
+        show("", failure_block(error), sys.stderr)
+
+
+def _stop_at(unreadable: Sequence[Unreadable]) -> None:
+    """Where nothing was read. Raises the last of what could not be; an empty folder is no failure."""
+    _warn_of(unreadable[:-1])
+    for last in unreadable[-1:]:
+        raise last
+
+
+def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
     if unreadable:
         raise typer.Exit(Unreadable.exit_code)
     if found:

@@ -100,12 +100,14 @@ def _lines(content: bytes) -> list[bytes]:
     return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
-def summary(findings: Sequence[Finding], files: int) -> Sentence:
-    """The small print counts the findings of each rule, most first."""
+def summary(findings: Sequence[Finding], files: int, unreadable: int = 0) -> Sentence:
+    """files: that were read; unreadable: that could not be. The small print counts the findings of each rule, most
+    first."""
     found = many(len(findings), "finding") if findings else "Nothing found"
+    left_out = f"; {unreadable:,} could not be read" if unreadable else ""
     codes = Counter(each.code for each in findings).most_common()
     return Sentence(
-        headline=f"{found} in {many(files, 'file')}",
+        headline=f"{found} in {many(files, 'file')}{left_out}",
         small_print=", ".join(f"{number:,} × {code}" for code, number in codes),
     )
 
