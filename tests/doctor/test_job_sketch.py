@@ -90,19 +90,19 @@ def fields_of(text: str) -> dict[str, str]:
     return {str(each.arg): ast.unparse(each.value) for each in call.keywords}
 
 
-def test_each_field_is_the_expression_of_the_script():
+def test_each_field_is_the_expression_of_the_script_with_the_defaults_of_its_options():
     assert fields_of(NAIVE) == {
-        "model": "lambda: Net(args.width, len(train_dataset.classes))",
+        "model": "lambda: Net(32, len(train_dataset.classes))",
         "loss": "hasten.supervised(nn.CrossEntropyLoss())",
-        "optimizer": "lambda params: torch.optim.Adam(params, lr=args.lr)",
+        "optimizer": "lambda params: torch.optim.Adam(params, lr=0.001)",
         "train": "train_loader",
         "valid": "valid_loader",
-        "epochs": "args.epochs",
+        "epochs": "8",
     }
 
 
 def test_names_that_a_function_of_the_script_defines_are_listed():
-    assert sketch_of(NAIVE).local == ("args", "train_dataset", "train_loader", "valid_loader")
+    assert sketch_of(NAIVE).local == ("train_dataset", "train_loader", "valid_loader")
 
 
 def test_a_scaled_loss_and_a_loader_without_a_name_are_read():
@@ -209,9 +209,7 @@ def test_the_command_line_prints_the_draft_of_a_script_above_the_error(tmp_path,
     draft, _, error = shown.partition("  error ")
     assert "From the names in naive.py, for you to complete:\n" in draft
     assert unwrapped(indent("\n".join(sketch_of(NAIVE).lines), "    ")) in draft
-    assert draft.endswith(
-        "  Define inside job(), before the return: args, train_dataset, train_loader, valid_loader\n\n"
-    )
+    assert draft.endswith("  Define inside job(), before the return: train_dataset, train_loader, valid_loader\n\n")
     assert "naive.py: names a file, and no function in it" in error
 
 

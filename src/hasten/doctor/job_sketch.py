@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hasten.doctor.reading.objects.data_loaders import Loader
 from hasten.doctor.reading.objects.optimizer_roles import name_of
@@ -91,7 +91,25 @@ def _fields(code: Code) -> dict[str, _Field]:
         "epochs": _Field(_epochs(code)),
         **_clipping(code),
     }
-    return {name: field for name, field in found.items() if field is not None}
+    defaults = _defaults(code)
+    return {name: replace(field, value=_written_out(field.value, defaults)) for name, field in found.items() if field}
+
+
+def _defaults(code: Code) -> dict[str, ast.Constant]:
+    """Of options: "args.lr" -> 0.001, where the file says what it is when nothing is given."""
+    options = [each for each in code.all(ast.Attribute) if isinstance(each.value, ast.Name)]
+    values = {ast.unparse(each): code.values.constant(each) for each in options}
+    return {name: ast.Constant(value) for name, value in values.items() if isinstance(value, int | float | str)}
+
+
+def _written_out(value: str, defaults: dict[str, ast.Constant]) -> str:
+    """An expression with the defaults of options in their place."""
+
+    class Defaults(ast.NodeTransformer):
+        def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+            return defaults.get(ast.unparse(node)) or self.generic_visit(node)
+
+    return value if MISSING in value else ast.unparse(Defaults().visit(ast.parse(value, mode="eval")))
 
 
 def _optimizers(code: Code) -> Iterator[ast.Call]:
