@@ -61,7 +61,7 @@ def of_rules(lines: list[str]) -> Iterator[str]:
     gap = False
     for finding in "\n".join(lines).split("\n\n"):
         if any(f"  {rule}  " in finding for rule in SHOWN_RULES):
-            yield from finding.split("\n")
+            yield from [*finding.split("\n"), ""]
             gap = False
         elif not gap:
             yield "⋮"

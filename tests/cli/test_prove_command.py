@@ -17,7 +17,7 @@ from hasten.cli import app
 from hasten.cli.prove import resume_command
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
 from hasten.tuning.resume.resume_proof import Kill, Phase, ResumeProof
-from support.cli.commands import invoked
+from support.cli.commands import invoked, unwrapped
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -74,7 +74,7 @@ def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes
     assert "loss is inconclusive with 3 pairs" in shown
     assert "would be called harm less often than 80%" in shown
     again = r"next +hasten prove loss loss_jobs.py:job --plan plan.toml --pairs \d+ --seeds 7 --margin 0.01 --steps 9"
-    assert re.fullmatch(again, last_line(shown))
+    assert re.fullmatch(again, last_line(unwrapped(shown)))
 
 
 def test_the_answer_is_one_object_for_a_program(here: Path):
