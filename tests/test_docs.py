@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import ast
+import importlib
 import re
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from PIL import Image
+from torch import nn
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import build_docs
@@ -23,12 +30,23 @@ from hasten.doctor.rules import ALL as SOURCE_RULES
 from hasten.facts.plan_file import plan_from_toml
 from hasten.report.finding_formats import as_text, summary
 from hasten.techniques import ALL
+from support import small_job
+from support.cli.commands import ran
 
 REPOSITORY = build_docs.DOCS.parent
 PAGES = sorted([*REPOSITORY.glob("*.md"), *build_docs.DOCS.rglob("*.md"), *(REPOSITORY / "records").rglob("*.md")])
 
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:^\$ |`|-m )hasten ([a-z][^`\n]*)", re.MULTILINE)
+COMMANDS: Any = get_command(app)
+EXECUTED = {
+    *("README.md", "README.zh-CN.md", "docs/reference/plan.md"),
+    *(f"docs/start/{name}.md" for name in ("job", "notebook", "zh-CN")),
+    *(f"docs/guides/{name}.md" for name in ("cache", "checkpoints", "data", "doctor", "images", "not-a-job")),
+    *(f"docs/guides/{name}.md" for name in ("operators", "schedule", "shards", "train", "tune")),
+}
+"""Pages with Python, which a test runs: of operators.md tests/examples/test_own_operator.py, of the others one here."""
 
 
 def by_place(path: Path) -> str:
@@ -89,22 +107,80 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_examples_of_python_and_toml_are_valid():
+def test_examples_of_plans_are_valid():
     for page in PAGES:
         for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-            if language == "python":
-                ast.parse(text, filename=by_place(page))
-            elif language == "toml":
+            if language == "toml":
                 plan_from_toml(text, page.name, {technique.name for technique in ALL})
 
 
+def test_every_page_with_python_is_run():
+    found = {by_place(page) for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")}
+    assert found == EXECUTED
+
+
+def test_commands_on_pages_exist_with_their_options():
+    pages = [page for page in PAGES if "records" not in page.parts and page.name != "CHANGELOG.md"]
+    texts = {page.name: page.read_text(encoding="utf-8").replace("\\\n", "") for page in pages}
+    lines = [(name, line, unknown_words(line)) for name, text in texts.items() for line in COMMAND.findall(text)]
+    assert len(lines) > 100
+    assert [each for each in lines if each[2]] == []
+
+
+def unknown_words(line: str) -> list[str]:
+    """The options of a command, without `hasten`, that it does not have; or the command, where there is none."""
+    words = [*takewhile("--".__ne__, shlex.split(line, comments=True))]
+    command = COMMANDS
+    while words and hasattr(command, "commands"):
+        if words[0] not in command.commands:
+            return words[:1]
+        command = command.commands[words.pop(0)]
+    options = {name for each in command.params for name in each.opts}
+    return [word for word in words if word.startswith("-") and word not in options]
+
+
+def examples(page: str, language: str = "python") -> list[str]:
+    """The blocks of a page in a language. page: its path from docs/."""
+    text = (build_docs.DOCS / page).read_text(encoding="utf-8")
+    return [block for name, block in BLOCK.findall(text) if name == language]
+
+
 def executed(page: str) -> dict[str, Any]:
-    """The names that the examples of a page define, one example after the other."""
+    """The names that the Python of a page defines, one block after the other."""
     names: dict[str, Any] = {}
-    for language, text in BLOCK.findall((build_docs.DOCS / page).read_text(encoding="utf-8")):
-        if language == "python":
-            exec(compile(text, page, "exec"), names)
+    for block in examples(page):
+        exec(compile(block, page, "exec"), names)
     return names
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch) -> Callable[[str, str], None]:
+    """(name, text): write a module into the present folder, where it is found until the test ends."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+
+    def write(name: str, text: str) -> None:
+        Path(f"{name}.py").write_text(text, encoding="utf-8")
+        monkeypatch.setitem(sys.modules, name, None)  # so that the module that is loaded is removed at the end
+        del sys.modules[name]
+
+    return write
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch) -> None:
+    """The present folder has photos/train and photos/valid, each with two classes of two images."""
+    monkeypatch.chdir(tmp_path)
+    for number, place in enumerate(("train/cat", "train/dog", "valid/cat", "valid/dog") * 2):
+        folder = Path("photos", place)
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (64, 48), (30 * number, 0, 0)).save(folder / f"{number}.jpg")
+
+
+@pytest.mark.parametrize("page", ["../README.md", "../README.zh-CN.md", "start/zh-CN.md"])
+def test_the_job_on_a_first_page_trains(page):
+    assert hasten.train(executed(page)["job"](), receivers=[]).results
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
@@ -187,19 +263,99 @@ def test_the_job_of_the_first_steps_needs_nothing_of_the_script():
     assert len(hasten.train(names["job"](), receivers=[]).results) == 2
 
 
-def test_the_cells_of_the_page_on_notebooks_run(tmp_path, monkeypatch):
+def test_the_cells_of_the_page_on_notebooks_run(write_module, monkeypatch):
     """hasten.tune is replaced, because a search takes a minute."""
-    page = (build_docs.DOCS / "start/notebook.md").read_text(encoding="utf-8")
-    written = next(text for _, text in BLOCK.findall(page) if text.startswith("%%writefile job.py\n"))
-    (tmp_path / "job.py").write_text(written.partition("\n")[2], encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "job", None)  # so that the module that the page imports is removed at the end
-    del sys.modules["job"]
+    (cell,) = examples("start/notebook.md", "text")
+    write_module("job", cell.removeprefix("%%writefile job.py\n"))
     monkeypatch.setattr(hasten, "tune", lambda name, seconds, output: hasten.make_plan(precision="bf16"))
     names = executed("start/notebook.md")
     assert names["found"].results == names["result"].results
     assert names["result"].reason
+
+
+def test_both_jobs_of_the_page_on_data_train():
+    trained = []
+    for example in examples("guides/data.md"):
+        names: dict[str, Any] = {}
+        exec(example, names)
+        trained.append(hasten.train(names["job"](), receivers=[]))
+    assert [(each.steps, each.epochs) for each in trained] == [(125, 5), (64, 2)]
+
+
+def test_the_job_and_the_view_of_the_page_on_images_read_a_folder(photos):
+    names = executed("guides/images.md")
+    assert hasten.train(replace(names["job"](), epochs=1), receivers=[]).steps == 1
+    squares = hasten.ImageFolder("photos/train", names["RandomSquare"](16))
+    images, labels = zip(*(squares[index] for index in range(len(squares))), strict=True)
+    assert ({tuple(image.shape) for image in images}, labels) == ({(3, 16, 16)}, (0, 0, 1, 1))
+
+
+def test_the_data_of_the_page_on_caching_is_cached(photos, write_module, tmp_path):
+    (example,) = examples("guides/cache.md")
+    write_module("page_on_caching", example)
+    job = small_job(
+        model=lambda: nn.Conv2d(3, 1, 256),
+        loss=lambda model, batch: model(batch / 255).square().mean(),
+        train=importlib.import_module("page_on_caching").train,
+    )
+    assert hasten.train(job, hasten.make_plan(cache=str(tmp_path / "caches")), receivers=[]).steps == 2
+    assert any((tmp_path / "caches").iterdir())
+
+
+def test_each_schedule_of_its_page_can_be_a_jobs():
+    job = small_job(
+        loss=hasten.supervised(nn.functional.cross_entropy),
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+        valid=small_job().train,
+        metrics={"accuracy": lambda prediction, target: (prediction.argmax(1) == target).float().mean()},
+    )
+    names = executed("guides/schedule.md")
+    for name in ("one_cycle", "cosine", "decay", "plateau"):
+        assert hasten.train(replace(job, schedule=names[name]), receivers=[]).steps == 10
+
+
+def test_the_run_of_the_page_on_checkpoints_is_resumed_and_gives_its_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = executed("guides/checkpoints.md")
+    assert names["result"].steps == 16
+    trained = hasten.read_weights("runs/first/model.safetensors")
+    assert torch.equal(names["larger"]()[0].weight, trained["weight"])
+
+
+def test_the_page_on_shards_reads_what_its_commands_pack(photos, write_module):
+    pictures, data, rows = examples("guides/shards.md")
+    write_module("data", data)
+    for block in examples("guides/shards.md", "console"):
+        for line in re.findall(r"^\$ hasten (.+)$", block, re.MULTILINE):
+            assert ran(line)[0] == 0
+    names: dict[str, Any] = {}
+    exec(pictures, names)
+    assert len(names["train"]) == 4
+    exec(rows, names)
+    assert len(names["train"]) == 1000
+    assert [type(part).__name__ for part in names["train"][0]] == ["ndarray", "int"]
+
+
+def test_the_search_from_python_gives_a_plan_to_train_by(write_module, monkeypatch):
+    """hasten.tune is replaced, because a search takes a minute."""
+    write_module("digits", examples("../README.md")[0])
+    monkeypatch.setattr(hasten, "tune", lambda name, seconds, output: hasten.make_plan())
+    assert executed("guides/tune.md")["result"].results
+
+
+def test_the_examples_of_the_page_on_plans_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hasten.write_plan(hasten.make_plan(), "plan.toml")
+    plan = executed("reference/plan.md")["plan"]
+    assert [each.choice.technique for each in plan.choices] == ["precision", "schedule"]
+
+
+def test_the_script_of_the_guide_of_the_doctor_runs_and_has_the_finding_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    executed("guides/doctor.md")
+    Path("train.py").write_text(examples("guides/doctor.md")[0], encoding="utf-8")
+    shown = next(block for block in examples("guides/doctor.md", "console") if "doctor train.py\n" in block)
+    assert not_printed(shown.removeprefix("$ hasten ")) == []
 
 
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,14 +100,6 @@ def test_another_batch_size_is_refused_by_the_plan_and_not_tried():
     setup = replace(setup_of(torch.nn.Linear(6, 3), (ROWS, LABELS), laptop(), train=loader_of(), batch_size=None))
     setup.batch_size = 6
     assert technique.applies(setup) == No("the DataLoader's batch_sampler sets the batch size")
-
-
-def test_the_example_of_the_manual_trains():
-    text = (Path(__file__).parents[2] / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    exec(next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "batch_sampler" in block), names)
-    result = hasten.train(names["job"](), receivers=[])
-    assert (result.steps, result.epochs) == (64, 2)
 
 
 def test_drop_last_of_the_job_is_refused():
