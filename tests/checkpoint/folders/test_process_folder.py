@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hasten.checkpoint.folders import process_folder
-from hasten.checkpoint.locks.file_lock import locked
+from hasten.checkpoint.locks.file_lock import locked, taken
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +98,18 @@ def test_it_is_nobodys_when_only_workers_are_left_of_its_process(place):
         assert not folder.exists()
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_a_folder_that_another_process_locked_first_and_removed_is_made_again(place, monkeypatch):
+    def too_late(lock):
+        monkeypatch.setattr(process_folder, "taken", taken)
+        Path(lock.lock_file).touch()
+        process_folder.remove_what_the_dead_left()
+        return False
+
+    monkeypatch.setattr(process_folder, "taken", too_late)
+    folder = process_folder.process_folder()
+    assert [*place.iterdir()] == [folder]
 
 
 def test_what_a_living_process_and_others_have_there_stays(place):

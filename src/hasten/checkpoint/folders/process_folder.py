@@ -35,12 +35,18 @@ def process_folder() -> Path:
     global _mine
     if _mine is None or not _mine[0].is_dir():
         remove_what_the_dead_left()
+        _mine = _made()
+    return _mine[0]
+
+
+def _made() -> tuple[Path, BaseFileLock]:
+    while True:
         with failing("no temporary folder could be made", Path(tempfile.tempdir or os.curdir)):
             folder = Path(tempfile.mkdtemp(prefix="hasten-"))
         lock = file_lock(folder / _LOCK)
-        taken(lock)
-        _mine = folder, lock
-    return _mine[0]
+        if taken(lock):
+            return folder, lock
+        # Another process has locked the new file before this one, and removes the folder as one of the dead.
 
 
 def remove_what_the_dead_left() -> None:
