@@ -358,6 +358,14 @@ def test_the_script_of_the_guide_of_the_doctor_runs_and_has_the_finding_shown(tm
     assert not_printed(shown.removeprefix("$ hasten ")) == []
 
 
+def test_the_estimate_on_the_page_on_clusters_is_what_is_printed(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    shown = next(block for block in examples("guides/cluster.md", "console") if "examples/text.py" in block)
+    assert [line for line in not_printed(shown.removeprefix("$ hasten ")) if "  machine " not in line] == []
+
+
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():
     manual = "Do it.\n\nWhat it does: this. Note: that.\nAlso: more.\n\nThe time is 12:30 here."
     assert build_docs.as_markdown(manual) == manual.replace("What it does:", "**What it does:**")
