@@ -98,7 +98,8 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
 
 
 def rule_page(rule: AnyRule) -> str:
-    rows = {"severity": STAKES[rule.severity]}
+    only = "; only with an accelerator" if rule.gpu_only else ""
+    rows = {"severity": f"{STAKES[rule.severity]}{only}"}
     if rule in SOURCE_RULES:
         rows["automatic fix"] = AUTOMATIC[rule.safety]
     lines = [
@@ -135,7 +136,9 @@ AUTOMATIC = {None: "none", Safety.SAFE: "`--fix`", Safety.UNSAFE: "`--fix --unsa
 STAKES = {
     Severity.FAILS: "fails: the run may end with an error",
     Severity.WRONG: "wrong: training or its results change",
-    Severity.SLOW: "slow",
+    Severity.COSTLY: "costly: it can take most of every step",
+    Severity.SLOW: "slow: it takes a part of every step, or delays every epoch",
+    Severity.SLIGHT: "slight: it takes little time",
     Severity.STYLE: "outdated",
 }
 

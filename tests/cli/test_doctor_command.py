@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -38,10 +39,11 @@ def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
 
 
 LISTED = """import torch
-model = torch.nn.Linear(2, 2).cuda()
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).cuda()
 model.load_state_dict(torch.load("weights.pt"))
 a = torch.zeros(3).to("cuda")
 b = torch.ones(3).to("cuda")
+model = torch.nn.DataParallel(model, [0, 1])
 optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=True)
 for x in data:
     loss = model(x).mean()
@@ -49,21 +51,61 @@ for x in data:
     loss.backward()
     optimizer.step()
     print(loss.item())
+    print(loss.cpu())
 """
 
 
-def test_what_costs_each_step_comes_first_and_what_costs_once_in_one_line_at_the_end(here):
+def test_the_most_costly_rule_comes_first_with_all_its_places_in_one_block(here):
     (here / "listed.py").write_text(LISTED)
-    told = CliRunner().invoke(app, ["doctor", "listed.py"]).stdout
-    told = told.replace("\n  before training", " before training")  # the line is longer than 100 columns
-    blocks = [block.splitlines()[0] for block in told.split("\n\n")[1:] if "  H" in block]
+    code, told, _ = ran("doctor listed.py --all")
+    blocks = [block for block in told.split("\n\n")[1:] if "  H" in block]
     assert [block.split("  ")[:2] for block in blocks] == [
-        ["listed.py:12:11", "H201"],
+        ["listed.py:6:9", "H501"],
+        ["listed.py:13:11", "H201"],
+        ["listed.py:2:29", "H417"],
         ["listed.py:3:23", "H416"],
-        ["listed.py:4, 5", "H203"],
+        ["listed.py:4:5", "H203"],
     ]
-    once = "torch.zeros(…) is created on the host and then copied to the device, once before training"
-    assert blocks[-1].endswith(once)
+    assert blocks[1] == (
+        "listed.py:13:11  H201  loss.item() every step waits for all queued work on a GPU\n"
+        "    print(loss.item())\n"
+        "    also at listed.py:14:11\n"
+        "    → keep it on the device, and read it every N steps"
+    )
+    assert "    also at listed.py:5:5\n" in blocks[-1]
+    assert (code, "  verdict   7 findings in 1 file\n" in told) == (1, True)
+    assert last_line(told) == "next      hasten explain H501"
+    assert len(json.loads(ran("doctor listed.py --json")[1])["findings"]) == 7
+
+
+@pytest.mark.parametrize("here_is_one", [True, False])
+def test_what_costs_nothing_without_a_gpu_is_counted_and_not_listed_on_a_machine_without_one(
+    here, here_is_one, monkeypatch
+):
+    monkeypatch.setattr("hasten.cli.doctor_command.has_accelerator", lambda: here_is_one)
+    (here / "listed.py").write_text(LISTED)
+    code, told, _ = ran("doctor listed.py")
+    assert (code, "  verdict   7 findings in 1 file\n" in told) == (1, True)
+    if here_is_one:
+        assert told == ran("doctor listed.py --all")[1]
+        return
+    assert re.findall(r"  (H\d+)  ", told) == ["H417", "H416"]
+    assert "\n  note      --all also shows 5 findings for GPUs only; this machine has none\n" in told
+    assert last_line(told) == "next      hasten explain H417"
+    assert last_line(ran("doctor listed.py --select H2")[1]) == "next      hasten explain H201"
+
+
+def test_the_next_command_is_about_the_most_costly_finding_and_tunes_a_script_without_any(here):
+    kept = "for x in data:\n    loss = model(x)\n    loss.backward()\n    total += loss\n"
+    (here / "kept.py").write_text(f"import torch\n{kept}")
+    assert last_line(ran("doctor kept.py")[1]) == "next      hasten doctor kept.py --diff"
+    (here / "kept.py").write_text(f"import torch\ntorch.autograd.set_detect_anomaly(True)\n{kept}")
+    assert last_line(ran("doctor kept.py")[1]) == "next      hasten explain H304"
+    assert last_line(ran("doctor right.py")[1]) == "next      hasten tune right.py"
+
+
+def last_line(shown: str) -> str:
+    return shown.splitlines()[-1].strip()
 
 
 def test_a_trainer_of_hugging_face_is_not_passed_over_in_silence(here):

@@ -19,6 +19,7 @@ from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, sho
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Safety, ranked, without_repeats
 from hasten.facts.formatting import printable
+from hasten.facts.machine import has_accelerator
 from hasten.report.display import listed, many
 from hasten.report.finding_formats import as_diff, as_github, as_sarif, as_text, summary
 from hasten.report.finding_formats import as_json as as_json_list
@@ -65,6 +66,7 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed safely.")] = False,
     unsafe_fixes: UnsafeFixes = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show findings for GPUs on any machine.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,8 +94,7 @@ def doctor(
     if not files and not jobs:
         _stop_at(unreadable)
     if diff:
-        _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
-        return
+        return _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
     mended = _fix(projects, unsafe_fixes) if fix else []
     with CommandOutput(quiet=quiet, as_json=as_json or form is not Format.TEXT) as output:
         output.header(f"Checking {listed(targets)}")
@@ -106,8 +107,8 @@ def doctor(
             findings += _of_job(job, plan, options, own, output)
         once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
         if as_json or form is Format.TEXT:
-            searches = [command("tune", job, None, options) for job in jobs]
-            _show(once, summary(once, linted, len(unreadable)), mended, _next(once, searches), output)
+            following = partial(_next, [command("tune", job, None, options) for job in jobs], files)
+            _show(once, everything or as_json, summary(once, linted, len(unreadable)), mended, following, output)
         else:
             output.document(_document(once, form, projects))
     _end(unreadable, bool(findings))
@@ -248,13 +249,28 @@ def _warn(notes: Iterable[str]) -> None:
         typer.echo(printable(each), err=True)
 
 
+def _here(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """What costs something on this machine."""
+    if not any(each.gpu_only for each in findings) or has_accelerator():
+        return findings
+    return [each for each in findings if not each.gpu_only]
+
+
 def _show(
-    findings: Sequence[Finding], sentence: Sentence, mended: Sequence[Mended], following: str, output: CommandOutput
+    findings: Sequence[Finding],
+    everything: bool,
+    sentence: Sentence,
+    mended: Sequence[Mended],
+    following: Callable[[Sequence[Finding]], str],
+    output: CommandOutput,
 ) -> None:
-    if findings:
-        output.text(f"\n{as_text(findings)}")
+    shown = findings if everything else _here(findings)
+    if shown:
+        output.text(f"\n{as_text(shown)}")
     facts = [("" if number else "fixed", f"{each.count:,} in {each.path}") for number, each in enumerate(mended)]
-    output.result(sentence, facts, following, {"findings": findings})
+    if hidden := len(findings) - len(shown):
+        facts.append(("note", f"--all also shows {many(hidden, 'finding')} for GPUs only; this machine has none"))
+    output.result(sentence, facts, following(shown or findings), {"findings": findings})
 
 
 def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Project]) -> str:
@@ -269,13 +285,16 @@ def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Pro
     return as_sarif(findings, list(rules), version("hasten"))
 
 
-def _next(findings: Sequence[Finding], searches: Sequence[str]) -> str:
+def _next(searches: Sequence[str], files: Sequence[Path], findings: Sequence[Finding]) -> str:
+    """About the first finding, which costs most."""
     if searches:
         return searches[0]
-    fixable = next((each for each in findings if each.safety is Safety.SAFE), None)
-    if fixable is not None:
-        return shlex.join(["hasten", "doctor", fixable.path, "--diff"])
-    return f"hasten explain {findings[0].code}" if findings else "hasten techniques"
+    if findings:
+        first = findings[0]
+        fixable = first.safety is Safety.SAFE
+        return shlex.join(["hasten", "doctor", first.path, "--diff"] if fixable else ["hasten", "explain", first.code])
+    is_script = len(files) == 1 and files[0].suffix == ".py"
+    return shlex.join(["hasten", "tune", str(files[0])]) if is_script else "hasten techniques"
 
 
 def _warn_of(unreadable: Iterable[Unreadable]) -> None:

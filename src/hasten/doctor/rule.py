@@ -65,7 +65,8 @@ class FoundInRun(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Rule(Generic[Subject, What]):
     """check: yields what is wrong with a source file, a model or a run, and measures nothing itself. safety: of what
-    --fix does; None where only a person can fix it. technique: the one that treats it, if any."""
+    --fix does; None where only a person can fix it. technique: the one that treats it, if any.
+    gpu_only: whether it costs nothing without an accelerator."""
 
     code: str
     severity: Severity = Severity.SLOW
@@ -73,6 +74,7 @@ class Rule(Generic[Subject, What]):
     check: Callable[[Subject], Iterator[What]]
     safety: Safety | None = None
     technique: str | None = None
+    gpu_only: bool = False
 
     def finding(self, found: Found | FoundInModel | FoundInRun, **place: Any) -> Finding:
         """place: further fields of the finding."""
@@ -84,6 +86,7 @@ class Rule(Generic[Subject, What]):
             message=found.message,
             fix=found.fix or self.fix,
             technique=self.technique,
+            gpu_only=self.gpu_only,
             **place,
         )
 

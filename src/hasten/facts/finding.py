@@ -11,11 +11,16 @@ _SAME_OF_SOURCES = {"H601": "H417"}  # useless_bias, bias_before_norm
 
 
 class Severity(Enum):
-    """How much a finding matters, where its cost was not measured."""
+    """How much a finding matters, most first, where its cost was not measured.
+
+    A run that fails or learns something wrong is wasted, however fast it is. So these two come before all costs.
+    """
 
     FAILS = "fails"  # the run may fail
     WRONG = "wrong"  # it changes what is learned
-    SLOW = "slow"
+    COSTLY = "costly"  # it can take most of every step
+    SLOW = "slow"  # it takes a part of every step, or delays every epoch
+    SLIGHT = "slight"  # it takes little
     STYLE = "outdated"
     ONCE = "once"  # it costs something once, before training
 
@@ -65,6 +70,7 @@ class Finding:
     price: Price | None = None  # None where it was not measured
     safety: Safety | None = None  # None where only a person can fix it
     technique: str | None = None
+    gpu_only: bool = False  # without an accelerator it costs nothing
 
     @property
     def place(self) -> str:
@@ -82,12 +88,13 @@ def without_repeats(findings: Sequence[Finding], sources: Collection[str]) -> li
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings that may end the run, then the most expensive, then those without a price by severity and place."""
+    """What fails or spoils the run, then the most expensive, then those without a price by severity and place."""
     stakes = list(Severity)
+    wasted = stakes.index(Severity.COSTLY)  # the first of those that only cost time
 
-    def rank(finding: Finding) -> tuple[bool, float, int, str, int, int, str]:
+    def rank(finding: Finding) -> tuple[int, float, int, str, int, int, str]:
         seconds = finding.price.seconds if finding.price is not None else 0.0
-        fails, stake = finding.severity is Severity.FAILS, stakes.index(finding.severity)
-        return not fails, -seconds, stake, finding.path, finding.line, finding.column, finding.code
+        stake = stakes.index(finding.severity)
+        return min(stake, wasted), -seconds, stake, finding.path, finding.line, finding.column, finding.code
 
     return sorted(findings, key=rank)

@@ -74,6 +74,13 @@ def ranks_here() -> int:
     return min(int(local), joined) if local.isdecimal() and int(local) else joined
 
 
+def has_accelerator() -> bool:
+    """Whether torch can use one here. Loads torch."""
+    import torch
+
+    return torch.accelerator.is_available()
+
+
 def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -24,37 +24,30 @@ _LEAST_GAIN = 1.05  # what is less would read as 1
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """With the line that is meant below each. What costs something once comes last, in one line for a file and rule."""
-    blocks: list[str] = []
-    once = [each for each in findings if each.severity is Severity.ONCE]
-    for each in (each for each in findings if each.severity is not Severity.ONCE):
-        source = shortened(printable(each.source), MOST_COLUMNS - 4)
-        head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
-        mended = "  [--fix]" if each.safety is Safety.SAFE else ""
-        shown = [printable(each.part)] if each.part and each.path else []
-        priced = [_price(each.price)] if each.price is not None else []
-        below = [line for line in (source, *shown, *priced) if line]
-        blocks.append("\n".join([*_first(head), *(f"    {line}" for line in below), *_fix(f"{each.fix}{mended}")]))
-    return "\n\n".join([*blocks, *_once(once)])
+    """A block for each: its place, the line that is meant, and what to do. Findings of one rule in one source file that
+    ask for the same share a block, with the place of the first in full."""
+    blocks: dict[object, list[Finding]] = {}
+    for each in findings:
+        same = (each.path, each.code, each.severity, _remedy(each))
+        blocks.setdefault(same if each.source else each, []).append(each)  # those of a job each have their own price
+    return "\n\n".join(map(_block, blocks.values()))
 
 
-def _once(findings: Sequence[Finding]) -> list[str]:
-    lines: list[str] = []
-    for path, code in dict.fromkeys((each.path, each.code) for each in findings):
-        those = [each for each in findings if (each.path, each.code) == (path, code)]
-        places = ", ".join(each.place.removeprefix(f"{path}:").rpartition(":")[0] for each in those)
-        head = f"{printable(path)}:{places}  {code}  {printable(those[0].message)}, once before training"
-        mended = "  [--fix]" if any(each.safety is Safety.SAFE for each in those) else ""
-        lines.append("\n".join([*_first(head), *_fix(f"{those[0].fix}{mended}")]))
-    return lines
+def _block(findings: Sequence[Finding]) -> str:
+    first, *others = findings
+    source = shortened(printable(first.source), MOST_COLUMNS - 4)
+    shown = [printable(first.part)] if first.part and first.path else []
+    priced = [_price(first.price)] if first.price is not None else []
+    places = ", ".join(each.place.removeprefix(first.path) for each in others)
+    also = wrapped(f"also at {printable(first.path + places)}", MOST_COLUMNS - 4, indent=2) if others else []
+    remedy = wrapped(f"→ {_remedy(first)}", MOST_COLUMNS - 4, indent=2)
+    below = [line for line in (source, *shown, *priced, *also, *remedy) if line]
+    head = wrapped(f"{printable(first.place)}  {first.code}  {printable(first.message)}", MOST_COLUMNS, indent=2)
+    return "\n".join([*head, *(f"    {line}" for line in below)])
 
 
-def _first(head: str) -> list[str]:
-    return wrapped(head, MOST_COLUMNS, indent=2)
-
-
-def _fix(text: str) -> list[str]:
-    return [f"    {line}" for line in wrapped(f"→ {printable(text)}", MOST_COLUMNS - 4, indent=2)]
+def _remedy(finding: Finding) -> str:
+    return printable(finding.fix) + ("  [--fix]" if finding.safety is Safety.SAFE else "")
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -121,10 +114,11 @@ def _property(text: str) -> str:
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = dict.fromkeys(Severity, "note") | {
+_LEVELS = dict.fromkeys(Severity, "warning") | {
     Severity.FAILS: "error",
     Severity.WRONG: "error",
-    Severity.SLOW: "warning",
+    Severity.STYLE: "note",
+    Severity.ONCE: "note",
 }
 
 

@@ -10,6 +10,7 @@ from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, random_split
 from torchvision import datasets
@@ -28,6 +29,22 @@ class Rows(Dataset):
     def __getitem__(self, index):
         row = self.rows[index]
         return self.transform(row) if self.transform else row
+
+class Enlarged(Rows):
+    def __getitem__(self, index):
+        return F.interpolate(self.rows[index][None], size=(224, 224))[0]
+
+class Kept(Dataset):
+    def __init__(self, rows):
+        self.images = [Image.fromarray(row).convert("RGB") for row in rows]
+    def __getitem__(self, index):
+        return tensor_of(self.images[index].resize((64, 64)))
+
+class Cropped(Rows):
+    def __init__(self, rows):
+        self.rows = F.interpolate(rows, size=(64, 64))
+    def __getitem__(self, index):
+        return self.rows[index][:, 1:].resize((64, 64))
 
 """
 LOOP = """
@@ -56,6 +73,9 @@ def edits_of(text: str, code: str) -> list[list[str]]:
         "loader = DataLoader(datasets.MNIST('data'), shuffle=True, num_workers=0)  # finds H101",
         "whole = Pictures(files)\ntrain, test = random_split(whole, [8, 2])\nloader = DataLoader(train)  # finds H101",
         "loader = DataLoader(Rows(rows, flip))  # finds H101",
+        "loader = DataLoader(Enlarged(rows))  # finds H101",
+        "loader = DataLoader(Kept(rows))  # finds H101",
+        "loader = DataLoader(Cropped(rows))",
         "from datasets import load_dataset as hub\nloader = DataLoader(hub('imdb').map(f)['train'])  # finds H101",
         "loader = DataLoader(Pictures(files), **options)",
         "options = {'num_workers': 2}\nloader = DataLoader(Pictures(files), **options)",

@@ -236,10 +236,12 @@ def finding(code: str, severity: Severity = Severity.SLOW, seconds: float | None
     return Finding(code=code, rule=code, severity=severity, message="", fix="", path="job.py", price=price)
 
 
-def test_findings_are_ranked_by_seconds_and_then_by_what_is_at_stake():
+def test_what_spoils_a_run_comes_first_then_the_most_seconds_then_the_highest_expected_cost():
     slow, wrong, cheap = finding("a"), finding("b", Severity.WRONG), finding("c", Severity.STYLE, 0.1)
     dear, fails = finding("d", Severity.SLOW, 5.0), finding("e", Severity.FAILS, 0.0)
-    assert ranked([slow, wrong, cheap, dear, fails]) == [fails, dear, cheap, wrong, slow]
+    costly, slight = finding("f", Severity.COSTLY), finding("A", Severity.SLIGHT)
+    order = [fails, wrong, dear, cheap, costly, slow, slight]
+    assert ranked([slight, slow, wrong, cheap, dear, costly, fails]) == order
     assert dear.price is not None
     assert dear.price.most_gain == 2.0
 

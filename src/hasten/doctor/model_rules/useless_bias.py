@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule
+from hasten.doctor.rule import FoundInModel, ModelProfile, ModelRule, Severity
 
 
 def check(profile: ModelProfile) -> Iterator[FoundInModel]:
@@ -33,6 +33,7 @@ def check(profile: ModelProfile) -> Iterator[FoundInModel]:
 
 RULE = ModelRule(
     code="H601",
+    severity=Severity.SLIGHT,
     fix="add conv_bn_bias to the plan, or pass bias=False",
     technique="conv_bn_bias",
     check=check,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, SourceRule
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -34,6 +34,7 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H304",
+    severity=Severity.COSTLY,
     fix="remove it, or enable it with an option",
     check=check,
 )

@@ -80,5 +80,6 @@ RULE = SourceRule(
     fix="set it to True if input sizes are fixed, and to False if they change",
     safety=Safety.UNSAFE,
     technique="cudnn_autotune",
+    gpu_only=True,
     check=check,
 )

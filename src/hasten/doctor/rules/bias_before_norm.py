@@ -26,7 +26,7 @@ from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.objects.layer_calls import Layers, is_init_of_super
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _PLACE_OF_BIAS = {"torch.nn.Linear": 2} | {
     f"torch.nn.{kind}{n}d": 7 for kind in ("Conv", "ConvTranspose") for n in (1, 2, 3)
@@ -104,6 +104,7 @@ def _only_use(code: Code, node: ast.expr) -> ast.expr | None:
 
 RULE = SourceRule(
     code="H417",
+    severity=Severity.SLIGHT,
     fix="pass bias=False to the layer before the batch norm",
     safety=Safety.UNSAFE,
     technique="conv_bn_bias",

@@ -66,5 +66,6 @@ RULE = SourceRule(
     fix="pass non_blocking=True",
     safety=Safety.UNSAFE,
     technique="device_prefetch",
+    gpu_only=True,
     check=check,
 )

@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _EMPTY = frozenset({"torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xpu.empty_cache"})
 
@@ -37,8 +37,10 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H302",
+    severity=Severity.COSTLY,
     fix="remove it; if memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     safety=Safety.UNSAFE,
     technique="allocator",
+    gpu_only=True,
     check=check,
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, SourceRule
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -32,6 +32,8 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H501",
+    severity=Severity.COSTLY,
     fix="use DistributedDataParallel with one process per device: torchrun --nproc-per-node=4 train.py",
+    gpu_only=True,
     check=check,
 )

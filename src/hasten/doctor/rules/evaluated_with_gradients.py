@@ -25,7 +25,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, SourceRule
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -37,6 +37,7 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H413",
+    severity=Severity.SLIGHT,
     fix="evaluate under torch.no_grad() or torch.inference_mode()",
     check=check,
 )

@@ -22,7 +22,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -35,6 +35,7 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H303",
+    severity=Severity.SLIGHT,
     fix="remove set_to_none=False",
     safety=Safety.UNSAFE,
     check=check,

@@ -52,5 +52,6 @@ RULE = SourceRule(
     fix="pass pin_memory=True",
     safety=Safety.UNSAFE,
     technique="pin_memory",
+    gpu_only=True,
     check=check,
 )

@@ -1,12 +1,13 @@
 """DataLoader without worker processes.
 
 What it finds: A training DataLoader without `num_workers`, or with `num_workers=0`, whose samples take work.
-Its `__getitem__` opens a file or calls a transform, or its data set comes from torchvision, torchaudio or
-`load_dataset`.
+Its `__getitem__` opens a file, calls a transform or resamples an image or a sound, or its data set comes from
+torchvision, torchaudio or `load_dataset`.
 
 Why it matters: The training process loads and transforms every batch itself, and the device waits for it.
 
-Fix: Set `num_workers`. `hasten tune` finds the fastest number on your machine.
+Fix: Set `num_workers`. `hasten tune` finds the fastest number on your machine. What is the same in every epoch,
+such as a resize to a fixed size, is cheaper done once, before training.
 
     loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=4)
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, SourceRule
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -35,6 +36,7 @@ def check(code: Code) -> Iterator[Found]:
 
 RULE = SourceRule(
     code="H101",
+    severity=Severity.COSTLY,
     fix="pass num_workers: processes that load the next batches during the step",
     technique="loader_workers",
     check=check,

@@ -25,7 +25,7 @@ from itertools import chain
 
 from hasten.doctor.reading.names.name_resolution import method
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, SourceRule
+from hasten.doctor.rule import Code, Found, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -115,6 +115,7 @@ def _adds_up(statement: ast.stmt) -> bool:
 
 RULE = SourceRule(
     code="H207",
+    severity=Severity.COSTLY,
     fix="compute on the whole tensor: broadcasting, a mask, indexing or torch.vmap",
     check=check,
 )

@@ -11,7 +11,7 @@ Fix: Pass `device=` to the function that creates the tensor.
     mask = torch.zeros(batch_size, device=device)
 
 When to ignore: The random numbers must be those of the host's generator. A call that runs only once costs
-microseconds; such calls come last in the list, in one line per file.
+microseconds; such calls come last in the list.
 
 Automatic fix: Safe. The values are the same. Random tensors, `arange` and `linspace` may differ between
 devices and are not changed.
@@ -49,8 +49,9 @@ def check(code: Code) -> Iterator[Found]:
         exact = plain and not is_number and name not in _RANDOM and name not in _ROUNDED
         edits = (AddArgument(made, f"device={device}"), CutAfter(call, made)) if exact else ()
         severity = Severity.ONCE if code.training.runs_once(call) else None
-        message = f"{ast.unparse(made.func)}(…) is created on the host and then copied to the device"
-        yield Found(call, message, f"pass device={device} to {ast.unparse(made.func)}", edits, severity)
+        when = "" if severity is None else ", once before training"
+        message = f"{ast.unparse(made.func)}(…) is created on the host and then copied to the device{when}"
+        yield Found(call, message, f"pass device={device} to the function that creates it", edits, severity)
 
 
 def _moves(code: Code, call: ast.Call) -> bool:
@@ -66,7 +67,9 @@ def _only(call: ast.Call, *names: str) -> bool:
 
 RULE = SourceRule(
     code="H203",
+    severity=Severity.SLIGHT,
     fix="pass device= to the function that creates it",
     safety=Safety.SAFE,
+    gpu_only=True,
     check=check,
 )

@@ -3,8 +3,8 @@
 What it finds: `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(…)`, `print(…)` and formatted strings of a
 device tensor, in every iteration of a training loop, in a file that uses an accelerator.
 
-Why it matters: The call blocks until the device has finished all queued work. Python cannot queue the next
-step in the meantime, so the device idles afterwards.
+Why it matters: On an accelerator the call blocks until all queued work is done. Python cannot queue the next
+step in the meantime, so the device idles afterwards. On a CPU nothing is queued, and the call costs nothing.
 
 Fix: Keep sums on the device, and read them every N steps.
 
@@ -37,7 +37,7 @@ def check(code: Code) -> Iterator[Found]:
             if _reads(code, node):
                 whole = _whole(code, node)
                 shown = ast.unparse(whole.value if isinstance(whole, ast.FormattedValue) else whole)
-                yield Found(whole, f"{shown} every step syncs the GPU")
+                yield Found(whole, f"{shown} every step waits for all queued work on a GPU")
 
 
 def _reads(code: Code, node: ast.AST) -> bool:
@@ -73,5 +73,6 @@ RULE = SourceRule(
     code="H201",
     fix="keep it on the device, and read it every N steps",
     technique="device_metrics",
+    gpu_only=True,
     check=check,
 )

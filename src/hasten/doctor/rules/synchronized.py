@@ -44,5 +44,6 @@ RULE = SourceRule(
     code="H306",
     fix="remove it; to time steps, use torch.cuda.Event(enable_timing=True) or time many at once",
     safety=Safety.UNSAFE,
+    gpu_only=True,
     check=check,
 )

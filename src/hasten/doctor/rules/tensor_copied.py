@@ -25,7 +25,7 @@ from hasten.doctor.reading.names.name_resolution import Names, only_return
 from hasten.doctor.reading.names.scopes import Binding, Kind, iterated
 from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _DEEPEST = 12
 _MAKE = frozenset(
@@ -141,6 +141,7 @@ class _Arrays:
 
 RULE = SourceRule(
     code="H202",
+    severity=Severity.SLIGHT,
     fix="use torch.as_tensor, which shares the array's memory",
     safety=Safety.UNSAFE,
     check=check,

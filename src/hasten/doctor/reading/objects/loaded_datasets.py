@@ -31,6 +31,11 @@ _READS_A_FILE = frozenset(
      "numpy.memmap", "cv2.imdecode", "cv2.VideoCapture", "pydicom.dcmread", "SimpleITK.ReadImage",
      "matplotlib.image.imread", "matplotlib.pyplot.imread"}
 )  # fmt: skip
+_RESAMPLES = frozenset(
+    {"torch.nn.functional.interpolate", "torch.nn.functional.grid_sample", "cv2.resize", "cv2.warpAffine",
+     "cv2.warpPerspective", "cv2.remap", "scipy.ndimage.zoom", "scipy.ndimage.rotate", "skimage.transform.resize",
+     "skimage.transform.rescale", "skimage.transform.rotate", "torchaudio.functional.resample", "librosa.resample"}
+)  # fmt: skip
 _TRANSFORMS = ("transform", "augment", "preprocess")
 _TRANSFORM_LIBRARIES = ("torchvision.transforms.", "torchaudio.transforms.", "albumentations.", "monai.transforms.")
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "secrets.")
@@ -97,7 +102,7 @@ class Source:
 
     @property
     def works_for_each(self) -> bool:
-        """Whether it visibly opens, decodes or transforms something for each sample."""
+        """Whether it visibly opens, decodes, resamples or transforms something for each sample."""
         if self.owner is None:
             return self.name.startswith(_LIBRARIES) or self.datasets.is_of_hub(self)
         return self.getitem is not None and self.datasets.opens_or_transforms(self.getitem)
@@ -157,8 +162,19 @@ class Datasets:
 
     def _works(self, call: ast.Call) -> bool:
         name = self.names.qualified(call.func) or ""
-        if name in _READS_A_FILE or name.startswith(_TRANSFORM_LIBRARIES):
+        if name in _READS_A_FILE | _RESAMPLES or name.startswith(_TRANSFORM_LIBRARIES) or self._resizes(call):
             return True
         makers = self.origins.makers(call.func)  # none where the file shows that `self.transform` is always None
         called_so = bool(makers) and any(word in name_of(call.func).lower() for word in _TRANSFORMS)
         return called_so or any(each.startswith(_TRANSFORM_LIBRARIES) for each in makers)
+
+    def _resizes(self, call: ast.Call) -> bool:
+        """Whether it is `resize` of an image of PIL: `Image.fromarray(array).convert("RGB").resize((64, 64))`."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "resize":
+            return False
+        for node in (each.node for each in self.origins.of(call.func.value)):
+            while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if (self.names.qualified(node.func) or "").startswith("PIL.Image."):
+                    return True
+                node = node.func.value
+        return False
