@@ -96,7 +96,8 @@ def test_what_costs_nothing_without_a_gpu_is_counted_and_not_listed_on_a_machine
 
 
 def test_the_next_command_is_about_the_most_costly_finding_and_tunes_a_script_without_any(here):
-    kept = "for x in data:\n    loss = model(x)\n    loss.backward()\n    total += loss\n"
+    loop = "for x in data:\n    loss = model(x).mean()\n    loss.backward()\n    total += loss\n"
+    kept = f"model, total = torch.nn.Linear(2, 2), 0.0\n{loop}"
     (here / "kept.py").write_text(f"import torch\n{kept}")
     assert last_line(ran("doctor kept.py")[1]) == "next      hasten doctor kept.py --diff"
     (here / "kept.py").write_text(f"import torch\ntorch.autograd.set_detect_anomaly(True)\n{kept}")

@@ -89,12 +89,12 @@ def doctor(
     paths = [*(Path(each) for each in targets if each not in jobs), *files_of_jobs]
     _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff)
     files, unreadable = files_in(paths)
-    chosen = partial(_project, _codes(select), _codes(ignore))
-    projects = _projects(files, chosen)
+    projects = _projects(files, chosen := partial(_project, _codes(select), _codes(ignore)))
     if not files and not jobs:
         _stop_at(unreadable)
     if diff:
-        return _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
+        _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
+        return
     mended = _fix(projects, unsafe_fixes) if fix else []
     with CommandOutput(quiet=quiet, as_json=as_json or form is not Format.TEXT) as output:
         output.header(f"Checking {listed(targets)}")

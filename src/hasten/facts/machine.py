@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, cast
 from hasten.facts.formatting import byte_size
 
 SHARED_MEMORY = Path("/dev/shm")  # where Linux keeps the memory that processes share by name
+_GPU_DEVICES = ("nvidiactl", "kfd", "dxg", "dri")  # of NVIDIA, of AMD, under Windows, of all that draw
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +77,9 @@ def ranks_here() -> int:
 
 
 def has_accelerator() -> bool:
-    """Whether torch can use one here. Loads torch."""
+    """Whether torch can use one here. Loads torch, but not on Linux without a device of any GPU."""
+    if sys.platform == "linux" and not any(Path("/dev", each).exists() for each in _GPU_DEVICES):
+        return False
     import torch
 
     return torch.accelerator.is_available()
