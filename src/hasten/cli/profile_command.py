@@ -87,7 +87,7 @@ def profile(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where time and memory go. It trains a few dozen steps and discards them.
+    """Show the time, the FLOPs and the memory of a step. It trains a few dozen steps and discards them.
 
     \b
     Examples:
