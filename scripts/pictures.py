@@ -1,4 +1,7 @@
-"""The pictures of docs/: each answers the question of a page from its record. `make docs` draws them again."""
+"""The pictures of docs/: each answers the question of a page from its record; a longer bar is better in all of them.
+
+`make docs` draws them again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from record_figures import (
     MACHINES,
     XEON,
     Interval,
-    inverse,
     machine,
     mean_ratio,
     of_ratio,
@@ -32,7 +34,7 @@ def pictures() -> dict[str, str]:
 
 
 def photographs() -> Chart:
-    """A step of the photographs, by what was added to it."""
+    """The speed of a step on the photographs, by what was added to it."""
     result = result_of("pipeline-images", XEON)
     names = {
         "job without a plan": "as a hasten Job",
@@ -41,18 +43,15 @@ def photographs() -> Chart:
         "+ channels_last": "+ channels_last",
         "+ allocator keep_freed_memory": "+ allocator keeps freed memory",
     }
-    ratios = {name: speedup_of(result, arm) for arm, name in names.items()}
     naive = 1000 * seconds_of_a_step("pipeline-images", XEON, result["baseline"])
     return Chart(
-        title=f"A training step on photographs: {naive:.0f} ms in a naive script",
+        title="Training steps on photographs: times as fast as in a naive script",
+        length="Steps a second: longer is faster.",
         rows=[
-            baseline("naive script"),
-            *(bar(name, inverse(ratio), times(ratio)) for name, ratio in ratios.items()),
+            baseline(f"naive script, {naive:.0f} ms a step"),
+            *(bar(name, speedup_of(result, arm), times(speedup_of(result, arm))) for arm, name in names.items()),
         ],
-        below=[
-            "Time of a step: shorter is faster. × is how many times as fast a step is as in the naive script.",
-            f"{machine('pipeline-images', XEON)} · {pairs(result)} of the ratio",
-        ],
+        below=f"{machine('pipeline-images', XEON)} · {pairs(result)}",
     )
 
 
@@ -60,15 +59,14 @@ def pipeline() -> Chart:
     """Whole runs of three trainings."""
     return Chart(
         title="Whole training runs: times as fast as the naive script",
+        length="Runs in the same time: longer is faster.",
         rows=[
             *whole_runs("images", "Photographs", "job without a plan", "plan", "plan and early stopping"),
             *whole_runs("text", "Text, a small GPT", "job without a plan", "plan"),
             *whole_runs("rows", "A table of 200,000 rows, where the plan is empty", "job without a plan"),
         ],
-        below=[
-            "Longer is faster; the script runs to its planned end. Geometric means over 5 seeds, photographs over 10,",
-            f"with 95 % intervals. {machine('pipeline-images', XEON)}",
-        ],
+        below="The script runs to its planned end. Geometric means over 5 seeds, photographs over 10, with 95 % "
+        f"intervals. {machine('pipeline-images', XEON)}",
     )
 
 
@@ -88,18 +86,16 @@ def peers() -> Chart:
     """Steps of hasten for each one of a library, at the library's better number of workers."""
     return Chart(
         title="Steps of hasten for each step of another loop",
+        length="Longer is better for hasten. The mark is as many steps: a bar beyond it says that hasten is faster.",
         rows=[
             *beside_libraries("Photographs", "peers-images", EPYC),
             *beside_libraries("Text, a small GPT", "peers-text", XEON),
             *beside_libraries("A table of 200,000 rows", "peers-rows", EPYC),
         ],
-        below=[
-            "Right of the line hasten is faster. All have their best settings. Where the 95 % interval contains 1,",
-            "neither is shown to be faster. 12 pairs of windows, torch 2.13. Photographs and rows: 2 cores of an AMD",
-            "EPYC; text: 2 cores of an Intel Xeon with AMX.",
-        ],
-        origin=1,
-        origin_name="as many steps",
+        below="All have their best settings. Where the 95 % interval contains 1, neither is shown to be faster. 12 "
+        "pairs of windows, torch 2.13. Photographs and rows: 2 cores of an AMD EPYC; text: 2 cores of an Intel Xeon "
+        "with AMX.",
+        mark=1,
     )
 
 
@@ -126,20 +122,18 @@ def doctor() -> Chart:
     first = next(each["value"] for each in planted["targets"] if each["name"].endswith("faults: named first"))
     return Chart(
         title="Are the doctor's findings true, and does it miss faults?",
+        length="Share of all: longer is better, and a whole bar is all of them.",
         rows=[
             f"{marked['scripts']} scripts, marked by hand",
             bar_of_share("findings that are true", marked["found_and_marked"], marked["found"]),
             bar_of_share("faults that are found", marked["found_and_marked"], marked["marks"]),
-            f"{sources['public']['files']} files of public packages, findings drawn at random",
+            f"{sources['public']['files']} files of public packages, drawn at random",
             bar_of_share("findings that are true", judged["true"], sum(judged.values())),
             f"{len(planted['outcomes'])} running jobs, each with one planted fault",
             bar_of_share("faults that are named first", int(first), len(planted["outcomes"])),
         ],
-        below=[
-            f"Shares with exact binomial 95 % intervals. Of the public findings {judged['doubtful']} are doubtful, and "
-            f"{judged['false']} false.",
-            f"Running jobs: {machine('planted-faults', EPYC)}. Source files are only read.",
-        ],
+        below=f"Shares with exact binomial 95 % intervals. Of the public findings {judged['doubtful']} are doubtful, "
+        f"and {judged['false']} false. Running jobs: {machine('planted-faults', EPYC)}. Source files are only read.",
     )
 
 
@@ -152,14 +146,13 @@ def tuner() -> Chart:
             ratio = of_ratio(found["head_to_head"]["tuned_over_oracle"])
             rows.append(bar(workload, ratio, times(ratio)))
     return Chart(
-        title="The plan of hasten tune beside the best plan of a grid",
+        title="The plan of hasten tune: times as fast as the best plan of a grid",
+        length="Longer is faster. The mark is as fast as the grid's best: a bar beyond it says that the search's plan "
+        "is faster.",
         rows=rows,
-        below=[
-            "Right of the line the plan of the search is faster: seconds of the whole run by the grid's best plan,",
-            "for each second by the search's. 12 pairs of windows, 95 % intervals, torch 2.13.",
-        ],
-        origin=1,
-        origin_name="as fast as the grid's best",
+        below="Seconds of the whole run by the grid's best plan, for each second by the search's. 12 pairs of windows, "
+        "95 % intervals, torch 2.13.",
+        mark=1,
     )
 
 
@@ -175,38 +168,32 @@ def data() -> Chart:
     }
     return Chart(
         title="Images a second from JPEG files",
+        length="Times as many as by the first loader: longer is faster.",
         rows=[baseline("DataLoader, 0 workers"), *speedups(result, arms)],
-        below=[
-            "Longer is faster. 4,096 files to random crops of 224 × 224; DataLoader with Pillow, hasten without cache.",
-            f"{machine('jpeg-loading', XEON)} · {pairs(result)}",
-        ],
+        below="4,096 files to random crops of 224 × 224; DataLoader with Pillow, hasten without cache. "
+        f"{machine('jpeg-loading', XEON)} · {pairs(result)}",
     )
 
 
 def checkpoints() -> Chart:
-    """Seconds of one save."""
+    """The speed of one save."""
     result = result_of("checkpoint", EPYC)
     arms = {
         "torch.save, forced": "torch.save and fsync",
         "hasten": "hasten, fsync included",
         "hasten, read back": "hasten, and read back",
     }
-    ratios = {arm: inverse(speedup_of(result, arm)) for arm in arms}
     return Chart(
-        title="Seconds of a save of 1 GiB, for each second of torch.save",
-        rows=[
-            baseline(f"torch.save, {result['seconds']['torch.save']:.2f} s"),
-            *(bar(arms[arm], ratio, times(ratio), ours="hasten" in arm) for arm, ratio in ratios.items()),
-        ],
-        below=[
-            "Shorter is faster. torch.save returns with the file in the page cache, the others with it on the disk.",
-            f"{machine('checkpoint', EPYC)} · {pairs(result)}",
-        ],
+        title="A save of 1 GiB: times as fast as torch.save",
+        length="Saves in the same time: longer is faster.",
+        rows=[baseline(f"torch.save, {result['seconds']['torch.save']:.2f} s"), *speedups(result, arms)],
+        below="torch.save returns with the file in the page cache, the others with it on the disk. "
+        f"{machine('checkpoint', EPYC)} · {pairs(result)}",
     )
 
 
 def trainer() -> Chart:
-    """Microseconds of a step beyond a plain loop."""
+    """The speed of a step beside a plain loop."""
     result = result_of("trainer-overhead", EPYC)
     arms = {
         "hasten_train": "hasten train",
@@ -216,22 +203,12 @@ def trainer() -> Chart:
         "lightning_tuned": "Lightning, fastest settings",
         "lightning_default": "Lightning, default settings",
     }
-    measured = {each["arm"]: each["extra_seconds_per_step"] for each in result["comparisons"]}
-    rows: list[Bar | str] = []
-    for arm, name in arms.items():
-        low, value, high = (1e6 * measured[arm][each] for each in ("low", "seconds", "high"))
-        places = 0 if value > 100 else 1
-        text = f"{value:,.{places}f} µs ({low:,.{places}f} to {high:,.{places}f})".replace("-", "−")
-        rows.append(bar(name, (low, value, high), text, ours="hasten" in arm))
     return Chart(
-        title="What a trainer adds to a step, beyond a plain PyTorch loop",
-        rows=rows,
-        below=[
-            "Microseconds a step: shorter is faster. A step of the plain loop takes about half a millisecond.",
-            f"{machine('trainer-overhead', EPYC)} · {result['control']['speedup']['pairs']} pairs of processes · "
-            "95 % intervals",
-        ],
-        origin_name="a plain loop",
+        title="Steps of a trainer, for each step of a plain PyTorch loop",
+        length="Steps in the same time: longer is faster.",
+        rows=[baseline("a plain loop, about half a millisecond"), *speedups(result, arms)],
+        below=f"{machine('trainer-overhead', EPYC)} · {result['control']['speedup']['pairs']} pairs of processes · "
+        "95 % intervals",
     )
 
 
@@ -254,11 +231,10 @@ def gpu() -> Chart:
         rows += [title, baseline(begin), *speedups(result, {arm: arms[arm] for arm in measured})]
     return Chart(
         title="Steps a second on one GPU, beside float32",
+        length="Times as many as the first bar of each group: longer is faster.",
         rows=rows,
-        below=[
-            "Times as many steps as the first bar of each group: longer is faster. Random data on the GPU, except for",
-            f"JPEG files. {machine('resnet-50', H200)} · {pairs(result_of('resnet-50', H200))}",
-        ],
+        below=f"Random data on the GPU, except for JPEG files. {machine('resnet-50', H200)} · "
+        f"{pairs(result_of('resnet-50', H200))}",
     )
 
 

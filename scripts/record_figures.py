@@ -53,11 +53,6 @@ def mean_ratio(over: Sequence[float], under: Sequence[float]) -> Interval:
     return exp(fmean(logs) - reach), exp(fmean(logs)), exp(fmean(logs) + reach)
 
 
-def inverse(ratio: Interval) -> Interval:
-    low, value, high = ratio
-    return 1 / high, 1 / value, 1 / low
-
-
 def share(hits: int, of: int) -> Interval:
     """With its exact 95 % interval: Clopper and Pearson 1934, Biometrika 26:404–413."""
     between = binomtest(hits, of).proportion_ci(0.95, method="exact")

@@ -7,14 +7,16 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from bar_chart import Bar, Chart, drawn
-from record_figures import inverse, mean_ratio, share
+from bar_chart import WIDTH, Bar, Chart, drawn
+from pictures import pictures
+from record_figures import mean_ratio, share
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def picture_of(*bars: Bar, origin: float = 0) -> ElementTree.Element:
-    return ElementTree.fromstring(drawn(Chart(title="a < b", rows=["group", *bars], below=[], origin=origin)))
+def picture_of(*bars: Bar, mark: float | None = None) -> ElementTree.Element:
+    chart = Chart(title="a < b", length="longer is faster", rows=["group", *bars], below="", mark=mark)
+    return ElementTree.fromstring(drawn(chart))
 
 
 def ends(bar: ElementTree.Element) -> tuple[float, float]:
@@ -35,17 +37,27 @@ def test_bars_are_as_long_as_their_values_and_lines_as_their_intervals():
     assert [low, high] == pytest.approx([zero + 2 * (one - zero), zero + 4 * (one - zero)], abs=0.2)
 
 
-def test_a_value_below_the_origin_is_a_bar_to_the_left():
-    worse, better = picture_of(
+def test_the_mark_is_where_a_bar_of_its_value_ends():
+    picture = picture_of(
         Bar(name="worse", value=0.8, low=0.7, high=0.9, text=""),
-        Bar(name="better", value=1.1, low=1, high=1.2, text=""),
-        origin=1,
-    ).iterfind(f"{SVG}rect[@class='ours']")
-    assert ends(worse)[1] == pytest.approx(ends(better)[0], abs=0.2)
+        Bar(name="equal", value=1, low=1, high=1, text=""),
+        mark=1,
+    )
+    _, equal = picture.iterfind(f"{SVG}rect[@class='ours']")
+    for mark in picture.iterfind(f"{SVG}path[@class='mark']"):
+        assert float(re.findall(r"^M([\d.]+) ", mark.attrib["d"])[0]) == pytest.approx(ends(equal)[1], abs=0.2)
 
 
-def test_intervals_of_inverses_and_means_and_shares():
-    assert inverse((2, 4, 8)) == (1 / 8, 1 / 4, 1 / 2)
+def test_every_picture_says_that_longer_is_better_and_its_text_is_no_wider_than_it():
+    for path, svg in pictures().items():
+        texts = [(each.attrib["y"], each.text or "") for each in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+        assert re.search(r"longer is (faster|better)", " ".join(text for _, text in texts).lower()), path
+        for y, _ in texts:
+            row = " ".join(text for other, text in texts if other == y)
+            assert len(row) * 7 < WIDTH, f"{path}: {row}"
+
+
+def test_intervals_of_means_and_shares():
     low, mean, high = mean_ratio([8, 2], [2, 2])
     assert (mean, low * high) == pytest.approx((2, 4))
     assert share(0, 100) == pytest.approx((0, 0, 0.0362), abs=1e-4)
