@@ -166,7 +166,7 @@ def test_what_was_shown_as_faster_and_is_in_no_plan_is_named_with_its_reason_and
     assert "not proven  precision = bf16: the loss ends 3 % higher\n" in out
     assert "continue    hasten tune job.py:job --output plan.toml --allow statistics --seconds 240" in out
     assert "channels_last" not in out
-    assert "no gain in the whole plan" in ending(tried=[faster])[1]
+    assert "was not proven to be faster" in ending(tried=[faster])[1]
     assert "not proven" not in ending(proven=CONFIRMED, tried=[faster])[1]  # another value of precision is in the plan
 
 

@@ -13,6 +13,7 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total, make_plan
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml, read_plan
+from hasten.facts.trials import NO_GAIN_ALONE
 
 WHOLE = '''\
 schema = 1 # a comment
@@ -303,6 +304,20 @@ proof = {gradient_error = 1.3, bound = 2.0}
 [[choice]]
 """
     assert block in text
+
+
+def test_a_choice_without_a_gain_of_its_own_has_a_comment_that_says_so_in_a_plan_that_is_proven():
+    def text(low: float, total: Total | None) -> str:
+        speedup = Speedup(ratio=1.02, low=low, high=1.05, pairs=12)
+        choices = tuple(PlannedChoice(choice=Choice(technique=name, value=1), speedup=speedup) for name in "ab")
+        plan = Plan(total=total, choices=choices)
+        assert plan_from_toml(plan_to_toml(plan)) == plan
+        return plan_to_toml(plan)
+
+    proven = Total(baseline_seconds=2.0, planned_seconds=1.0, one_off_seconds=0.1)
+    assert f'\n[[choice]] # {NO_GAIN_ALONE}\ntechnique = "a"\nvalue = 1\n' in text(0.99, proven)
+    assert text(0.99, proven).count(NO_GAIN_ALONE) == 2
+    assert NO_GAIN_ALONE not in text(1.01, proven) + text(0.99, None)
 
 
 def test_the_example_in_the_header_is_a_plan():

@@ -29,6 +29,7 @@ from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
 from hasten.facts.record_reading import Location, WrongValue, read_record, toml_document
+from hasten.facts.trials import NO_GAIN_ALONE, is_gain
 from hasten.regular_files import read_regular, unreadable
 
 Place = Callable[[Location], str]  # a location as people read it: file and line
@@ -111,7 +112,7 @@ def plan_to_toml(plan: Plan) -> str:
     """
     document = _as_tables(plan)
     _checked(document, None, lambda location: ".".join(["plan", *map(str, location)]))
-    return _written(document).encode(errors="replace").decode()
+    return _written(document, _notes(plan)).encode(errors="replace").decode()
 
 
 SEAL = "# hasten tune wrote this plan. Digest of all that stands above: "
@@ -278,13 +279,22 @@ def _given(record: Fingerprint | ProvenOn | Total | Speedup | Proof | Rejected) 
     return {key: value for key, value in asdict(record).items() if value is not None}
 
 
-def _written(tables: dict[str, Any]) -> str:
+def _notes(plan: Plan) -> list[str]:
+    """A comment on each choice; empty for none."""
+    idle = (plan.total and each.speedup and not is_gain(each.speedup) for each in plan.choices)
+    return [NO_GAIN_ALONE if each else "" for each in idle]
+
+
+def _written(tables: dict[str, Any], notes: list[str]) -> str:
     document = tomlkit.document()
     for line in HEADER.splitlines():
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
     for key, value in tables.items():
         document.add(key, tomlkit.item(_as_blocks(value)))
+    for choice, note in zip(document.get("choice", ()), notes, strict=True):
+        if note:
+            choice.comment(note)
     return tomlkit.dumps(document)
 
 

@@ -293,6 +293,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 LEAST_GAIN = 1.01  # a speed-up below this is no gain, however certain it is
+NO_GAIN_ALONE = "no gain of its own was shown; the plan was proven with it"
 EQUAL_PROCESSES = 1.03  # two processes of the same code differ by up to this factor
 
 
@@ -304,6 +305,23 @@ class Verdict(StrEnum):
     TOO_LITTLE = "gains less than 1 %"
     NO_DIFFERENCE = "no difference"
     SLOWER = "slower"
+
+
+def is_gain(found: Speedup) -> bool:
+    """Whether it is significant, and large enough."""
+    return found.low > 1 and found.ratio >= LEAST_GAIN
+
+
+def why_no_gain(tried: Tried) -> str:
+    """Beside the figures of a trial that shows neither a gain nor a loss; empty for any other."""
+    if tried.cut_short:
+        return "its trial ended early, because another choice was far ahead"
+    found = tried.speedup
+    if found is None or tried.verdict != "no difference":
+        return ""
+    if found.low <= 1 <= found.high:
+        return "the interval contains 1"
+    return "a gain below 1 %" if found.ratio > 1 else "slower, but perhaps by less than 1 %"
 
 
 def verdict_of(confirmed: Confirmed) -> Verdict:

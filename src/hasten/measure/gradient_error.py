@@ -85,8 +85,8 @@ class Verdict:
     def __str__(self) -> str:
         if self.fault:
             return self.fault
-        side = "within" if self.passes else "beyond"
-        return f"the {self.of}'s error is {self.multiple:.3g} × rounding in {self.worst}, {side} {self.bound:g} ×"
+        error = f"the {self.of}'s error in {self.worst} is {self.multiple:.3g} times the baseline's rounding"
+        return f"{error}; up to {self.bound:g} times passes"
 
 
 class GradientJudge:

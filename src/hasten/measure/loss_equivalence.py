@@ -81,18 +81,22 @@ class Judgement:
     def sentence(self) -> str:
         """The verdict in words; an inconclusive one says what it could not have shown."""
         seen = (
-            f"{self.criterion.metric} is {self.verdict} with {self.pairs} pairs: {self.harm:+.2%} (90 % interval "
-            f"{self.low:+.2%} to {self.high:+.2%}, positive is worse; margin {self.criterion.margin:.2%})"
+            f"{self.criterion.metric} is {self.verdict} with {self.pairs} pairs: {_in_words(self.harm)} with the plan "
+            f"(90 % interval {_in_words(self.low)} to {_in_words(self.high)}; {self.criterion.margin:.2%} is tolerated)"
         )
         if self.verdict != "inconclusive":
             return seen
-        ruled_out = "; a harm as large as the margin is ruled out, equivalence is not shown" if self.unharmed else ""
+        ruled_out = "; a harm as large as that is ruled out, equivalence is not shown" if self.unharmed else ""
         needed = self.pairs_needed
         many = f"more than {MOST_PAIRS}" if needed is None else f"{needed}"
         return (
-            f"{seen}{ruled_out}; a true harm below {self.visible_harm:.2%} would be called harm less often than "
-            f"{POWER:.0%}; if the measured difference is the true one, a new test needs {many} pairs"
+            f"{seen}{ruled_out}; a test of this size often misses a true harm below {self.visible_harm:.2%}; if the "
+            f"measured difference is the true one, a new test needs {many} pairs"
         )
+
+
+def _in_words(harm: float) -> str:
+    return f"{abs(harm):.2%} {'worse' if harm > 0 else 'better'}" if harm else "0 %"
 
 
 def judge(

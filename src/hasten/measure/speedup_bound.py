@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.trials import Budget
+from hasten.facts.trials import LEAST_GAIN, Budget
 
 
 class Part(StrEnum):
@@ -83,14 +83,16 @@ def reason(budget: Budget, run: PlannedRun, parts: Parts) -> str:
     must be. Raises what most_gain raises."""
     named = [_WORDS[part] for part in Part if part in parts and _happens(part, run)]
     if not named:
-        return "nothing to gain in time: it makes no part of the planned run shorter"
+        return "nothing to gain: it makes no part of the planned run shorter"
     gain = most_gain(budget, run, parts)
     if math.isinf(gain):
         return "no bound: nothing of the planned run is out of its reach"
     most = f"{_rounded_up(100 * (gain - 1))} % to gain" if gain < 2 else f"{_rounded_up(gain)} times as fast"
+    little = ", and less than 1 % is not tried" if gain < LEAST_GAIN else ""
     *first, last = named
-    takes = f"{', '.join(first)} and {last} take" if first else f"{last} takes"
-    return f"at most {most}: {takes} {_rounded_up(100 * (1 - 1 / gain))} % of the planned run (upper bound)"
+    shortens = ", ".join(first) + f" and {last}, which take" if first else f"{last}, which takes"
+    of = f"{_rounded_up(100 * (1 - 1 / gain))} % of the planned run after startup"
+    return f"at most {most}{little}: it can only shorten {shortens} {of}"
 
 
 def _seconds(budget: Budget, run: PlannedRun, without: Parts) -> float:

@@ -89,9 +89,9 @@ def test_where_workers_read_beside_the_step_cheaper_reading_can_shorten_all_of_i
 def test_a_bound_brings_the_sentence_for_whoever_is_skipped():
     small = replace(BUDGET, optimizer=0.001, python=0.099)
     found = bounds_of(small, RUN, ALONE, TREATS)
-    words = "at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"
-    assert found["fused_optimizer"].reason == words
-    assert found["clipping"].reason.startswith("nothing to gain in time")
+    words = "at most 0.1 % to gain, and less than 1 % is not tried: it can only shorten the update, which takes 0.1 %"
+    assert found["fused_optimizer"].reason == f"{words} of the planned run after startup"
+    assert found["clipping"].reason.startswith("nothing to gain")
 
 
 def choice(technique: str, value: int = 1) -> Choice:

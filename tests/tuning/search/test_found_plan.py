@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml
 from hasten.facts.trials import Confirmed, Costs, Surveyed, Tried
+from hasten.tuning.search.candidates import UNPROVEN
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 from support.report.samples import sample_records
@@ -56,3 +57,23 @@ def test_errors_of_any_length_leave_a_plan_that_can_be_read():
     text = plan_to_toml(plan_found(SURVEYED, None, tried, []))
     assert len(text.encode()) < LARGEST_BYTES
     assert plan_from_toml(text).rejected[0].reason.startswith("failed: crashed: ValueError: [2J éé")
+
+
+def reasons(*tried: Tried, proven: Confirmed | None = CONFIRMED) -> list[str]:
+    return [each.reason for each in plan_found(SURVEYED, proven, tried, []).rejected]
+
+
+def test_a_reason_says_what_was_measured_against_what_and_what_follows():
+    seen = Speedup(ratio=1.0, low=0.97, high=1.03, pairs=12)
+    shown = "1.00 times as fast with it (95 % interval 0.97 to 1.03, 12 pairs)"
+    threads = Choice(technique="threads", value=1)
+    same = Tried(choice=threads, on=(), verdict="no difference", reason=f"{seen}", speedup=seen)
+    assert reasons(same) == [f"no difference: {shown}; the interval contains 1"]
+    early = replace(same, cut_short=True)
+    assert reasons(early) == [f"stopped early: {shown}; its trial ended early, because another choice was far ahead"]
+    faster = replace(same, verdict="faster")
+    assert reasons(faster) == [f"faster in its trial: {shown}; no gain in the whole plan"]
+    unproven = f"faster in its trial: {shown}; the whole plan with it was not proven to be faster"
+    assert reasons(faster, proven=None) == [unproven]
+    late = replace(faster, reason=f"{seen}{UNPROVEN}")
+    assert reasons(late) == [f"faster in its trial: {shown}, but there was no time to prove it"]

@@ -153,7 +153,8 @@ def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_
     search = searched("fused_optimizer")  # the planted clock gives the update no time
     assert set(search.verdicts().values()) == {"skipped"}
     reasons = {tried.reason for tried in search.found.log.tried}
-    assert reasons == {"at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"}
+    (reason,) = reasons
+    assert reason.startswith("at most 0.1 % to gain, and less than 1 % is not tried: it can only shorten the update")
 
 
 @pytest.mark.proof

@@ -160,6 +160,8 @@ def test_the_best_one_joins_an_empty_plan_whatever_the_time():
 def test_compiling_is_tried_last_and_only_where_the_run_is_long_enough_to_earn_it():
     _, trials = planted({str(BF16): 2.0}, COMPILE, BF16)
     assert COMPILE not in [each for each, _ in trials.asked]
+    (reason,) = [each.reason for each in trials.log.tried if each.choice is COMPILE]
+    assert reason.endswith(" s that steps and evaluations take with precision = bf16 (startup is not counted)")
     long = {"length": RunLength(steps=10_000, epochs=1, evaluations=0)}
     found, trials = planted({str(BF16): 2.0, str(COMPILE): 1.5}, COMPILE, BF16, around=long)
     assert trials.asked[-1] == (COMPILE, (BF16,))

@@ -7,8 +7,8 @@ import shlex
 from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
-from hasten.facts.trials import Curves, Proven, Surveyed, Verdict, is_proven, verdict_of
-from hasten.report.display import fixed, interval, many, measured, ratio
+from hasten.facts.trials import NO_GAIN_ALONE, Curves, Proven, Surveyed, Verdict, is_gain, is_proven, verdict_of
+from hasten.report.display import fixed, interval, listed, many, measured, ratio
 from hasten.report.display import named as choice_text
 from hasten.report.page.charts import Axis, Line, chart, ratio_axis
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, filled_table
@@ -133,8 +133,11 @@ def small_print(sentence: Sentence) -> list[str]:
 def _circumstances(evidence: Evidence) -> list[str]:
     """What the headline compares, and where; and what else the plan changes."""
     where, confirmed = _machine(evidence.surveyed, evidence.plan.machine), evidence.confirmed
+    choices = [choice_text(choice) for choice in evidence.choices]
     compared = "Compared with the baseline on" if evidence.measured is not None else "On"
     found = [f"{compared} {where}."] if where else []
+    if choices:
+        found.insert(0, f"The plan: {listed(choices, most=len(choices))}.")
     if confirmed is not None:
         found.append(f"The baseline compared with itself: {measured(confirmed.noise)}.")
     if not evidence.choices and (evidence.came_to_nothing or confirmed is not None):
@@ -175,8 +178,11 @@ def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell
     choice, stated = planned.choice, planned.speedup
     earned = evidence.measured.earned if evidence.measured is not None else ()
     found = next((each.speedup for each in earned if identity(each.choice) == identity(choice)), None)
+    proven = evidence.has_proven_speed if found is not None else evidence.plan.total is not None
+    alone = found or stated
+    idle = proven and alone is not None and alone.pairs > 0 and not is_gain(alone)
     if found is not None and found.pairs > 0:
-        worth = speedup_cells(found, axis, "kept" if evidence.has_proven_speed else "other")
+        worth = speedup_cells(found, axis, "kept" if proven and not idle else "other")
     elif found is not None:
         worth = ["", Cell(text="needed", small="without it the plan does not run")]
     elif stated is not None:
@@ -185,7 +191,8 @@ def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell
     else:
         worth = ["", ""]
     claim = "not stated" if choice.preserves is None else choice.preserves.words
-    return [Cell(text=choice_text(choice), kind="code"), *worth, claim, _proof_of(evidence, planned)]
+    name = Cell(text=choice_text(choice), small=NO_GAIN_ALONE if idle else "", kind="code")
+    return [name, *worth, claim, _proof_of(evidence, planned)]
 
 
 def _answer(record: Proven) -> str:
@@ -202,8 +209,7 @@ def _proof_of(evidence: Evidence, planned: PlannedChoice) -> Cell | str:
     record = next((record for record in evidence.proven if identity(record.choice) == name), None)
     if record is not None:
         answer = _answer(record)
-        reason = "; ".join(filter(None, [record.reason.rstrip("."), _error(record.gradient_error, record.bound)]))
-        small = f"by its loss: {reason}" if record.by_losses else reason
+        small = f"by its loss: {record.reason}" if record.by_losses else record.reason
         sign, style = _ANSWERS[answer]
         return Cell(text=f"{sign} {answer}", small=small, kind=f"verdict {style}")
     if stated is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Reached, Tried
+from hasten.facts.trials import Reached, Tried, why_no_gain
 from hasten.report.display import interval, listed, many, named, ratio
 from hasten.report.page.charts import Axis, interval_picture, ratio_axis
 from hasten.report.page.page_model import Cell, Column, Section, Table, filled_table
@@ -98,19 +98,23 @@ def _without_a_trial(evidence: Evidence) -> Mapping[str, str]:
 
 def _row_of(trial: Tried, evidence: Evidence) -> Row:
     verdict = "stopped early" if trial.cut_short else trial.verdict
-    reason = "" if trial.reason == str(trial.speedup) else trial.reason  # the ratio has a column of its own
-    if verdict == "stopped early":
-        reason = reason or "dropped before it reached significance"
+    reason = why_no_gain(trial) if trial.reason == str(trial.speedup) else trial.reason  # the ratio has a column
+    in_plan, others = _is_in(trial.choice, evidence.choices), evidence.tried
+    if verdict == "faster" and in_plan:
+        verdict = "kept"
     elif verdict == "faster":
-        kept = identity(trial.choice) in map(identity, evidence.choices)
-        verdict = "kept" if kept else "faster alone"
-        if not kept:
-            tried = (trial.choice.technique, trial.choice.value)
-            rejected = [each.reason for each in evidence.plan.rejected if (each.technique, each.value) == tried]
-            reason = rejected[0] if rejected else reason
+        verdict, tried = "faster alone", (trial.choice.technique, trial.choice.value)
+        rejected = [each.reason for each in evidence.plan.rejected if (each.technique, each.value) == tried]
+        reason = rejected[0] if rejected else reason
+    elif in_plan and not any(each.verdict == "faster" and _is_in(each.choice, [trial.choice]) for each in others):
+        reason = "; ".join(filter(None, [reason, "measured again in the whole plan, and kept there"]))
     return Row(
         what=named(trial.choice), verdict=verdict, reason=reason, speedup=trial.speedup, added_to=_plan_text(trial.on)
     )
+
+
+def _is_in(choice: Choice, choices: Sequence[Choice]) -> bool:
+    return identity(choice) in map(identity, choices)
 
 
 def speedup_cells(speedup: Speedup | None, axis: Axis, kind: str, of: str = "pair") -> list[Cell | str]:

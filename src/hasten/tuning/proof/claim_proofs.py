@@ -121,6 +121,7 @@ STEPS_OF_AN_EPOCH = 8  # whose losses are compared bit by bit, of two epochs
 STEPS_OF_GRADIENTS = 8  # that the oracle is calibrated for
 LIMIT_SECONDS = 600.0  # of these
 SEEDS, FEWEST_STEPS = 3, 5  # of short runs
+ALSO_BETTER = "; a loss that falls faster is no proof either: something else is trained"
 Report = Callable[[Doing], None]
 
 
@@ -156,8 +157,8 @@ def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
     apart = next((step for step in range(compared) if plain[step].hex() != planned[step].hex()), None)
     if apart is None:
         return Answer(passes=True, reason=f"the losses of {compared} steps are equal to the last bit")
-    reason = f"claims to be bit-exact, but the loss of step {apart + 1} is {planned[apart]!r}, not {plain[apart]!r}"
-    return Answer(passes=False, reason=reason)
+    losses = f"the loss of step {apart + 1} is {planned[apart]!r} with it, not {plain[apart]!r}"
+    return Answer(passes=False, reason=f"claims to be bit-exact, but {losses}")
 
 
 # ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +262,8 @@ def by_losses(
         except InvalidMeasurement as invalid:
             return failed(invalid.what, is_plans=False)
         passes, inconclusive = curves.verdict not in ("harmed", "better"), curves.verdict == "inconclusive"
-        return Answer(passes=passes, reason=curves.sentence, by_losses=True, inconclusive=inconclusive, curves=curves)
+        reason = f"{curves.sentence}{ALSO_BETTER if curves.verdict == 'better' else ''}"
+        return Answer(passes=passes, reason=reason, by_losses=True, inconclusive=inconclusive, curves=curves)
 
     claims = (Preserves.STATISTICS,) if unjudged is None else (Preserves.ROUNDING, Preserves.STATISTICS)
     among = claiming(choices, *claims)

@@ -18,7 +18,7 @@ from hasten.facts.job import Best, Job
 from hasten.training.evaluation.stopping import higher_is_better
 from hasten.tuning.trials.trial import Trial
 
-NO_VALID = "without valid data there is no result whose time can be measured"
+NO_VALID = "the job has no valid data, so there is no result to measure the time to"
 
 
 def planned_run(trial: Trial) -> dict[str, Any]:

@@ -40,7 +40,7 @@ AT_ONCE = 2
 OUT_OF_TIME = "the time ran out"
 """The reason of a choice that a search had no time to try."""
 
-UNPROVEN = ", and there was no time to prove it"
+UNPROVEN = ", but there was no time to prove it"
 """How the reason of a choice ends that was faster and did not join for that."""
 
 COMPILE_SECONDS, COMPILE_GAIN = 20.0, 1.5
@@ -93,12 +93,12 @@ def is_proven_by_bits(choice: Choice) -> bool:
 def _refused(choice: Choice, names: Collection[str], ceiling: Preserves) -> str | None:
     claim = claim_of(choice)
     if claim > ceiling:
-        return f"{claim.words}, which --allow {ceiling.name.lower()} excludes"
+        return f'its class is "{claim.words}", which --allow {ceiling.name.lower()} excludes'
     other = ONE_OF.get(choice.technique)
     if other in names:
-        return f"does the same as {other}, which is tried"
+        return f"it does the same as {other}, so only {other} is tried"
     if choice.technique in MEMORY_ALONE:
-        return "trades time for memory, and the job fits into memory without it"
+        return "it saves memory and costs time, and the job fits into memory without it"
     return None
 
 
@@ -120,14 +120,16 @@ def first_values(choices: Iterable[Choice]) -> tuple[list[Choice], list[Choice]]
     return first, waiting
 
 
-def why_not_compiled(run_seconds: float) -> str | None:
-    """Why a planned run of so many seconds is too short to try compiling; None where it is not."""
+def why_not_compiled(run_seconds: float, base: Sequence[Choice]) -> str | None:
+    """Why a planned run is too short to try compiling; None where it is not. run_seconds: of its steps and evaluations
+    with the base, without startup, which a compiled model does not make shorter."""
     saved = run_seconds * (1 - 1 / COMPILE_GAIN)
     if saved > COMPILE_SECONDS:
         return None
+    plan = "with " + ", ".join(map(str, base)) if base else "in the baseline"
     return (
-        f"it takes {COMPILE_SECONDS:.0f} s or more once, and {COMPILE_GAIN} times as fast would save {saved:.1f} s "
-        f"of a planned run of {run_seconds:.0f} s"
+        f"compiling takes {COMPILE_SECONDS:.0f} s or more, once; {COMPILE_GAIN} times as fast would save {saved:.1f} s "
+        f"of the {run_seconds:.1f} s that steps and evaluations take {plan} (startup is not counted)"
     )
 
 

@@ -14,19 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Earned, is_proven
+from hasten.facts.trials import Confirmed, Earned, is_gain, is_proven
 from hasten.measure.paired_timing import over_processes
 from hasten.tuning.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry, Watch, compare_arms
-from hasten.tuning.search.objective import (
-    Measured,
-    RunLength,
-    by_start,
-    costs,
-    is_gain,
-    is_likely_gain,
-    speedup,
-)
+from hasten.tuning.search.objective import Measured, RunLength, by_start, costs, is_likely_gain, speedup
 from hasten.tuning.trials.arms import Arms
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hasten.facts.choice import Choice
 from hasten.facts.formatting import shortened
 from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Total
-from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
+from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried, why_no_gain
 from hasten.tuning.search.candidates import UNPROVEN, same
 from hasten.tuning.search.objective import break_even_step
 from hasten.tuning.search.target import TargetGain
@@ -122,10 +122,19 @@ def _not_tried(kept: Sequence[Choice], skipped: Sequence[Tried], refused: Mappin
 
 
 def _why(tried: Tried, kept: Sequence[Choice]) -> str:
+    """What was measured, and why the choice is not in the plan."""
+    found = tried.speedup
+    if found is None:
+        return f"{tried.verdict}: {tried.reason}"
+    ratio = f"{found.ratio:.2f} times as fast with it (95 % interval {found.low:.2f} to {found.high:.2f}, {found.pairs} pairs)"
+    if tried.verdict != "faster":
+        verdict = "stopped early" if tried.cut_short else tried.verdict
+        return "; ".join(filter(None, [f"{verdict}: {ratio}", why_no_gain(tried)]))
     if tried.reason.endswith(UNPROVEN):
-        return f"faster alone, {tried.reason}"
-    if tried.verdict == "faster":
-        rival = next((choice for choice in kept if choice.technique == tried.choice.technique), None)
-        better = f"{rival} was better" if rival else "no gain in the whole plan"
-        return f"faster alone, {tried.reason}; {better}"
-    return f"{tried.verdict}: {tried.reason}"
+        return f"faster in its trial: {ratio}{UNPROVEN}"
+    rival = next((choice for choice in kept if choice.technique == tried.choice.technique), None)
+    if rival is not None:
+        why = f"{rival} was faster"
+    else:
+        why = "no gain in the whole plan" if kept else "the whole plan with it was not proven to be faster"
+    return f"faster in its trial: {ratio}; {why}"

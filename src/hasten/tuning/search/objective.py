@@ -99,11 +99,6 @@ def by_start(base: Measured, planned: Measured, length: RunLength) -> list[float
     return [median(each) for each in ratios.values()]
 
 
-def is_gain(found: Speedup) -> bool:
-    """Whether it is significant, and large enough."""
-    return found.low > 1 and found.ratio >= WORTH_SEEING
-
-
 def least_visible(tried: Sequence[Tried]) -> float | None:
     """The smallest gain that half of the trials could have shown, by the wider half of each interval; None where
     nothing was measured."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Doing, Noise, Plain, Tried
+from hasten.facts.trials import Doing, Noise, Plain, Tried, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
-from hasten.tuning.search.objective import WORTH_SEEING, costs, is_gain, speedup, spread_over
+from hasten.tuning.search.objective import WORTH_SEEING, costs, speedup, spread_over
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
 from hasten.tuning.search.search_log import SearchLog
 from hasten.tuning.trials.arms import Arms

@@ -136,13 +136,13 @@ class SearchRounds:
             waiting = [choice for choice in waiting if choice not in onward]
             results += self.trials.try_all(stage.profile, stage.base, onward)
         if not self.trials.has_lead(results):
-            reason = "its earlier values did not improve from one to the next"
+            reason = "the values that were tried before it did not get faster from one to the next"
             self.log.skip([(choice, reason) for choice in waiting], stage.base)
         return results
 
     def _compiled(self, stage: Stage) -> list[Tried]:
         compiled = [choice for choice in self._choices(replace(stage, since=stage.base)) if choice.technique == COMPILE]
-        reason = why_not_compiled(stage.profile.run_seconds)
+        reason = why_not_compiled(stage.profile.run_seconds, stage.base)
         if reason is None:
             with self.log.on_top():
                 return self.trials.try_all(stage.profile, stage.base, compiled, in_time=False)

@@ -24,12 +24,12 @@ from typing import NamedTuple
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import three_digits
 from hasten.facts.plan import Plan
-from hasten.facts.trials import Doing, Reached, Tried
+from hasten.facts.trials import Doing, Reached, Tried, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.training.evaluation.stopping import at_least_as_good
 from hasten.tuning.proof.loss_proof import pieces
 from hasten.tuning.search.candidates import changes_training, plan_of, with_choice
-from hasten.tuning.search.objective import WORTH_SEEING, is_gain
+from hasten.tuning.search.objective import WORTH_SEEING
 from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.search_log import SearchLog
 from hasten.tuning.trials.arms import Arms
@@ -161,7 +161,7 @@ def _sentence(metric: TargetMetric, pairs: Sequence[TargetPair], speedup: Speedu
     last = pairs[-1]
     target = f"{metric.metric} {last.target:.4g}"
     if last.after is None:
-        return f"it never reached {target} from seed {last.seed}, where the plan without it ends"
+        return f"it never reached {target} from seed {last.seed}, which the plan without it has at its end"
     if last.before is None:
         return f"the plan without it never reached {target} from seed {last.seed}"
     if speedup is None:
@@ -238,13 +238,13 @@ class TargetTrials:
             for number, choice in enumerate(sooner[:FURTHER], start=1):
                 record = self._over_seeds(base, choice)
                 if record is not None and record.kept:
-                    reason = f"it was faster, but {choice} was even faster, and one choice that changes training joins"
+                    reason = f"it reached the target sooner, but {choice} even sooner, and a plan has one such choice"
                     _skip(self.log, sooner[number:], base, reason)
                     return TargetGain(choices=(*_joined(base, choice), self._end()), reached=record)
         except ArmFailed as failure:
-            _skip(self.log, choices, base, f"the plan without it {failure.reason}")
+            _skip(self.log, choices, base, f"the plan without it failed: {failure.reason}")
             raise
-        reason = "it was faster from one seed, but others were tried from more seeds instead"
+        reason = f"it reached the target sooner from one seed; only the {FURTHER} soonest are tried from more"
         _skip(self.log, sooner[FURTHER:], base, reason)
         return None
 
