@@ -65,7 +65,7 @@ class Chart:
 def drawn(chart: Chart) -> str:
     title, length, below = _lines(chart.title, IN_A_TITLE), _lines(chart.length), _lines(chart.below)
     second = 14 + TITLE * len(title)
-    top = second + LINE * len(length) + 10
+    top = second + LINE * len(length) + 14
     bottom = top + sum(ROW if isinstance(row, Bar) else GROUP for row in chart.rows)
     height = bottom + LINE * len(below) + 22
     lines = [
@@ -74,7 +74,7 @@ def drawn(chart: Chart) -> str:
         f"<title>{escape(chart.title)}</title><style>{STYLE}</style>",
         f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
         *(_text(EDGE, 34 + TITLE * number, line, kind="title") for number, line in enumerate(title)),
-        *(_text(EDGE, second + 14 + LINE * number, line, kind="small") for number, line in enumerate(length)),
+        *(_text(EDGE, second + 20 + LINE * number, line, kind="small") for number, line in enumerate(length)),
         *_rows(chart, top),
         *(_text(EDGE, bottom + 20 + LINE * number, line, kind="small") for number, line in enumerate(below)),
     ]
@@ -108,7 +108,7 @@ def _bar(chart: Chart, bar: Bar, top: float) -> Iterator[str]:
         caps = "".join(f"M{each:.1f} {middle - 4:g}V{middle + 4:g}" for each in (low, high))
         yield f'<path class="range" d="M{low:.1f} {middle:g}H{high:.1f}{caps}"/>'
     if chart.mark is not None:
-        yield f'<path class="mark" d="M{chart.across(chart.mark):.1f} {middle - 9:g}V{middle + 9:g}"/>'
+        yield f'<path class="mark" d="M{chart.across(chart.mark):.1f} {middle - 8:g}V{middle + 8:g}"/>'
 
 
 def _text(x: float, y: float, text: str, *, kind: str = "", anchor: str = "start") -> str:

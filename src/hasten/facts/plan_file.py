@@ -291,10 +291,11 @@ def _written(tables: dict[str, Any], notes: list[str]) -> str:
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
     for key, value in tables.items():
-        document.add(key, tomlkit.item(_as_blocks(value)))
-    for choice, note in zip(document.get("choice", ()), notes, strict=True):
-        if note:
-            choice.comment(note)
+        blocks = cast("Any", tomlkit.item(_as_blocks(value)))
+        document.add(key, blocks)
+        for block, note in zip(blocks, notes, strict=True) if key == "choice" else ():
+            if note:
+                block.comment(note)
     return tomlkit.dumps(document)
 
 

@@ -174,7 +174,7 @@ def test_its_target_metric_is_what_the_job_keeps_or_stops_by_and_else_the_loss()
     assert (found["metric"], found["higher_is_better"]) == ("right", True)
     assert metric_of(stop=EarlyStopping("right", mode="min"))["higher_is_better"] is False
     assert metric_of(stop=EarlyStopping("loss"), keep=Best("right"))["metric"] == "right"
-    assert "without valid data" in metric_of(valid=None, metrics={})["refused"]
+    assert "no valid data" in metric_of(valid=None, metrics={})["refused"]
     with pytest.raises(JobError, match="does not say whether higher is better"):
         metric_of(stop=EarlyStopping("silent"))
 

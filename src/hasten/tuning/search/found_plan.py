@@ -126,7 +126,8 @@ def _why(tried: Tried, kept: Sequence[Choice]) -> str:
     found = tried.speedup
     if found is None:
         return f"{tried.verdict}: {tried.reason}"
-    ratio = f"{found.ratio:.2f} times as fast with it (95 % interval {found.low:.2f} to {found.high:.2f}, {found.pairs} pairs)"
+    interval = f"95 % interval {found.low:.2f} to {found.high:.2f}, {found.pairs} pairs"
+    ratio = f"{found.ratio:.2f} times as fast with it ({interval})"
     if tried.verdict != "faster":
         verdict = "stopped early" if tried.cut_short else tried.verdict
         return "; ".join(filter(None, [f"{verdict}: {ratio}", why_no_gain(tried)]))
