@@ -205,3 +205,9 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(here: Path, line
     assert says in error
     assert fix in error
     assert not list(here.parent.parent.glob("*.safetensors"))
+
+
+def test_reading_a_long_checkpoint_shows_its_progress(here: Path, monkeypatch: pytest.MonkeyPatch):
+    for seconds in ("PATIENCE_SECONDS", "REFRESH_SECONDS"):
+        monkeypatch.setattr(f"hasten.report.terminal.progress_bar.{seconds}", 0.0)
+    assert "  reading   100 %\n" in ran("export runs/job-1 -o model.safetensors")[2]

@@ -15,6 +15,7 @@ import typer.main
 
 from hasten.cli import app
 from hasten.facts.plan_file import read_plan
+from hasten.measure.processor_load import Load
 from support.cli.commands import invoked as ran
 from support.report.samples import write_plan, write_run
 
@@ -346,6 +347,27 @@ def test_an_answer_fits_its_lines_and_is_one_object_for_a_program(here: Path, li
     found = json.loads(answer)
     assert flat(found["sentence"]) in flat(shown) or "train" in line or "profile" in line  # which measure again
     assert found["next"] == last_line(shown).partition(" ")[2].strip()
+
+
+@pytest.mark.parametrize(
+    "line", ["train jobs_of_tests.py:full", "train jobs_of_tests.py:jobb", "report nothing.toml", "explain nothing"]
+)
+def test_a_failure_is_one_object_for_a_program_as_well(here: Path, line: str):
+    code, answer, shown = ran(*line.split(), "--json")
+    found = json.loads(answer)
+    assert [*found] == ["error", "where", "fix", "exit_code"]
+    assert found["exit_code"] == code != 0
+    for text in (found["error"], found["where"], found["fix"]):
+        assert flat(text) in flat(shown)
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(60.0, True), (5.0, False)])
+def test_a_run_beside_other_programs_says_so(here: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, says: bool):
+    load = Load(seconds=seconds, cores=2, others=1.0, idle=0.0)
+    monkeypatch.setattr("hasten.measure.processor_load.LoadClock.load", lambda clock: load)
+    shown = ran("train", "jobs_of_tests.py:job", "--max-steps", "1")[1]
+    note = "  note      other programs used 50 % of the CPU: a quiet machine trains faster\n  next "
+    assert (note in shown) is says
 
 
 def test_an_answer_that_finds_no_space_is_no_bug_of_hasten():

@@ -69,3 +69,9 @@ def test_what_cannot_be_reported_is_said_and_nothing_is_written(here: Path, line
     assert ended == code
     assert says in error
     assert not list(here.rglob("*.html"))
+
+
+def test_reading_a_long_log_shows_its_progress(here: Path, monkeypatch: pytest.MonkeyPatch):
+    for seconds in ("PATIENCE_SECONDS", "REFRESH_SECONDS"):
+        monkeypatch.setattr(f"hasten.report.terminal.progress_bar.{seconds}", 0.0)
+    assert "  reading   100 %\n" in ran("report runs/job-1")[2]

@@ -71,6 +71,25 @@ for batch in torch.utils.data.DataLoader(range(64), batch_size=8):
     one.step()
     other.step()
 """
+RETURNED = """
+import torch
+from torch.utils.data import DataLoader
+
+def get_loaders(size):
+    train = DataLoader(range(64), batch_size=size, shuffle=True)
+    valid = DataLoader(range(8), batch_size=size)
+    return train, valid
+
+def make_loader(size):
+    return DataLoader(range(64), batch_size=size)
+
+net = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+train_loader, valid_loader = get_loaders(8)
+for batch in train_loader:
+    net(batch).mean().backward()
+    opt.step()
+"""
 
 
 def sketch_of(text: str) -> Sketch:
@@ -178,6 +197,15 @@ def test_a_loader_that_a_function_makes_in_its_loop_is_the_data():
     assert sketch_of(IN_A_FUNCTION).local == ("data",)
 
 
+def test_a_loader_that_a_function_returns_names_that_function():
+    lines = sketch_of(RETURNED).lines
+    assert "        train=train,  # returned by get_loaders()" in lines
+    assert "        valid=valid,  # returned by get_loaders()" in lines
+    assert fields_of(RETURNED.replace("_loader, valid_loader = get_loaders", "_loader = make_loader"))["train"] == (
+        "make_loader(…)"
+    )
+
+
 def test_networks_that_take_turns_give_no_draft():
     text = (REPOSITORY / "tests" / "doctor" / "corpus" / "gan_on_faces.py").read_text(encoding="utf-8")
     assert job_sketch(text) == TakingTurns(("netD", "netG"))
@@ -201,25 +229,33 @@ def test_most_public_styles_give_a_draft():
     assert sum(isinstance(each, TakingTurns) for each in sketches) == 5
 
 
-def test_the_command_line_prints_the_draft_of_a_script_above_the_error(tmp_path, monkeypatch):
+def test_the_command_line_answers_a_script_with_the_draft_of_its_job_and_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "naive.py").write_text(NAIVE, encoding="utf-8")
-    code, _, shown = invoked("tune", "naive.py")
-    assert code == 2
-    draft, _, error = shown.partition("  error ")
-    assert "From the names in naive.py, for you to complete:\n" in draft
+    code, out, shown = invoked("tune", "naive.py")
+    assert (code, out) == (2, "")
+    draft, _, todo = shown.partition("  fix ")
+    assert draft.startswith("\n  hasten needs a Job here: a function that returns ")
+    assert "From the names in naive.py, this is a draft" in draft
     assert unwrapped(indent("\n".join(sketch_of(NAIVE).lines), "    ")) in draft
     assert draft.endswith("  Define inside job(), before the return: train_dataset, train_loader, valid_loader\n\n")
-    assert "naive.py: names a file, and no function in it" in error
+    assert todo.split() == (
+        "put the draft into job.py, with the imports that it needs, and complete it: docs/start/job.md "
+        "next hasten tune job.py:job"
+    ).split()
+    shown = invoked("train", "naive.py:jobs")[2]
+    assert "From the names in naive.py" in shown
+    assert "  error     naive.py:jobs: there is no function " in shown
 
 
 def test_the_command_line_names_the_page_for_networks_that_take_turns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gan.py").write_text(TWO_OPTIMIZERS.replace("one.step()", "first(batch).mean().backward()"))
-    shown = invoked("tune", "gan.py")[2]
-    assert "first, second have optimizers of their own." in shown
-    assert "docs/guides/not-a-job.md" in shown
-    assert "def job() -> hasten.Job:" not in shown
+    for options in ([], ["--json"]):
+        _, out, shown = invoked("tune", "gan.py", *options)
+        assert "first, second have optimizers of their own: networks that take turns are no Job." in " ".join(shown.split())
+        assert shown.endswith("  fix       keep their loop in your own code, as docs/guides/not-a-job.md shows\n")
+        assert "def job()" not in shown + out
 
 
 def test_the_first_steps_show_what_the_command_prints_for_their_script(tmp_path, monkeypatch):

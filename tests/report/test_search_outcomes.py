@@ -81,7 +81,8 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     evidence = told(NONE, [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
     assert str(sentence_of(evidence)) == (
         "No faster: nothing that was tried is proven to shorten this job "
-        "(the baseline takes about 6 min 45 s, in 80 % of measurements 6 min 13 s to 8 min 06 s)"
+        "(the baseline takes about 6 min 45 s for the whole run, start-up included; "
+        "range of single measurements (middle 80 %): baseline 6 min 13 s to 8 min 06 s)"
     )
     shown = text_of(evidence)
     assert "The plan has no technique: the job runs unchanged." in shown
@@ -124,7 +125,7 @@ def test_what_was_not_proven_is_not_told_as_a_plan():
 def test_a_plan_whose_own_choices_were_not_proven_says_why_and_leads_to_another_search():
     evidence = told(sample_plan(), unproven())
     assert "differs from the baseline no more than the baseline from itself" in sentence_of(evidence).headline
-    assert sentence_of(evidence).small_print.startswith("1.10×, 95 % interval 1.04–1.15")
+    assert sentence_of(evidence).small_print.startswith("1.10×, 95 % confidence interval of the ratio: 1.04–1.15")
     assert next_command(evidence) == "hasten tune examples/digits.py:job"
     assert "with the plan" not in text_of(evidence).partition("The plan")[0]  # no bar shows a gain
     drawn = page_of_plan(evidence).partition(">The plan</h2>")[2].partition("<h2")[0]

@@ -75,6 +75,6 @@ def test_the_last_sentence_says_which_seconds_are_compared_and_that_training_cha
     )
     planned, both = search_sentence(confirmed, 412.3), search_sentence(confirmed, 412.3, reached)
     assert both.headline == f"{planned.headline}. {headline}"
-    assert both.small_print == f"{planned.small_print}; {small_print}"
+    assert both.small_print == f"{planned.small_print}\n{small_print}"
     alone = search_sentence(None, 412.3, reached)
     assert (alone.headline, alone.small_print) == (headline, small_print)

@@ -11,6 +11,7 @@ from hasten.facts.choice import Speedup
 from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
 from hasten.report.plan_sentence import plan_sentence
 from hasten.report.terminal.search_progress import SearchProgress
+from hasten.tuning.search.candidates import UNPROVEN
 from support.report.samples import BF16, FUSED, sample_records
 
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
@@ -73,9 +74,10 @@ def test_the_screen_tells_what_a_proven_plan_keeps():
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
     assert str(plan_sentence(confirmed(between(1.05, 1.15), APART))) == (
         "No faster: this plan differs from the baseline no more than the baseline from itself "
-        "(1.10×, 95 % interval 1.05–1.15, 12 paired measurements, the baseline takes 6 min 52 s, "
-        "the baseline against itself 0.92–0.95, "
-        "in 80 % of measurements: baseline 6 min 19 s to 8 min 15 s, plan 5 min 30 s to 7 min 51 s)"
+        "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of measurements; "
+        "the baseline against itself: 0.92–0.95; "
+        "range of single measurements (middle 80 %): baseline 6 min 19 s to 8 min 15 s, "
+        "plan 5 min 30 s to 7 min 51 s; the baseline takes 6 min 52 s for the whole run, start-up included)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
 
@@ -88,13 +90,36 @@ def test_a_trial_that_left_before_its_answer_was_known_is_no_answer_on_the_scree
     assert stream.getvalue().splitlines()[-1].endswith("stopped early")
 
 
+def test_a_choice_that_is_in_the_table_again_says_why():
+    stream = io.StringIO()
+    screen = SearchProgress(60, stream)
+    found = between(1.05, 1.15)
+    first = Tried(choice=BF16, on=(), verdict="faster", reason=f"{found}", speedup=found)
+    for again in (first, replace(first, reason=f"{found}{UNPROVEN}"), replace(first, on=(FUSED,))):
+        screen.record(again)
+    heading, _, late, base, last = stream.getvalue().splitlines()
+    assert heading.startswith("choice ")
+    assert late == "precision = bf16 is faster, and there was no time to prove it"
+    assert base == "on top of fused_optimizer = fused; what that may have changed is tried again:"
+    assert last.split()[:4] == ["precision", "=", "bf16", "1.10"]
+
+
+def test_a_plan_that_is_measured_again_says_without_what():
+    stream = io.StringIO()
+    screen = SearchProgress(60, stream)
+    whole = confirmed(between(1.12, 1.15))
+    for choices in (whole.choices, [each for each in whole.choices if each != FUSED]):
+        screen.record(replace(whole, choices=tuple(choices), earned=()))
+    assert stream.getvalue().splitlines()[2] == "measured again without fused_optimizer = fused:"
+
+
 def test_the_time_that_is_left_is_no_promise():
     stream = io.StringIO()
     clock = iter([0.0, 40.0, 61.0])
     screen = SearchProgress(60, stream, clock=lambda: next(clock))
     screen.doing(Doing(what="wave 1"))
     screen.doing(Doing(what="confirming"))
-    assert stream.getvalue().splitlines() == ["wave 1 … about 20 s left", "confirming … longer than asked for"]
+    assert stream.getvalue().splitlines() == ["wave 1 … about 20 s left", "confirming … the planned 60 s are over"]
 
 
 def test_a_wait_is_one_line_where_lines_stay():

@@ -80,6 +80,9 @@ def test_a_failure_is_raised_as_the_command_shows_it(capsys: pytest.CaptureFixtu
         hasten.tune("digits.py:job", allow="all")  # type: ignore[arg-type]
     assert caught.value.fix == "write one of bits, rounding, statistics, training"
     assert "--allow is 'all'" in capsys.readouterr().err
+    with pytest.raises(Misconfigured) as caught:
+        hasten.tune("nowhere/job.py:job")
+    assert (caught.value.what, caught.value.where) == ("there is no such file", "nowhere/job.py")
 
 
 @pytest.mark.proof

@@ -62,8 +62,10 @@ class Checkpoint:
         _compare(name, expected, present)
         return content
 
-    def read(self) -> Loaded:
+    def read(self, progress: Callable[[int, int], object] = lambda done, whole: None) -> Loaded:
         """Read and verify everything. A tensor that was saved in parts is a rank_files.Pieced, which is read later.
+
+        progress: called with (bytes read, bytes) after each file.
 
         Raises as verify does.
         """
@@ -76,6 +78,7 @@ class Checkpoint:
         if STATE not in found.files:
             raise Damaged(f"{manifests.NAME} does not list {STATE}")
         tensors, parts, texts = dict[str, Any](), dict[str, Any](), dict[str, bytes]()
+        done = 0
         for name, digest in found.files.items():
             if holds_tensors(name):
                 tensors |= tensors_in(self._content(name, digest))
@@ -83,6 +86,8 @@ class Checkpoint:
                 self._check(name, digest)
             else:
                 texts[name] = self._content(name, digest)
+            done += digest.bytes
+            progress(done, found.bytes)
         if PIECES in texts:
             parts |= opened(self.path, filter(holds_parts, found.files))
             tensors |= pieced(parts, piece_table.from_json(texts[PIECES]))

@@ -6,11 +6,12 @@ Help must answer at once, so this file imports nothing heavy: each command impor
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -29,7 +30,8 @@ from hasten.errors import (
 )
 from hasten.facts.formatting import printable
 from hasten.facts.ranks import leads
-from hasten.report.terminal.output import Lines, failure_block, show
+from hasten.report.display import MOST_COLUMNS
+from hasten.report.terminal.output import Lines, failure_block, show, wrapped, write_line
 from hasten.stop_signals import ctrl_c_interrupts
 from hasten.training.setup.job_options import options_of
 
@@ -106,8 +108,8 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def ends_with_exit_code(
     command: Callable[Arguments, Answer], signals: Callable[[], AbstractContextManager[None]] = ctrl_c_interrupts
 ) -> Callable[Arguments, Answer]:
-    """The command; a failure prints one block and ends it with the error's exit code. signals: what Ctrl-C does; by
-    default it interrupts the command, which returns what it has found so far."""
+    """The command; a failure prints one block, and with --json one object, and ends it with the error's exit code.
+    signals: what Ctrl-C does; by default it interrupts the command, which returns what it has found so far."""
 
     @wraps(command)
     def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
@@ -117,9 +119,9 @@ def ends_with_exit_code(
         except (typer.Exit, BrokenPipeError):
             raise
         except RunEnded as ended:
-            raise typer.Exit(_report(ended.cause, ended.left)) from ended.cause
+            raise typer.Exit(_report(ended.cause, ended.left, as_json=bool(options.get("as_json")))) from ended.cause
         except BaseException as error:  # also SystemExit, which the job's code may raise
-            raise typer.Exit(_report(error)) from error
+            raise typer.Exit(_report(error, as_json=bool(options.get("as_json")))) from error
 
     return guarded
 
@@ -132,7 +134,7 @@ class RunEnded(Exception):
         super().__init__("; ".join(text for _, text in left))
 
 
-def _report(error: BaseException, left: Lines | None = None) -> int:
+def _report(error: BaseException, left: Lines | None = None, *, as_json: bool) -> int:
     """Print the error and return its exit code. Raises it again where it is a bug of hasten."""
     if isinstance(error, RankFailed) and not leads():
         return error.exit_code  # that rank and the leader print it
@@ -146,7 +148,7 @@ def _report(error: BaseException, left: Lines | None = None) -> int:
             typer.echo("This is a bug in hasten. Please report it with the lines below.", err=True)
             raise error
         code = failure.exit_code
-        _print_failure(failure, error)
+        _print_failure(failure, error, as_json)
     if left:
         show("", left, sys.stderr)
     return code
@@ -164,41 +166,59 @@ def _failure_of(error: BaseException) -> HastenError | None:
     return failure
 
 
-def _print_failure(failure: HastenError, error: BaseException) -> None:
-    """On standard error. The traceback of the user's own code comes first, so that the block stays in sight."""
+def _print_failure(failure: HastenError, error: BaseException, as_json: bool) -> None:
+    """On standard error, and as an object on standard output where that is asked for. The traceback of the user's own
+    code comes first, so that the block stays in sight."""
     from hasten.training.failures.user_code import other_notes
     from hasten.users_code import users_traceback
 
     if isinstance(failure, UserCodeFailed):
         trace = failure.trace or users_traceback(error.__cause__ or error)
         typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
-    if isinstance(failure, NoJob) and leads():
-        _show_sketch(failure.where.partition(":")[0])
+    block = _answer_to_a_script(failure) if isinstance(failure, NoJob) and leads() else failure_block(failure)
     rank = [] if leads() else [("rank", os.environ["RANK"])]
-    show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)
+    show("", [*rank, *block, *(("also", note) for note in other_notes(error))], sys.stderr)
+    if as_json and leads():
+        said = {"error": failure.what, "where": failure.where, "fix": failure.fix, "exit_code": failure.exit_code}
+        with suppress(OSError, ValueError):  # standard output may be what failed
+            write_line(sys.stdout, json.dumps(said))
 
 
-def _show_sketch(place: str) -> None:
-    """Of a training script without a job: the job that its names suggest, on standard error."""
+def _answer_to_a_script(failure: NoJob) -> Lines:
+    """What to do with a training script that has no job: above it, on standard error, the job that its names suggest, or
+    why there is none. The failure itself where a function was named, or the file is no such script."""
     from hasten.doctor.job_sketch import TakingTurns, job_sketch
     from hasten.regular_files import read_regular
 
+    place, _, function = failure.where.partition(":")
     try:
         sketch = job_sketch(read_regular(Path(place)).decode())
     except (OSError, UnicodeDecodeError):
-        return
+        sketch = None
     if sketch is None:
-        return
+        return failure_block(failure)
+    needed = "hasten needs a Job here: a function that returns the model, loss, optimizer and data of one training."
+    following: Lines = []
     if isinstance(sketch, TakingTurns):
-        turns = f"{', '.join(sketch.modules)} have optimizers of their own. Networks that take turns are no job."
-        typer.echo(f"\n  {printable(turns)}\n  Write their loop yourself, as docs/guides/not-a-job.md shows.", err=True)
-        return
-    about = "hasten trains a Job: a function that returns the model, loss, optimizer and data of one training."
-    below = [f"Define inside job(), before the return: {', '.join(sketch.local)}"] if sketch.local else []
-    below += [f"Not taken over: {each}" for each in sketch.left_out]
-    typer.echo(f"\n  {about}\n  From the names in {printable(place)}, for you to complete:\n", err=True)
-    typer.echo("".join(f"    {printable(line)}".rstrip() + "\n" for line in sketch.lines), err=True, nl=False)
-    typer.echo("".join(f"\n  {printable(line)}\n" for line in below), err=True, nl=False)
+        turns = f"{', '.join(sketch.modules)} have optimizers of their own: networks that take turns are no Job."
+        _print_paragraph(f"{needed} {turns}")
+        failure.fix = "keep their loop in your own code, as docs/guides/not-a-job.md shows"
+    else:
+        _print_paragraph(f"{needed} From the names in {place}, this is a draft for you to complete:")
+        lines = "".join(f"    {printable(line)}".rstrip() + "\n" for line in ["", *sketch.lines])
+        typer.echo(lines, err=True, nl=False)
+        if sketch.local:
+            _print_paragraph(f"Define inside job(), before the return: {', '.join(sketch.local)}")
+        for each in sketch.left_out:
+            _print_paragraph(f"Not taken over: {each}")
+        failure.fix = "put the draft into job.py, with the imports that it needs, and complete it: docs/start/job.md"
+        following = [("next", "hasten tune job.py:job")]
+    return [*(failure_block(failure) if function else [("fix", failure.fix)]), *following]
+
+
+def _print_paragraph(text: str) -> None:
+    lines = wrapped(printable(text), MOST_COLUMNS - 2)
+    typer.echo("\n" + "\n".join(f"  {line}" for line in lines), err=True)
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:

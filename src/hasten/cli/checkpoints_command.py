@@ -80,7 +80,8 @@ def export(
 
     with CommandOutput(quiet=quiet, as_json=as_json) as output:
         output.header(f"Exporting the weights of {run}")
-        done = export_weights(run, file, step)
+        with closing(output.progress("reading")) as waiting:
+            done = export_weights(run, file, step, waiting)
         is_last = done.kept_step in (None, done.step)
         best = "" if is_last else f"; they are those of step {done.kept_step:,}, the best so far"
         sentence = Sentence(

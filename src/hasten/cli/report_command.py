@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,13 +55,13 @@ def _write_page(source: Path, page: Path, output: CommandOutput) -> None:
         from hasten.report.page import run_page as writer
         from hasten.report.page.run_log import read_run
 
-        read = partial(read_run, options=words_of(source))
+        with closing(output.progress("reading")) as waiting:
+            found: Any = read_run(source, words_of(source), waiting)
     else:
         from hasten.report.page import plan_page as writer
         from hasten.report.page.plan_evidence import read_evidence
 
-        read = read_evidence
-    found: Any = read(source)
+        found = read_evidence(source)
     write_atomically(page, writer.page_of(found).encode())
     following, answer = writer.next_command(found), {"source": source, "report": page}
     output.result(writer.sentence_of(found), [("report", str(page))], following, answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,8 +40,10 @@ from hasten.cli.run_history import (
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import launched
 from hasten.facts.saving import EVERY_SECONDS
+from hasten.report.display import percent
 from hasten.report.sentence import run_sentence
 from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import Lines
 from hasten.report.terminal.training_progress import Progress
 from hasten.stop_signals import cleaned_up
 
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
 
 _SAVE_EVERY = "Steps (500) or time (90s, 10m, 1h) between two saves; default: about a minute."
+SHORT_SECONDS = 10.0  # of a run that is too short to say that other programs have slowed it
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 Value = TypeVar("Value")
 
@@ -331,12 +335,29 @@ def _receivers(
 def _progress(output: CommandOutput, folder: Path, following: str) -> Progress:
     """The log on standard output; with --json, the answer is there and the log on standard error."""
     if not output.as_json:
-        return Progress(next_command=following, quiet=output.quiet)
+        return Progress(next_command=following, quiet=output.quiet, more=_busy_from_now_on())
 
     def answer(end: Finished) -> None:
         output.result(run_sentence(end), [], following, {"run": folder, **asdict(end)})
 
     return Progress(sys.stderr, quiet=output.quiet, result=answer)
+
+
+def _busy_from_now_on() -> Callable[[], Lines]:
+    """At the end of the run, a note where other programs took time from it. Ranks are no other programs to each other,
+    and say nothing."""
+    from hasten.measure.processor_load import LoadClock
+    from hasten.tuning.trials.process_tree import processor_seconds
+
+    clock = LoadClock(lambda: processor_seconds(os.getpid()))
+
+    def note() -> Lines:
+        load = clock.load()
+        if launched().all.many or load.seconds < SHORT_SECONDS or not load.disturbs:
+            return []
+        return [("note", f"other programs used {percent(load.share)} of the CPU: a quiet machine trains faster")]
+
+    return note
 
 
 def _saving(

@@ -52,6 +52,7 @@ BUSY = (
 ALLOWED = ("bits", "rounding", "statistics", "training")
 MUCH_ELSE = 0.05  # share of the CPU used by other programs
 SECONDS = 60.0
+MORE = "a longer search for what is not tried or not proven, which repeats no trial:"
 INTERRUPTED_EARLY = "Interrupted before a plan was proven: run the same command to continue"
 
 
@@ -86,11 +87,14 @@ def tune(
       hasten tune digits.py:job --json
     """
     began, options = time.monotonic(), job_options(context, settings)
-    from hasten.tuning.trials.process_seconds import libraries_of
-    from hasten.tuning.trials.trial_process import start_fork_server
+    from hasten.training.setup.load_job import split_name
 
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
+    split_name(job)  # a script without a job is answered before torch is loaded
+    from hasten.tuning.trials.process_seconds import libraries_of
+    from hasten.tuning.trials.trial_process import start_fork_server
+
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     with CommandOutput(quiet=quiet, as_json=as_json) as output:
         output.header(f"Tuning {job}")
@@ -110,11 +114,9 @@ def _tune(
     began: float,
 ) -> Found:
     from hasten.checkpoint.plan_output import held_place, write_found_plan
-    from hasten.training.setup.load_job import split_name
     from hasten.tuning.search.found_plan import faster_and_rejected
     from hasten.tuning.trials.other_programs import OtherPrograms
 
-    split_name(job)
     screen = SearchProgress(seconds, is_shown=not output.quiet)
     with held_place(file), closing(Trials(file)) as trials, closing(screen):
         others = OtherPrograms(None if busy else seconds, screen.doing)
@@ -142,7 +144,9 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, aga
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:
         lines.append(("not proven", f"{each.technique} = {each.value}: {each.reason}"))
-    return [*lines, ("continue", again)] if names or unproven else lines
+    if names or unproven:
+        lines += [("optional", MORE), ("continue", again)]
+    return lines
 
 
 class Trials:
@@ -233,14 +237,18 @@ def _sentence(found: Found, others: float) -> Sentence:
     from hasten.tuning.search.objective import least_visible
 
     gained = [found.gained.reached] if found.gained else []
-    plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
-    seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
+    profile = found.profile
+    plain, stops_early = profile.costs, profile.surveyed.stops_early
+    if plain is None:
+        seconds, between = profile.length.process_seconds + profile.start_seconds + profile.run_seconds, None
+    else:
+        seconds, between = plain.total, plain.between
     result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     if others <= MUCH_ELSE:
         return result
     seen = None if found.has_plan else least_visible(found.log.tried)
     blind = "" if seen is None or seen < 1.005 else f": gains below about {seen:.2f}× could not be seen"
-    return replace(result, small_print=f"{result.small_print}; other programs used {percent(others)} of the CPU{blind}")
+    return replace(result, small_print=f"{result.small_print}\nother programs used {percent(others)} of the CPU{blind}")
 
 
 def _again(job: str, output: Path, given: JobOptions, seconds: float, *, allow: str, busy: bool) -> str:

@@ -86,7 +86,7 @@ def _fields(code: Code) -> dict[str, _Field]:
         "loss": _loss(code),
         "optimizer": _Field(_as_function(" params", _with_params(optimizer))),
         "schedule": _schedule(code, optimizer),
-        "train": _Field(_named(code, loaders[0]) if loaders else MISSING),
+        "train": _loader(code, loaders[0]) if loaders else _Field(MISSING),
         "valid": _validation(code, loaders),
         "epochs": _Field(_epochs(code)),
         **_clipping(code),
@@ -302,19 +302,24 @@ def _left_out(code: Code, others: tuple[str, ...]) -> Iterator[str]:
         yield f"gradient accumulation (multiply the batch_size of the job's loader by {every})"
 
 
-def _named(code: Code, loader: Loader) -> str:
-    """The name that a loader is assigned to, else the call that makes it."""
+def _loader(code: Code, loader: Loader) -> _Field:
+    """The name that it is assigned to, and the function that returns it; or the call that makes it."""
+    function = code.names.enclosing(loader.call, ast.FunctionDef)
+    returned = [each for each in ast.walk(function) if isinstance(each, ast.Return)] if function is not None else []
     match code.names.parents.get(loader.call):
         case ast.Assign([ast.Name(name)]):
-            return name
+            names = [each.id for value in returned for each in ast.walk(value) if isinstance(each, ast.Name)]
+            return _Field(name, f"returned by {function.name}()" if function is not None and name in names else "")
+        case ast.Return() if function is not None:
+            return _Field(f"{function.name}({MISSING})")
         case _:
-            return ast.unparse(loader.call)
+            return _Field(ast.unparse(loader.call))
 
 
 def _validation(code: Code, trained: list[Loader]) -> _Field | None:
     """None where the script has no other loader."""
-    names = [_named(code, loader) for loader in code.loaders if loader not in trained]
-    return next((_Field(name) for name in names if any(part in name.lower() for part in _OF_VALIDATION)), None)
+    found = [_loader(code, loader) for loader in code.loaders if loader not in trained]
+    return next((each for each in found if any(part in each.value.lower() for part in _OF_VALIDATION)), None)
 
 
 def _epochs(code: Code) -> str:

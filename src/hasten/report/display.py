@@ -9,12 +9,10 @@ from typing import cast
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.formatting import printable as printable
 from hasten.facts.formatting import shortened, three_digits
-from hasten.facts.plan import Between
 
 MOST_COLUMNS = 100  # of a line, on a terminal and elsewhere
 UNKNOWN = "–"
 _NARROWEST = 8  # columns of a cell that is cut
-BY_WINDOWS = "in 80 % of measurements "  # what a spread is of
 STEP_PARTS = {
     "data_wait": "waiting for data",
     "transfer": "copying to the device",
@@ -43,11 +41,6 @@ def duration(seconds: float | None) -> str:
         return f"{minutes // 60} h {minutes % 60:02} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02} h"
-
-
-def spread(between: Between | None, by: str = "") -> str:
-    """Appended to the seconds it belongs to; empty where it is unknown. by: BY_WINDOWS for the first."""
-    return "" if between is None else f", {by}{duration(between.low)} to {duration(between.high)}"
 
 
 def time_left(seconds: float) -> str:

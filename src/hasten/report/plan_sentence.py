@@ -10,10 +10,11 @@ from statistics import median
 
 from hasten.facts.plan import Between, Total
 from hasten.facts.trials import Confirmed, Reached, Verdict, verdict_of
-from hasten.report.display import BY_WINDOWS, duration, interval, listed, many, named, ratio, spread
+from hasten.report.display import duration, interval, listed, many, named, ratio
 from hasten.report.sentence import Sentence
 
 NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
+_WHOLE_RUN = "the whole run, start-up included"
 _STOPS_EARLY = "early stopping may end the run before"
 _NO_FASTER = {
     Verdict.WITHIN_NOISE: "this plan differs from the baseline no more than the baseline from itself",
@@ -40,14 +41,14 @@ def search_sentence(
     if proven is not None:
         sentences.append(plan_sentence(proven))
     elif not gained:
-        small_print = f"the baseline takes about {duration(plain_seconds)}{spread(between, BY_WINDOWS)}"
-        sentences.append(Sentence(headline=NOTHING_PROVEN, small_print=small_print))
+        takes = f"the baseline takes about {duration(plain_seconds)} for {_WHOLE_RUN}"
+        sentences.append(Sentence(headline=NOTHING_PROVEN, small_print=_lines(takes, _spreads(between, None))))
     if gained:
         sentences.append(target_sentence(gained))
     small_print = [each.small_print for each in sentences]
     return Sentence(
         headline=". ".join(each.headline for each in sentences),
-        small_print="; ".join(filter(None, [*small_print, _STOPS_EARLY if stops_early else ""])),
+        small_print=_lines(*small_print, _STOPS_EARLY if stops_early else ""),
     )
 
 
@@ -55,16 +56,18 @@ def plan_sentence(confirmed: Confirmed) -> Sentence:
     """What the confirmation of a whole plan found."""
     found, verdict = confirmed.speedup, verdict_of(confirmed)
     plain, planned = duration(confirmed.plain.total), duration(confirmed.planned_seconds)
-    figures = [f"95 % interval {interval(found)}", many(found.pairs, "paired measurement")]
+    pairs = many(found.pairs, "pair")
+    certain = f"95 % confidence interval of the ratio: {interval(found)}, from {pairs} of measurements"
     if verdict in _NO_FASTER:
         headline = f"No faster: {_NO_FASTER[verdict]}"
-        figures = [f"{ratio(found)}, {figures[0]}", figures[1], f"the baseline takes {plain}"]
+        certain = f"{ratio(found)}, {certain}"
+        seconds = f"the baseline takes {plain} for {_WHOLE_RUN}"
     else:
         headline = f"{ratio(found)} {'faster' if verdict is Verdict.FASTER else 'as fast'}: {plain} → {planned}"
-    if verdict is Verdict.WITHIN_NOISE:
-        figures.append(f"the baseline against itself {interval(confirmed.noise)}")
-    figures.append(_spreads(confirmed.plain.between, confirmed.planned_between))
-    return Sentence(headline=headline, small_print=", ".join(filter(None, figures)))
+        seconds = f"the seconds are of {_WHOLE_RUN}"
+    noise = f"the baseline against itself: {interval(confirmed.noise)}" if verdict is Verdict.WITHIN_NOISE else ""
+    spreads = _spreads(confirmed.plain.between, confirmed.planned_between)
+    return Sentence(headline=headline, small_print=_lines(certain, noise, spreads, seconds))
 
 
 def stated_sentence(total: Total) -> Sentence:
@@ -96,7 +99,11 @@ def _spreads(plain: Between | None, planned: Between | None) -> str:
     """Of the seconds of both arms; empty where neither is known."""
     known = [(who, of) for who, of in (("baseline", plain), ("plan", planned)) if of is not None]
     ranges = [f"{who} {duration(of.low)} to {duration(of.high)}" for who, of in known]
-    return f"{BY_WINDOWS.strip()}: {', '.join(ranges)}" if ranges else ""
+    return f"range of single measurements (middle 80 %): {', '.join(ranges)}" if ranges else ""
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(filter(None, texts))
 
 
 def _figures(record: Reached) -> str:

@@ -35,8 +35,7 @@ from hasten.facts.plan_file import read_plan
 Allow = Literal["bits", "rounding", "statistics", "training"]
 _KNOWN = (Misconfigured, UserCodeFailed, DataFailed, OutOfMemory, NonFinite, Hang, StorageFailed, NotMeasurable)
 _INTERRUPTED = (128 + signal.SIGINT, -signal.SIGINT)
-_ANSWER = '{"sentence": '  # how its JSON begins
-_LABEL = 12  # columns in front of the text of a failure
+_ANSWER, _FAILURE = '{"sentence": ', '{"error": '  # how its JSON begins
 _TO_A_FILE = "write it to a file (%%writefile job.py in a notebook), and give its name: hasten.tune('job.py:job')"
 
 
@@ -64,7 +63,7 @@ def found_apart(
         options = ["--seconds", str(seconds), "--allow", allow, "--output", str(plan), *(["--busy"] if busy else [])]
         code, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"], show)
         if code != 0 and code not in _INTERRUPTED:
-            raise _failure(code, lines, name)
+            raise _failure(code, lines[-1] if lines else "", name)
         found = json.loads(lines[-1]) if lines and lines[-1].startswith(_ANSWER) else {}
         return FoundApart(plan=read_plan(plan) if found.get("plan") else Plan(), answer=found)
 
@@ -82,7 +81,7 @@ def _name_of(job: object) -> str:
 
 
 def _run(command: list[str], show: Callable[[str], None]) -> tuple[int, list[str]]:
-    """The command's exit code, and the lines that it has written, which are shown as they come but for its answer.
+    """The command's exit code, and the lines that it has written, which are shown as they come but for its JSON.
     Ctrl-C is passed on once; a second one ends it at once."""
     path = os.pathsep.join(each or os.getcwd() for each in sys.path)  # the job's file may import what this process can
     lines = list[str]()
@@ -111,20 +110,15 @@ def _run(command: list[str], show: Callable[[str], None]) -> tuple[int, list[str
 def _relay(stream: IO[str], lines: list[str], show: Callable[[str], None]) -> None:
     for line in stream:
         lines.append(line)
-        if not line.startswith(_ANSWER):
+        if not line.startswith((_ANSWER, _FAILURE)):
             show(line.rstrip("\n"))
 
 
-def _failure(code: int, lines: list[str], name: str) -> HastenError:
-    """From the block in which the command has shown its failure, where long texts continue below their labels."""
-    said, label = dict[str, str](), ""
-    for line in lines:
-        text = line.strip()
-        if text and not line.startswith(" " * _LABEL):
-            label, _, text = text.partition(" ")
-            said[label] = ""
-        said[label] = f"{said.get(label, '')} {text.strip()}".strip()
-    what = said.get("error", f"hasten tune ended with exit code {code}")
+def _failure(code: int, last: str, name: str) -> HastenError:
+    """From the last line of the command, which is its failure as JSON unless something has killed it."""
+    said = {"error": f"hasten tune ended with exit code {code}", "where": name, "fix": ""}
+    if last.startswith(_FAILURE):
+        said = json.loads(last)
     kind = next((each for each in _KNOWN if each.exit_code == code), HastenError)
-    fix = said.get("fix", "").replace("--busy", "busy=True")  # the one option that a fix names
-    return kind(what, where="" if "error" in said else name, fix=fix)
+    fix = said["fix"].replace("--busy", "busy=True")  # the one option that a fix names
+    return kind(said["error"], where=said["where"], fix=fix)

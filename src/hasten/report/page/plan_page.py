@@ -125,9 +125,8 @@ def _total_bars(evidence: Evidence) -> list[tuple[str, Picture, str]]:
 
 
 def small_print(sentence: Sentence) -> list[str]:
-    """As a sentence of its own; empty where there is none."""
-    text = sentence.small_print
-    return [f"{text[0].upper()}{text[1:]}."] if text else []
+    """Each line as a sentence of its own; empty where there is none."""
+    return [f"{line[0].upper()}{line[1:]}." for line in filter(None, sentence.small_print.split("\n"))]
 
 
 def _circumstances(evidence: Evidence) -> list[str]:

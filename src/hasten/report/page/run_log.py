@@ -7,7 +7,7 @@ and the later record of a step counts. A number that is not finite is written as
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,8 +44,10 @@ class RunLog:
         return self.started.job if self.started is not None else ""
 
 
-def read_run(folder: Path, options: Sequence[str] = ()) -> RunLog:
-    """options: --set and -- that the run records.
+def read_run(
+    folder: Path, options: Sequence[str] = (), progress: Callable[[int, int], object] = lambda done, whole: None
+) -> RunLog:
+    """options: --set and -- that the run records. progress: called with (lines read, lines).
 
     Raises Misconfigured when the folder is not that of a run, PlanError when its plan is wrong, StorageFailed when a
     file cannot be read.
@@ -54,7 +56,10 @@ def read_run(folder: Path, options: Sequence[str] = ()) -> RunLog:
     if not log.exists():
         what = "is not a run folder: it has no metrics.jsonl"
         raise Misconfigured(what, where=str(folder), fix="name a run folder, such as runs/job-1, or a plan.toml")
-    lines = [event_of(line) for line in _read(log).splitlines()]
+    texts, lines = _read(log).splitlines(), list[Any]()
+    for text in texts:
+        lines.append(event_of(text))
+        progress(len(lines), len(texts))
     events, plan = [event for event in lines if event is not None], folder / "plan.toml"
     return RunLog(
         folder=str(folder),

@@ -8,7 +8,7 @@ From top to bottom, a command shows:
     …                                               tables and charts, where they are the answer
                                                     and last its result:
       verdict   1.80× faster: 13.0 s → 7.3 s          the one sentence that a person can repeat, first and bold
-      why       95 % interval 1.71–1.89, 12 pairs     the numbers behind it: intervals, spread, baseline
+      why       95 % confidence interval of the …     the numbers behind it, in lines: intervals, spread
       plan      plan.toml                             what belongs to it: files, notes, what was not tried
       next      hasten train digits.py:job --plan …   the command to run next, last
 
@@ -18,7 +18,8 @@ From top to bottom, a command shows:
 * Progress, and notes on loading a job, are on standard error; all else is on standard output, the log of `hasten
   train` included.
 * --quiet shows the tables and the result. --json shows one JSON object in place of all that, with the verdict as
-  "sentence" and the same fields as the dataclasses; nothing else is on standard output.
+  "sentence" and the same fields as the dataclasses; nothing else is on standard output. Of a failure, which is in its
+  block on standard error as well, the object has "error", "where", "fix" and "exit_code".
 * Without a terminal, and with NO_COLOR, the same lines have no control code. In a notebook they are drawn by rich.
 
 Only what draws loads rich, which takes longer to load than most commands run.
@@ -86,7 +87,8 @@ class Output:
 
     def result(self, sentence: Sentence, facts: Lines, following: str) -> None:
         """following: the command to run next; empty offers none."""
-        why = [("why", sentence.small_print)] if sentence.small_print else []
+        lines = sentence.small_print.split("\n") if sentence.small_print else []
+        why = [("" if number else "why", line) for number, line in enumerate(lines)]
         offered = [("next", following)] if following else []
         self.titled("", [("verdict", sentence.headline), *why, *facts, *offered])
 

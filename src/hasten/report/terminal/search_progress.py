@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from hasten.facts.choice import Speedup
+from hasten.facts.choice import Choice, Speedup
 from hasten.facts.formatting import printable
 from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
-from hasten.report.display import time_left
+from hasten.report.display import listed, time_left
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.output import Output, bar
 
@@ -48,6 +48,8 @@ class SearchProgress:
     ) -> None:
         self._output, self._seconds, self._clock, self._began = Output(stream or sys.stderr), seconds, clock, clock()
         self._is_shown, self._has_header, self._shown = is_shown, False, ""
+        self._base: tuple[Choice, ...] = ()  # that the last trial was on top of
+        self._confirmed: tuple[Choice, ...] = ()
 
     def record(self, record: Record) -> None:
         if not self._is_shown:
@@ -58,17 +60,11 @@ class SearchProgress:
             case Noise():
                 self._row("the baseline again", _times(record.speedup), "the noise of the measurement")
             case Tried() if record.verdict != "skipped":
-                seen = _times(record.speedup) if record.speedup else ""
-                reason = "" if record.speedup else record.reason
-                self._row(_added(record), seen, "stopped early" if record.cut_short else record.verdict, reason)
+                self._tried(record)
             case Proven() if not record.passes:
                 self._row(str(record.choice), "", "not proven", record.reason)
             case Confirmed() if record.choices:
-                proven = is_proven(record)
-                for each in record.earned:
-                    verdict = ("kept" if proven else "not proven") if each.kept else "no gain"
-                    self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
-                self._row("the whole plan", _times(record.speedup), "on new windows" if proven else verdict_of(record))
+                self._confirm(record)
             case _:
                 pass
 
@@ -95,7 +91,33 @@ class SearchProgress:
         if doing.seconds_left is not None:
             return f"about {time_left(doing.seconds_left)} left"
         left = self._seconds - (self._clock() - self._began) if doing.of_search is None else doing.of_search
-        return f"about {time_left(left)} left" if left > 0 else "longer than asked for"
+        return f"about {time_left(left)} left" if left > 0 else f"the planned {self._seconds:g} s are over"
+
+    def _tried(self, tried: Tried) -> None:
+        """In its row. A choice is in several where the plan has grown, and where it then does not join the plan."""
+        if tried.on != self._base:
+            self._base = tried.on
+            base = listed([*map(str, tried.on)]) or "the baseline"
+            self._output.line(f"on top of {base}; what that may have changed is tried again:")
+        if tried.speedup is None:
+            self._row(str(tried.choice), "", tried.verdict, tried.reason)
+        elif later := tried.reason.removeprefix(str(tried.speedup)):  # the same trial, and why it does not count
+            self._output.line(f"{tried.choice} is {tried.verdict}{later}")
+        else:
+            verdict = "stopped early" if tried.cut_short else tried.verdict
+            self._row(str(tried.choice), _times(tried.speedup), verdict)
+
+    def _confirm(self, confirmed: Confirmed) -> None:
+        proven = is_proven(confirmed)
+        if self._confirmed:
+            removed = [str(each) for each in self._confirmed if each not in confirmed.choices]
+            self._output.line(f"measured again{f' without {listed(removed)}' if removed else ''}:")
+        self._confirmed = confirmed.choices
+        for each in confirmed.earned:
+            verdict = ("kept" if proven else "not proven") if each.kept else "no gain"
+            self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
+        verdict = "on new windows" if proven else verdict_of(confirmed)
+        self._row("the whole plan", _times(confirmed.speedup), verdict)
 
     def _row(self, what: str, seen: str, verdict: str, reason: str = "") -> None:
         if not self._has_header:
@@ -127,12 +149,6 @@ class SearchElsewhere:
 
     def close(self) -> None:
         self._output.close()
-
-
-def _added(tried: Tried) -> str:
-    if not tried.on:
-        return str(tried.choice)
-    return f"{tried.choice} on top of {tried.on[0] if len(tried.on) == 1 else f'{len(tried.on)} choices'}"
 
 
 def _times(found: Speedup) -> str:

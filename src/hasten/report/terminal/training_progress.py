@@ -27,7 +27,8 @@ class Progress:
 
     stream: where to write; None is the present standard output.
     next_command: what the result offers to do next; empty offers nothing.
-    quiet: only the notes and the result. result: what to do with the result; None writes it to the stream.
+    quiet: only the notes and the result. result: what to do with the result; None writes it to the stream, with `more`
+    below it.
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class Progress:
         next_command: str = "",
         quiet: bool = False,
         result: Callable[[Finished], None] | None = None,
+        more: Callable[[], Lines] = list,
     ) -> None:
         self._stream: TextIO | None = stream or sys.stdout
         self._output = Output(self._stream)
         self._next_command, self._quiet = next_command, quiet
-        self._result = result or self._show_result
+        self._result, self._more = result or self._show_result, more
         self._preparing: ProgressBar | None = None
         self._started: Started | None = None
         self._first: Trained | None = None
@@ -83,7 +85,7 @@ class Progress:
         self._output.close()
 
     def _show_result(self, event: Finished) -> None:
-        self._output.result(run_sentence(event), facts(event, self._last), self._next_command)
+        self._output.result(run_sentence(event), [*facts(event, self._last), *self._more()], self._next_command)
 
     def _begin(self, started: Started, doing: str, place: str = "") -> None:
         self._started = started

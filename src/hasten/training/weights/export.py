@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -36,16 +36,21 @@ class Exported:
     damaged: tuple[str, ...]
 
 
-def export_weights(run: Path, output: Path, step: int | None = None) -> Exported:
+def export_weights(
+    run: Path,
+    output: Path,
+    step: int | None = None,
+    progress: Callable[[int, int], object] = lambda done, whole: None,
+) -> Exported:
     """Write the weights that the run would return if it ended at a checkpoint, by the names of the job's own model.
 
-    step: of the checkpoint; None takes the newest that is whole.
+    step: of the checkpoint; None takes the newest that is whole. progress: as of Checkpoint.read.
     Raises Misconfigured for a folder without a run, a step without a checkpoint, and an output that exists or is no
     safetensors file; StorageFailed when no such checkpoint is whole, and when the file cannot be written.
     """
     _check_output(output)  # before anything is read, which can take long
     check_run(run)
-    loaded, damaged = _newest(Store(run / FOLDER), step, run)
+    loaded, damaged = _newest(Store(run / FOLDER), step, run, progress)
     weights = _plain(loaded)
     content = as_file(weights)
     _check_absent(output)
@@ -76,13 +81,15 @@ def _check_absent(output: Path) -> None:
         raise Misconfigured("exists already", where=str(output), fix=fix)
 
 
-def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[str, ...]]:
+def _newest(
+    store: Store, step: int | None, run: Path, progress: Callable[[int, int], object]
+) -> tuple[Loaded, tuple[str, ...]]:
     """The newest checkpoint that is whole, and a sentence for each newer one that is not."""
     damaged = list[str]()
     for checkpoint in store.found():
         if step in (None, checkpoint.step):
             try:
-                return checkpoint.read(), tuple(damaged)
+                return checkpoint.read(progress), tuple(damaged)
             except StorageFailed as error:
                 damaged.append(f"{checkpoint.path.name} is not used: {error.what}")
     fix = f"list the checkpoints: {shlex.join(['hasten', 'checkpoints', str(run)])}"
