@@ -185,8 +185,8 @@ def _print_failure(failure: HastenError, error: BaseException, as_json: bool) ->
 
 
 def _answer_to_a_script(failure: NoJob) -> Lines:
-    """What to do with a training script that has no job: above it, on standard error, the job that its names suggest, or
-    why there is none. The failure itself where a function was named, or the file is no such script."""
+    """What to do with a training script that has no job; above it, on standard error, the draft of one, or why there is
+    none. The failure itself where a function was named, or the file is no such script."""
     from hasten.doctor.job_sketch import TakingTurns, job_sketch
     from hasten.regular_files import read_regular
 
