@@ -223,7 +223,9 @@ def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_look
 def test_where_nothing_was_read_there_is_no_verdict_but_an_error(here, file, option):
     (here / "broken.py").write_text("def f(:\n")
     code, told, errors = ran(f"doctor {file} {option}")
-    assert (code, told.removeprefix("Checking broken.py\n")) == (2, "")
+    told = told.removeprefix("Checking broken.py\n")
+    assert (code, "verdict" in told) == (2, False)
+    assert json.loads(told)["where"].startswith(file) if option == "--json" else not told
     assert errors.startswith(f"\n  error     {file}")
     assert errors.count("error  ") == 1
 

@@ -239,13 +239,14 @@ def test_the_command_line_answers_a_script_with_the_draft_of_its_job_and_what_to
     assert "From the names in naive.py, this is a draft" in draft
     assert unwrapped(indent("\n".join(sketch_of(NAIVE).lines), "    ")) in draft
     assert draft.endswith("  Define inside job(), before the return: train_dataset, train_loader, valid_loader\n\n")
-    assert todo.split() == (
+    assert " ".join(todo.split()) == (
         "put the draft into job.py, with the imports that it needs, and complete it: docs/start/job.md "
         "next hasten tune job.py:job"
-    ).split()
-    shown = invoked("train", "naive.py:jobs")[2]
-    assert "From the names in naive.py" in shown
-    assert "  error     naive.py:jobs: there is no function " in shown
+    )
+    (tmp_path / "script.py").write_text(IN_A_FUNCTION)
+    shown = invoked("train", "script.py:jobs")[2]
+    assert "From the names in script.py" in shown
+    assert "  error     script.py:jobs: there is no function " in shown
 
 
 def test_the_command_line_names_the_page_for_networks_that_take_turns(tmp_path, monkeypatch):
