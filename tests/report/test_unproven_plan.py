@@ -76,7 +76,7 @@ def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
         "No faster: this plan differs from the baseline no more than the baseline from itself "
         "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of measurements; "
         "the baseline against itself: 0.92–0.95; "
-        "range of single measurements (middle 80 %): baseline 6 min 19 s to 8 min 15 s, "
+        "middle 80 % of single measurements: baseline 6 min 19 s to 8 min 15 s, "
         "plan 5 min 30 s to 7 min 51 s; the baseline takes 6 min 52 s for the whole run, start-up included)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
@@ -100,7 +100,7 @@ def test_a_choice_that_is_in_the_table_again_says_why():
     heading, _, late, base, last = stream.getvalue().splitlines()
     assert heading.startswith("choice ")
     assert late == "precision = bf16 is faster, and there was no time to prove it"
-    assert base == "on top of fused_optimizer = fused; what that may have changed is tried again:"
+    assert base == "on top of fused_optimizer = fused, which can change what others gain:"
     assert last.split()[:4] == ["precision", "=", "bf16", "1.10"]
 
 

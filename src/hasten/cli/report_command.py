@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,17 +52,23 @@ def report(
 def _write_page(source: Path, page: Path, output: CommandOutput) -> None:
     from hasten.checkpoint.files import write_atomically
 
+    waiting = output.progress("writing")
     if source.is_dir():
         from hasten.report.page import run_page as writer
         from hasten.report.page.run_log import read_run
 
-        with closing(output.progress("reading")) as waiting:
-            found: Any = read_run(source, words_of(source), waiting)
+        def reading(done: int, lines: int) -> None:
+            waiting(done, 4 * lines)  # drawing takes longer
+
+        read = partial(read_run, options=words_of(source), progress=reading)
     else:
         from hasten.report.page import plan_page as writer
         from hasten.report.page.plan_evidence import read_evidence
 
-        found = read_evidence(source)
-    write_atomically(page, writer.page_of(found).encode())
+        read = read_evidence
+    with closing(waiting):
+        found: Any = read(source)
+        write_atomically(page, writer.page_of(found).encode())
+        waiting(1, 1)
     following, answer = writer.next_command(found), {"source": source, "report": page}
     output.result(writer.sentence_of(found), [("report", str(page))], following, answer)

@@ -99,7 +99,7 @@ def _spreads(plain: Between | None, planned: Between | None) -> str:
     """Of the seconds of both arms; empty where neither is known."""
     known = [(who, of) for who, of in (("baseline", plain), ("plan", planned)) if of is not None]
     ranges = [f"{who} {duration(of.low)} to {duration(of.high)}" for who, of in known]
-    return f"range of single measurements (middle 80 %): {', '.join(ranges)}" if ranges else ""
+    return f"middle 80 % of single measurements: {', '.join(ranges)}" if ranges else ""
 
 
 def _lines(*texts: str) -> str:

@@ -98,7 +98,7 @@ class SearchProgress:
         if tried.on != self._base:
             self._base = tried.on
             base = listed([*map(str, tried.on)]) or "the baseline"
-            self._output.line(f"on top of {base}; what that may have changed is tried again:")
+            self._output.line(f"on top of {base}, which can change what others gain:")
         if tried.speedup is None:
             self._row(str(tried.choice), "", tried.verdict, tried.reason)
         elif later := tried.reason.removeprefix(str(tried.speedup)):  # the same trial, and why it does not count

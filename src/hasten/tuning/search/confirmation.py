@@ -21,7 +21,7 @@ from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry,
 from hasten.tuning.search.objective import Measured, RunLength, by_start, costs, is_likely_gain, speedup
 from hasten.tuning.trials.arms import Arms
 
-PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
+PLAIN, AGAIN, WHOLE = "plain", "the baseline again", "the whole plan"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
