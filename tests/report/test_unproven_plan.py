@@ -99,7 +99,7 @@ def test_a_choice_that_is_in_the_table_again_says_why():
         screen.record(again)
     heading, _, late, base, last = stream.getvalue().splitlines()
     assert heading.startswith("choice ")
-    assert late == "precision = bf16 is faster, and there was no time to prove it"
+    assert late == f"precision = bf16 is faster{UNPROVEN}"
     assert base == "on top of fused_optimizer = fused, which can change what others gain:"
     assert last.split()[:4] == ["precision", "=", "bf16", "1.10"]
 
