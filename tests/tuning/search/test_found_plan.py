@@ -42,7 +42,8 @@ def test_what_was_not_tried_takes_a_line_for_each_technique():
         return Tried(choice=Choice(technique="microbatch", value=value), on=(), verdict="skipped", reason=reason)
 
     measured = Tried(choice=Choice(technique="microbatch", value=32), on=(), verdict="slower", reason="0.9")
-    tried = [skipped(16, "late"), skipped(8, "late"), skipped(4, "no use"), measured]
+    other = replace(skipped(8, "late"), choice=Choice(technique="microbatch", value=8, options={"a": 1}))
+    tried = [skipped(16, "late"), skipped(8, "late"), other, skipped(4, "no use"), measured]
     plan = plan_found(replace(SURVEYED, refused={"cache": "in memory already"}), None, tried, [])
     assert [each.value for each in plan.rejected] == [32]
     text = plan_to_toml(plan)

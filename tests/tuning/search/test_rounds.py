@@ -11,6 +11,7 @@ import pytest
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.trials import Budget, Costs, Proven, Tried
 from hasten.tuning.search.bounds import Around
+from hasten.tuning.search.candidates import OUT_OF_TIME
 from hasten.tuning.search.objective import RunLength
 from hasten.tuning.search.plan_profile import PlanProfile, end_seconds
 from hasten.tuning.search.round_trials import RoundTrials
@@ -68,11 +69,13 @@ class Planted:
     log: SearchLog
     off: float = 0.1
     asked: list[tuple[Choice, tuple[Choice, ...]]] = field(default_factory=list[Any])
+    late: Sequence[Choice] = ()  # that there is no time for
     has_time: Callable[[Sequence[Choice]], bool] = lambda choices: True
 
     def try_all(
         self, profile: PlanProfile, base: Any, choices: Sequence[Choice], *, in_time: bool = True
     ) -> list[Tried]:
+        choices = [each for each in choices if each not in self.late]
         results = [tried(each, self.ratio_of(each, base), base, off=self.off) for each in choices]
         self.asked += [(each, base) for each in choices]
         for each in results:
@@ -118,6 +121,8 @@ def test_of_one_technique_the_fastest_value_joins_and_numbers_go_on_while_they_g
     _, trials = planted({"microbatch = 8": 1.5, "microbatch = 4": 1.2}, *SIZES)
     assert [each.value for each, on in trials.asked if not on] == [8, 4]
     assert "did not get faster" in trials.log.tried[2].reason
+    _, trials = planted({}, *SIZES, late=SIZES[:2])
+    assert [each.reason for each in trials.log.tried] == [OUT_OF_TIME]
 
 
 def test_two_choices_that_only_looked_faster_join_at_most_and_of_each_technique_one_value():

@@ -114,7 +114,7 @@ def _not_tried(kept: Sequence[Choice], skipped: Sequence[Tried], refused: Mappin
     for each in skipped:
         values.setdefault(each.choice.technique, {}).setdefault(each.reason, []).append(str(each.choice.value))
     found = {
-        technique: "; ".join(f"{', '.join(each)}: {reason}" for reason, each in reasons.items())
+        technique: "; ".join(f"{', '.join(dict.fromkeys(each))}: {reason}" for reason, each in reasons.items())
         for technique, reasons in values.items()
     }
     found |= {technique: why for technique, why in refused.items() if all(technique != each.technique for each in kept)}

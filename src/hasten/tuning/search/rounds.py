@@ -20,6 +20,7 @@ from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import (
     AT_ONCE,
     EVALUATION_ALONE,
+    OUT_OF_TIME,
     UNPROVEN,
     allowed,
     changes_training,
@@ -40,6 +41,7 @@ from hasten.tuning.trials.trial_outcome import ArmFailed
 COMPILE = "compile"
 MOST_ROUNDS = 6
 MOST_UNSURE = 2  # choices that only looked faster
+NOT_FASTER = "the values that were tried before it did not get faster from one to the next"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,8 +138,9 @@ class SearchRounds:
             waiting = [choice for choice in waiting if choice not in onward]
             results += self.trials.try_all(stage.profile, stage.base, onward)
         if not self.trials.has_lead(results):
-            reason = "the values that were tried before it did not get faster from one to the next"
-            self.log.skip([(choice, reason) for choice in waiting], stage.base)
+            rows = {row_of(tried.choice) for tried in results}
+            reasons = [(choice, NOT_FASTER if row_of(choice) in rows else OUT_OF_TIME) for choice in waiting]
+            self.log.skip(reasons, stage.base)
         return results
 
     def _compiled(self, stage: Stage) -> list[Tried]:
