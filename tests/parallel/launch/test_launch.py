@@ -15,6 +15,7 @@ from torch.testing import assert_close
 import hasten
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import plan_to_toml
+from support.cli.commands import unwrapped
 from support.parallel.launched_jobs import job
 from support.ranks.launching import JOBS, command, environment, losses, ran, still_there, until_begun
 
@@ -47,7 +48,7 @@ def test_nothing_listens_but_on_loopback(tmp_path):
 def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
     ended = ran(tmp_path, "raises", "--nproc", "2")
     assert ended.returncode == 10
-    assert "ValueError: the second cannot go on" in ended.stderr
+    assert "ValueError: the second cannot go on" in unwrapped(ended.stderr)
     assert "rank 1" in ended.stderr
     assert "fault of hasten" not in ended.stderr
     assert still_there(tmp_path) == []
@@ -76,7 +77,7 @@ def test_what_a_stage_of_a_pipeline_raises_ends_all_and_is_told(tmp_path, functi
     (tmp_path / "stages.toml").write_text(plan_to_toml(make_plan(pipeline=2)))
     ended = ran(tmp_path, function, "--nproc", "2", "--plan", "stages.toml")
     assert ended.returncode == code, ended.stderr
-    assert told in ended.stderr
+    assert told in unwrapped(ended.stderr)
     assert "connection" not in ended.stderr
     assert still_there(tmp_path) == []
 
