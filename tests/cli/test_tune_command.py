@@ -173,6 +173,12 @@ def test_what_was_shown_as_faster_and_is_in_no_plan_is_named_with_its_reason_and
     assert "not proven" not in ending(proven=CONFIRMED, tried=[faster])[1]  # another value of precision is in the plan
 
 
+def test_the_result_names_every_choice_of_the_plan(ending):
+    names = "precision = bf16, channels_last = true, loader_workers = 4 (start = fork) and fused_optimizer = fused"
+    assert f"choices {names} next" in " ".join(ending(proven=CONFIRMED)[1].split())
+    assert "choices" not in ending()[1]
+
+
 def test_beside_other_programs_a_search_without_a_plan_says_what_could_not_be_seen(ending):
     wide = [trial("threads", "no difference", 0.9, 1.0, 1.4), trial("cache", "slower", 0.4, 0.6, 0.9)]
     tried = [*wide, trial("evaluation_batch", "no difference", 1.0, 1.0, 1.0)]

@@ -28,6 +28,7 @@ from hasten.cli.application import (
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Surveyed, line_of, read_trials, trials_beside
+from hasten.report.display import listed, named
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -139,6 +140,8 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, aga
     command that continues the search."""
     machine = found.profile.surveyed.machine
     lines = [("machine", machine), ("plan", str(written))] if written is not None else []
+    if choices := [named(each) for each in found.choices]:
+        lines.append(("choices", listed(choices, most=len(choices))))
     names = [] if found.interrupted else found.log.not_reached
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
