@@ -158,7 +158,9 @@ def test_a_trial_without_a_gain_says_why_and_whether_the_choice_is_in_the_plan_a
 
 def test_what_was_not_tried_has_its_reason_and_values_of_one_reason_are_together():
     skipped = [
-        Tried(choice=replace(THREADS, value=n), on=(), verdict="skipped", reason="too few cores") for n in (8, 9)
+        Tried(choice=replace(THREADS, value=n), on=on, verdict="skipped", reason="too few cores")
+        for on in ((), (BF16,))
+        for n in (8, 9)
     ]
     assert reasons_not_tried(evidence([*sample_records(steps=2), *skipped])) == [
         ("in_memory = true", "the time ran out"),

@@ -81,7 +81,7 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     evidence = told(NONE, [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
     assert str(sentence_of(evidence)) == (
         "No faster: nothing that was tried is proven to shorten this job "
-        "(the baseline takes about 6 min 45 s for the whole run, start-up included; "
+        "(the baseline takes about 6 min 45 s for the whole run, startup included; "
         "middle 80 % of single measurements: baseline 6 min 13 s to 8 min 06 s)"
     )
     shown = text_of(evidence)

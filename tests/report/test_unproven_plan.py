@@ -77,7 +77,7 @@ def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
         "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of measurements; "
         "the baseline against itself: 0.92–0.95; "
         "middle 80 % of single measurements: baseline 6 min 19 s to 8 min 15 s, "
-        "plan 5 min 30 s to 7 min 51 s; the baseline takes 6 min 52 s for the whole run, start-up included)"
+        "plan 5 min 30 s to 7 min 51 s; the baseline takes 6 min 52 s for the whole run, startup included)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
 

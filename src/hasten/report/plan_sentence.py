@@ -14,7 +14,7 @@ from hasten.report.display import duration, interval, listed, many, named, ratio
 from hasten.report.sentence import Sentence
 
 NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
-_WHOLE_RUN = "the whole run, start-up included"
+_WHOLE_RUN = "the whole run, startup included"
 _STOPS_EARLY = "early stopping may end the run before"
 _NO_FASTER = {
     Verdict.WITHIN_NOISE: "this plan differs from the baseline no more than the baseline from itself",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hasten.facts.events import Finished
 from hasten.report.display import decimal, duration, listed, many
 
-_INCLUDED = "the seconds are of training, evaluations and checkpoints, without start-up"
+_INCLUDED = "the seconds are of training, evaluations and checkpoints, without startup"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -119,7 +119,7 @@ def test_without_a_terminal_every_fact_is_one_plain_line():
         "",
         "  verdict   Trained 240 steps in 33.6 s: loss 0.1120 and accuracy 0.9780",
         "  why       the planned end; the weights are those of step 228",
-        "            the seconds are of training, evaluations and checkpoints, without start-up",
+        "            the seconds are of training, evaluations and checkpoints, without startup",
         "  memory    431 MiB at the peak",
         "  skipped   1 update with a gradient that was not finite",
         "  weights   runs/job-1/model.safetensors",

@@ -80,11 +80,11 @@ def rows_of(evidence: Evidence) -> list[Row]:
 
 def reasons_not_tried(evidence: Evidence) -> list[tuple[str, str]]:
     """Choice and reason; the values of a technique that have one reason are together."""
-    values = dict[tuple[str, str], list[str]]()
+    values = dict[tuple[str, str], dict[str, None]]()
     for trial in evidence.tried:
         if trial.verdict == SKIPPED:
             key = (trial.choice.technique, trial.reason)
-            values.setdefault(key, []).append(named(trial.choice).removeprefix(f"{trial.choice.technique} = "))
+            values.setdefault(key, {})[named(trial.choice).removeprefix(f"{trial.choice.technique} = ")] = None
     skipped = [(f"{technique} = {', '.join(each)}", reason) for (technique, reason), each in values.items()]
     return [*skipped, *_without_a_trial(evidence).items()]
 
