@@ -86,7 +86,8 @@ def peers() -> Chart:
     """Steps of hasten for each one of a library, at the library's better number of workers."""
     return Chart(
         title="Steps of hasten for each step of another loop",
-        length="Longer is better for hasten. The mark is as many steps: a bar beyond it says that hasten is faster.",
+        length="Longer is better for hasten. The mark is equal speed: hasten is shown to be faster where the whole "
+        "interval lies beyond it.",
         rows=[
             *beside_libraries("Photographs", "peers-images", EPYC),
             *beside_libraries("Text, a small GPT", "peers-text", XEON),
@@ -147,8 +148,8 @@ def tuner() -> Chart:
             rows.append(bar(workload, ratio, times(ratio)))
     return Chart(
         title="The plan of hasten tune: times as fast as the best plan of a grid",
-        length="Longer is faster. The mark is as fast as the grid's best: a bar beyond it says that the search's plan "
-        "is faster.",
+        length="Longer is faster. The mark is the speed of the grid's best: the search's plan is shown to be faster "
+        "where the whole interval lies beyond it.",
         rows=rows,
         below="Seconds of the whole run by the grid's best plan, for each second by the search's. 12 pairs of windows, "
         "95 % intervals, torch 2.13.",

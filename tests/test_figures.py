@@ -73,23 +73,16 @@ def stands_in(figure: str, recorded: list[float]) -> bool:
 
 
 def recorded_for(block: str, homes: list[Path], *, whole: bool = False) -> list[float]:
-    """homes: the folders of the records that the block leads to. whole: for a figure without a fraction."""
+    """homes: of the records that the block leads to, of which the latest run counts. whole: for a figure without a
+    fraction."""
     found: list[float] = []
     for home in homes:
         found += on_page((home / "README.md").read_text(encoding="utf-8"), whole=whole)
-        for result in runs_in(home):
-            found += in_result(result)
-            if "times those of" in block:
-                found += as_times_slower(result)
+        result = json.loads((home / "result.json").read_text(encoding="utf-8"))
+        found += in_result(result)
+        if "times those of" in block:
+            found += as_times_slower(result)
     return found
-
-
-def runs_in(home: Path) -> Iterator[dict[str, Any]]:
-    """The latest run, and the headlines of those before it."""
-    yield json.loads((home / "result.json").read_text(encoding="utf-8"))
-    history = home / "history.jsonl"
-    if history.is_file():
-        yield from map(json.loads, history.read_text(encoding="utf-8").splitlines())
 
 
 CASES = [
