@@ -57,16 +57,17 @@ def run(*arguments: str, shown: Callable[[list[str]], Iterator[str]]) -> str:
 
 
 def of_rules(lines: list[str]) -> Iterator[str]:
-    """The findings of the chosen rules, and how many there are."""
+    """The findings of the chosen rules, and the result."""
     gap = False
-    for finding in "\n".join(lines).split("\n\n"):
+    *findings, result = "\n".join(lines).split("\n\n")
+    for finding in findings:
         if any(f"  {rule}  " in finding for rule in SHOWN_RULES):
             yield from [*finding.split("\n"), ""]
             gap = False
         elif not gap:
             yield "⋮"
             gap = True
-    yield from (line for line in lines if "findings in" in line)
+    yield from result.split("\n")
 
 
 def from_the_verdict(lines: list[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pytest
 from bar_chart import WIDTH, Bar, Chart, drawn
 from pictures import pictures
 from record_figures import mean_ratio, share
+from session import of_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -61,3 +62,9 @@ def test_intervals_of_means_and_shares():
     low, mean, high = mean_ratio([8, 2], [2, 2])
     assert (mean, low * high) == pytest.approx((2, 4))
     assert share(0, 100) == pytest.approx((0, 0, 0.0362), abs=1e-4)
+
+
+def test_the_session_shows_the_chosen_findings_and_the_whole_result():
+    result = ["  verdict   3 findings in 1 file", "  note      1 more", "  next      hasten explain H101"]
+    told = ["Checking a.py", "", "a.py:1:1  H417  bias", "", "a.py:2:1  H101  workers", "    → pass them", "", *result]
+    assert [*of_rules(told)] == ["⋮", "a.py:2:1  H101  workers", "    → pass them", "", *result]

@@ -90,19 +90,25 @@ def test_what_costs_nothing_without_a_gpu_is_counted_and_not_listed_on_a_machine
         assert told == ran("doctor listed.py --all")[1]
         return
     assert re.findall(r"  (H\d+)  ", told) == ["H417", "H416"]
-    assert "\n  note      --all also shows 5 findings for GPUs only; this machine has none\n" in told
+    assert "\n  note      5 more findings cost time on a GPU only, and this machine has none: add --all\n" in told
     assert last_line(told) == "next      hasten explain H417"
-    assert last_line(ran("doctor listed.py --select H2")[1]) == "next      hasten explain H201"
+    assert (
+        ran("doctor listed.py --select H2")[1] == ran("doctor listed.py --select H2 --all")[1]
+    )  # nothing else is found
 
 
-def test_the_next_command_is_about_the_most_costly_finding_and_tunes_a_script_without_any(here):
+def test_the_next_command_is_about_the_most_costly_finding_and_tunes_what_trains_without_any(here):
     loop = "for x in data:\n    loss = model(x).mean()\n    loss.backward()\n    total += loss\n"
     kept = f"model, total = torch.nn.Linear(2, 2), 0.0\n{loop}"
     (here / "kept.py").write_text(f"import torch\n{kept}")
     assert last_line(ran("doctor kept.py")[1]) == "next      hasten doctor kept.py --diff"
     (here / "kept.py").write_text(f"import torch\ntorch.autograd.set_detect_anomaly(True)\n{kept}")
     assert last_line(ran("doctor kept.py")[1]) == "next      hasten explain H304"
-    assert last_line(ran("doctor right.py")[1]) == "next      hasten tune right.py"
+    assert last_line(ran("doctor right.py")[1]) == "next      hasten techniques"
+    (here / "kept.py").write_text(f"import torch\n{kept}".replace("total += loss", "optimizer.step()"))
+    assert last_line(ran("doctor kept.py --ignore H4")[1]) == "next      hasten tune kept.py"
+    (here / "rows.py").write_text("import hasten\ndef rows(): ...\ndef job():\n    return hasten.Job(train=rows())\n")
+    assert last_line(ran("doctor rows.py")[1]) == "next      hasten tune rows.py:job"
 
 
 def last_line(shown: str) -> str:

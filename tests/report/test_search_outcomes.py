@@ -81,8 +81,8 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     evidence = told(NONE, [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
     assert str(sentence_of(evidence)) == (
         "No faster: nothing that was tried is proven to shorten this job "
-        "(the baseline takes about 6 min 45 s for the whole run, startup included; "
-        "middle 80 % of single measurements: baseline 6 min 13 s to 8 min 06 s)"
+        "(the baseline is predicted to take 6 min 45 s for the whole run, startup included; "
+        "middle 80 % of the baseline's windows: 6 min 13 s to 8 min 06 s)"
     )
     shown = text_of(evidence)
     assert "The plan has no technique: the job runs unchanged." in shown
@@ -111,7 +111,7 @@ def unproven() -> list[Record]:
 
 def test_what_was_not_proven_is_not_told_as_a_plan():
     evidence = told(NONE, unproven())
-    assert sentence_of(evidence).small_print == f"the baseline takes about {PLAIN_TAKES}"
+    assert sentence_of(evidence).small_print == f"the baseline is predicted to take {PLAIN_TAKES}"
     shown = text_of(evidence)
     header = shown.partition("Where the time of the run goes")[0]
     for figure in ("1.10×", "2 min 11 s", "with the plan"):

@@ -12,7 +12,7 @@ from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
 from hasten.report.plan_sentence import plan_sentence
 from hasten.report.terminal.search_progress import SearchProgress
 from hasten.tuning.search.candidates import UNPROVEN
-from support.report.samples import BF16, FUSED, sample_records
+from support.report.samples import BF16, FUSED, LAYOUT, sample_records
 
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
 EQUAL = Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)
@@ -74,10 +74,11 @@ def test_the_screen_tells_what_a_proven_plan_keeps():
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
     assert str(plan_sentence(confirmed(between(1.05, 1.15), APART))) == (
         "No faster: this plan differs from the baseline no more than the baseline from itself "
-        "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of measurements; "
+        "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of windows of steps; "
         "the baseline against itself: 0.92–0.95; "
-        "middle 80 % of single measurements: baseline 6 min 19 s to 8 min 15 s, "
-        "plan 5 min 30 s to 7 min 51 s; the baseline takes 6 min 52 s for the whole run, startup included)"
+        "middle 80 % of the baseline's windows: 6 min 19 s to 8 min 15 s; "
+        "the plan's, by the ratio: 5 min 30 s to 7 min 51 s; "
+        "the baseline is predicted to take 6 min 52 s for the whole run, startup included)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
 
@@ -102,6 +103,10 @@ def test_a_choice_that_is_in_the_table_again_says_why():
     assert late == f"precision = bf16 is faster{UNPROVEN}"
     assert base == "on top of fused_optimizer = fused, which can change what others gain:"
     assert last.split()[:4] == ["precision", "=", "bf16", "1.10"]
+    screen.record(replace(first, choice=LAYOUT))
+    base, last = stream.getvalue().splitlines()[-2:]
+    assert base == "on top of the baseline:"
+    assert last.startswith("channels_last = true ")  # as the plan writes it
 
 
 def test_a_plan_that_is_measured_again_says_without_what():

@@ -11,6 +11,7 @@ import pytest
 
 import hasten
 from hasten.errors import Misconfigured, UserCodeFailed
+from hasten.tuning.search_process import found_apart
 from support import small_job
 
 JOBS = Path(__file__).parent / "jobs"
@@ -59,6 +60,20 @@ def test_an_interrupt_returns_what_was_found_so_far(
     monkeypatch.setattr(sys, "stderr", Interrupting())
     assert hasten.tune(clocked.job, seconds=600, busy=True).choices == ()
     assert not (tmp_path / "plan.toml").exists()
+
+
+def test_the_answer_is_found_above_what_else_is_printed_at_exit(clocked: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    """As torch warns of leaked semaphores then, on standard error."""
+    printed = ['{"sentence": "No faster", "plan": null}\n', "UserWarning: leaked\n"]
+    monkeypatch.setattr("hasten.tuning.search_process._run", lambda *_: (0, printed))
+    assert found_apart(clocked.job, seconds=1, allow="bits", output=None, busy=True, show=print).answer == {
+        "sentence": "No faster",
+        "plan": None,
+    }
+    printed[0] = '{"error": "is wrong", "where": "job", "fix": ""}\n'
+    monkeypatch.setattr("hasten.tuning.search_process._run", lambda *_: (Misconfigured.exit_code, printed))
+    with pytest.raises(Misconfigured, match="is wrong"):
+        found_apart(clocked.job, seconds=1, allow="bits", output=None, busy=True, show=print)
 
 
 def named_job() -> hasten.Job:

@@ -264,13 +264,14 @@ def _show(
     following: Callable[[Sequence[Finding]], str],
     output: CommandOutput,
 ) -> None:
-    shown = findings if everything else _here(findings)
+    shown = findings if everything else (_here(findings) or findings)
     if shown:
         output.text(f"\n{as_text(shown)}")
     facts = [("" if number else "fixed", f"{each.count:,} in {each.path}") for number, each in enumerate(mended)]
     if hidden := len(findings) - len(shown):
-        facts.append(("note", f"--all also shows {many(hidden, 'finding')} for GPUs only; this machine has none"))
-    output.result(sentence, facts, following(shown or findings), {"findings": findings})
+        cost = f"cost{'s' if hidden == 1 else ''} time on a GPU only"
+        facts.append(("note", f"{many(hidden, 'more finding')} {cost}, and this machine has none: add --all"))
+    output.result(sentence, facts, following(shown), {"findings": findings})
 
 
 def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Project]) -> str:
@@ -286,15 +287,26 @@ def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Pro
 
 
 def _next(searches: Sequence[str], files: Sequence[Path], findings: Sequence[Finding]) -> str:
-    """About the first finding, which costs most."""
+    """About the first finding, which costs most; of a script without any, to tune its job or to draft one."""
     if searches:
         return searches[0]
     if findings:
         first = findings[0]
         fixable = first.safety is Safety.SAFE
         return shlex.join(["hasten", "doctor", first.path, "--diff"] if fixable else ["hasten", "explain", first.code])
-    is_script = len(files) == 1 and files[0].suffix == ".py"
-    return shlex.join(["hasten", "tune", str(files[0])]) if is_script else "hasten techniques"
+    tuned = _tuned(files[0]) if len(files) == 1 else ""
+    return shlex.join(["hasten", "tune", tuned]) if tuned else "hasten techniques"
+
+
+def _tuned(file: Path) -> str:
+    """What `hasten tune` takes of this file; empty if it neither defines a job nor trains."""
+    from hasten.doctor.job_sketch import job_sketch
+    from hasten.regular_files import read_regular
+    from hasten.training.setup.no_job import functions_in
+
+    if job := next((name for name, makes_a_job in functions_in(str(file)).items() if makes_a_job), ""):
+        return f"{file}:{job}"
+    return str(file) if job_sketch(read_regular(file).decode(errors="replace")) is not None else ""
 
 
 def _warn_of(unreadable: Iterable[Unreadable]) -> None:

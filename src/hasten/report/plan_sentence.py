@@ -41,7 +41,7 @@ def search_sentence(
     if proven is not None:
         sentences.append(plan_sentence(proven))
     elif not gained:
-        takes = f"the baseline takes about {duration(plain_seconds)} for {_WHOLE_RUN}"
+        takes = f"the baseline is predicted to take {duration(plain_seconds)} for {_WHOLE_RUN}"
         sentences.append(Sentence(headline=NOTHING_PROVEN, small_print=_lines(takes, _spreads(between, None))))
     if gained:
         sentences.append(target_sentence(gained))
@@ -57,14 +57,14 @@ def plan_sentence(confirmed: Confirmed) -> Sentence:
     found, verdict = confirmed.speedup, verdict_of(confirmed)
     plain, planned = duration(confirmed.plain.total), duration(confirmed.planned_seconds)
     pairs = many(found.pairs, "pair")
-    certain = f"95 % confidence interval of the ratio: {interval(found)}, from {pairs} of measurements"
+    certain = f"95 % confidence interval of the ratio: {interval(found)}, from {pairs} of windows of steps"
     if verdict in _NO_FASTER:
         headline = f"No faster: {_NO_FASTER[verdict]}"
         certain = f"{ratio(found)}, {certain}"
-        seconds = f"the baseline takes {plain} for {_WHOLE_RUN}"
+        seconds = f"the baseline is predicted to take {plain} for {_WHOLE_RUN}"
     else:
         headline = f"{ratio(found)} {'faster' if verdict is Verdict.FASTER else 'as fast'}: {plain} → {planned}"
-        seconds = f"the seconds are of {_WHOLE_RUN}"
+        seconds = f"the seconds are predicted for {_WHOLE_RUN}"
     noise = f"the baseline against itself: {interval(confirmed.noise)}" if verdict is Verdict.WITHIN_NOISE else ""
     spreads = _spreads(confirmed.plain.between, confirmed.planned_between)
     return Sentence(headline=headline, small_print=_lines(certain, noise, spreads, seconds))
@@ -96,10 +96,13 @@ def middle(values: Sequence[float | None]) -> str:
 
 
 def _spreads(plain: Between | None, planned: Between | None) -> str:
-    """Of the seconds of both arms; empty where neither is known."""
-    known = [(who, of) for who, of in (("baseline", plain), ("plan", planned)) if of is not None]
-    ranges = [f"{who} {duration(of.low)} to {duration(of.high)}" for who, of in known]
-    return f"middle 80 % of single measurements: {', '.join(ranges)}" if ranges else ""
+    """Of the seconds of both arms: the baseline's are measured, and the plan's are computed from them."""
+    if plain is None:
+        return ""
+    measured = f"middle 80 % of the baseline's windows: {duration(plain.low)} to {duration(plain.high)}"
+    if planned is None:
+        return measured
+    return f"{measured}; the plan's, by the ratio: {duration(planned.low)} to {duration(planned.high)}"
 
 
 def _lines(*texts: str) -> str:

@@ -62,9 +62,10 @@ def found_apart(
         plan = Path(folder, "plan.toml") if output is None else Path(output)
         options = ["--seconds", str(seconds), "--allow", allow, "--output", str(plan), *(["--busy"] if busy else [])]
         code, lines = _run([sys.executable, "-m", "hasten", "tune", name, *options, "--json"], show)
+        last = next((each for each in reversed(lines) if each.startswith((_ANSWER, _FAILURE))), "")
         if code != 0 and code not in _INTERRUPTED:
-            raise _failure(code, lines[-1] if lines else "", name)
-        found = json.loads(lines[-1]) if lines and lines[-1].startswith(_ANSWER) else {}
+            raise _failure(code, last, name)
+        found = json.loads(last) if last.startswith(_ANSWER) else {}
         return FoundApart(plan=read_plan(plan) if found.get("plan") else Plan(), answer=found)
 
 
@@ -115,7 +116,7 @@ def _relay(stream: IO[str], lines: list[str], show: Callable[[str], None]) -> No
 
 
 def _failure(code: int, last: str, name: str) -> HastenError:
-    """From the last line of the command, which is its failure as JSON unless something has killed it."""
+    """last: its failure as JSON; empty where something has killed it."""
     said = {"error": f"hasten tune ended with exit code {code}", "where": name, "fix": ""}
     if last.startswith(_FAILURE):
         said = json.loads(last)

@@ -16,7 +16,7 @@ _LONGEST = 100  # characters of the names of functions
 def no_job(what: str, name: str) -> NoJob:
     """what: is wrong with this name, which is "file.py:function" or "file.py". The file is read, and not executed."""
     place = name.rpartition(":")[0] or name
-    functions = _functions_in(place)
+    functions = functions_in(place)
     jobs = [function for function, makes_a_job in functions.items() if makes_a_job]
     if jobs:
         return NoJob(what, where=name, fix=f"name a function that returns a job: {place}:{jobs[0]}")
@@ -33,7 +33,7 @@ def notebook(name: str) -> Misconfigured:
     return Misconfigured("is a notebook, and a job is loaded from a Python file", where=place, fix=fix)
 
 
-def _functions_in(place: str) -> dict[str, bool]:
+def functions_in(place: str) -> dict[str, bool]:
     """Name -> whether its code names `Job`, of the functions that a file defines; none of what is no Python file."""
     try:
         tree = ast.parse(read_regular(Path(place)))

@@ -161,7 +161,7 @@ def _sentence(metric: TargetMetric, pairs: Sequence[TargetPair], speedup: Speedu
     last = pairs[-1]
     target = f"{metric.metric} {last.target:.4g}"
     if last.after is None:
-        return f"it never reached {target} from seed {last.seed}, which the plan without it has at its end"
+        return f"from seed {last.seed} it never reached {target}, the result with which the plan without it ends"
     if last.before is None:
         return f"the plan without it never reached {target} from seed {last.seed}"
     if speedup is None:
