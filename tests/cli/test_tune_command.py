@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from hasten.checkpoint.plan_output import held_place, write_found_plan
-from hasten.cli import tune_command
+from hasten.cli.tuning import search_run
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
@@ -136,7 +136,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         for each in tried:
             log.add(each)
         found = Found(profile=PROFILE, log=log, proven=proven, interrupt=interrupt)
-        monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
+        monkeypatch.setattr(search_run, "_searched", lambda *asked: found)
         monkeypatch.setattr("hasten.tuning.trials.other_programs.OtherPrograms.share", others)
         monkeypatch.setattr("hasten.tuning.trials.trial_process.start_fork_server", lambda libraries: None)
         return ran("job.py:job", *arguments, busy=False)[:2]

@@ -16,7 +16,7 @@ import typer.main
 import hasten
 from hasten.checkpoint.store import Store
 from hasten.cli import app
-from hasten.cli.tune_command import Trials
+from hasten.cli.tuning.trials_file import Trials
 from hasten.data.cache.cache_building import open_cache
 from hasten.errors import HastenError
 from hasten.training.weights.initial_weights import InitialWeights

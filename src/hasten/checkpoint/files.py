@@ -13,9 +13,10 @@ import mmap
 import os
 import re
 import secrets
+import shutil
 import sys
 from contextlib import suppress
-from io import FileIO
+from io import BufferedWriter, FileIO
 from pathlib import Path
 
 from hasten.checkpoint.direct_io import BLOCK_BYTES, go_past_cache, go_through_cache
@@ -331,3 +332,38 @@ def _force_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# ── A copy of a user's folder for one trial, which nothing reads afterwards ─────────────────────────────────────────
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Raises StorageFailed."""
+    with failing("could not be copied", source):
+        shutil.copy2(source, target)
+
+
+def link_to(target: Path, link: Path) -> None:
+    """Raises StorageFailed."""
+    with failing("could not be linked", link):
+        link.symlink_to(target)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """In place, without forcing it to the disk. Raises StorageFailed."""
+    with failing("could not be written", path):
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+
+
+def replace_link(link: Path, *, keep: bool) -> None:
+    """By a copy of the file that it leads to, or by nothing."""
+    target = link.resolve()
+    link.unlink()
+    if keep and target.is_file():
+        shutil.copy2(target, link)
+
+
+def open_for_library(path: str | os.PathLike[str]) -> BufferedWriter:
+    """For a library that writes the file itself, and would open it in C."""
+    return open(path, "wb")

@@ -19,7 +19,8 @@ from hasten.cli.application import app as app
 from hasten.cli.application import own_process, split_words
 from hasten.stop_signals import end_at_once
 
-from hasten.cli import doctor_command, tune_command  # isort: skip
+from hasten.cli import doctor_command  # isort: skip
+from hasten.cli.tuning import tune_command  # isort: skip
 from hasten.cli.prove import loss_command, resume_command  # isort: skip
 from hasten.cli import train_command, evaluate_command, checkpoints_command, techniques_command, profile_command  # isort: skip
 from hasten.cli import plan_mesh_command, pack_command, report_command  # isort: skip

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hasten.facts.choice import Choice, Speedup, Value
+from hasten.facts.scripts.script_places import ScriptPlaces
 
 SCHEMA = 1
 
@@ -108,6 +109,7 @@ class Plan:
     rejected: what was tried and is not in the plan, with the reason.
     not_tried: technique -> why it, or what values of it, were not tried.
     schema: version of the plan's format.
+    script: where a training script does what the choices change; None in the plan of a job.
     """
 
     schema: int = SCHEMA
@@ -117,6 +119,7 @@ class Plan:
     choices: tuple[PlannedChoice, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     not_tried: Mapping[str, str] = field(default_factory=dict[str, str])
+    script: ScriptPlaces | None = None
 
     def value_of(self, technique: str) -> Value | None:
         """None for a technique that the plan does not choose."""

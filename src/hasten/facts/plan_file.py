@@ -29,6 +29,7 @@ from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
 from hasten.facts.record_reading import Location, WrongValue, read_record, toml_document
+from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.trials import NO_GAIN_ALONE, is_gain
 from hasten.regular_files import read_regular, unreadable
 
@@ -155,6 +156,7 @@ class _PlanTables:
     choice: tuple[_ChoiceTable, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     not_tried: Mapping[str, str] = field(default_factory=dict[str, str])
+    script: ScriptPlaces | None = None
 
 
 def _checked(document: dict[str, Any], known_techniques: Collection[str] | None, place: Place) -> Plan:
@@ -172,6 +174,7 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
             choices=tuple(_planned_choice(table, index) for index, table in enumerate(tables.choice)),
             rejected=tables.rejected,
             not_tried=tables.not_tried,
+            script=tables.script,
         )
     except WrongValue as error:
         written = document.get("schema", SCHEMA)
@@ -255,7 +258,16 @@ def _as_tables(plan: Plan) -> dict[str, Any]:
         tables["rejected"] = [_given(item) for item in plan.rejected]
     if plan.not_tried:
         tables["not_tried"] = dict(plan.not_tried)
+    if plan.script is not None:
+        tables["script"] = _with_lists(_given(plan.script))
     return tables
+
+
+def _with_lists(value: Any) -> Any:
+    """TOML has no tuples."""
+    if isinstance(value, dict):
+        return {name: _with_lists(each) for name, each in cast("dict[str, Any]", value).items()}
+    return [*map(_with_lists, cast("tuple[Any, ...]", value))] if isinstance(value, tuple) else value
 
 
 def _choice_table(item: PlannedChoice) -> dict[str, Any]:
@@ -274,7 +286,7 @@ def _choice_table(item: PlannedChoice) -> dict[str, Any]:
     return table
 
 
-def _given(record: Fingerprint | ProvenOn | Total | Speedup | Proof | Rejected) -> dict[str, Any]:
+def _given(record: Fingerprint | ProvenOn | Total | Speedup | Proof | Rejected | ScriptPlaces) -> dict[str, Any]:
     """Without None."""
     return {key: value for key, value in asdict(record).items() if value is not None}
 

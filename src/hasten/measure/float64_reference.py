@@ -42,9 +42,9 @@ def reference_gradients(
     """
     copied = in_float64(model, device)
     total = count = auxiliary = samples = 0
-    with _undisturbed(torch.float64), _Lifted():
+    with _undisturbed(torch.float64), Lifted():
         for position, batch in enumerate(batches):
-            batch = _batch_in_float64(batch, device)
+            batch = batch_in_float64(batch, device)
             returned, size = loss(copied, batch), _length(batch)
             if isinstance(returned, Tensor):
                 returned = Loss(returned * size, size)
@@ -109,7 +109,16 @@ def longest_sum(model: nn.Module, loss: LossFunction, batch: Any) -> int:
     A module's parameters are read once for every position of its output: its numbers divided by its channels, the
     longest dimension that it shares with a parameter.
     """
-    copied, terms = copy_of(model), dict[nn.Module, int]()
+    copied = copy_of(model)
+    terms = terms_counted(copied)
+    with _undisturbed(torch.get_default_dtype()):
+        loss(copied, batch)
+    return max([_length(batch), *terms.values()])
+
+
+def terms_counted(model: nn.Module) -> dict[nn.Module, int]:
+    """Filled in by every forward of the model from now on: as of longest_sum, by module."""
+    terms = dict[nn.Module, int]()
 
     def count(module: nn.Module, given: Any, output: Any) -> None:
         found = _first_tensor(output)
@@ -118,12 +127,10 @@ def longest_sum(model: nn.Module, loss: LossFunction, batch: Any) -> int:
             channels = max(sizes & set(found.shape), default=1)
             terms[module] = terms.get(module, 0) + found.numel() // max(channels, 1)
 
-    for module in copied.modules():
+    for module in model.modules():
         if any(each.requires_grad for each in module.parameters(recurse=False)):
             module.register_forward_hook(count)
-    with _undisturbed(torch.get_default_dtype()):
-        loss(copied, batch)
-    return max([_length(batch), *terms.values()])
+    return terms
 
 
 def in_float64(model: nn.Module, device: torch.device = _HOST) -> nn.Module:
@@ -151,7 +158,7 @@ def dense(gradient: Tensor) -> Tensor:
     return (gradient if gradient.layout == torch.strided else gradient.to_dense()).to("cpu", torch.float64)
 
 
-class _Lifted(TorchFunctionMode):
+class Lifted(TorchFunctionMode):
     """Inside, casts to a lower precision become casts to float64."""
 
     def __torch_function__(
@@ -174,13 +181,13 @@ def _tensor_in_float64(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.detach().to(device, dtype, copy=True)
 
 
-def _batch_in_float64(batch: Any, device: torch.device) -> Any:
+def batch_in_float64(batch: Any, device: torch.device = _HOST) -> Any:
     if isinstance(batch, Tensor):
         return _tensor_in_float64(batch, device)
     if isinstance(batch, Mapping):
-        return {key: _batch_in_float64(value, device) for key, value in batch.items()}
+        return {key: batch_in_float64(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        items = [_batch_in_float64(item, device) for item in batch]
+        items = [batch_in_float64(item, device) for item in batch]
         return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
     return batch
 

@@ -39,7 +39,7 @@ def test_an_import_against_the_direction_is_caught(path, text):
         ("src/hasten/facts/job.py", "import hastened; from torch import nn"),
         ("src/hasten/facts/job.py", "'from hasten.training import step'  # from hasten.training import step"),
         ("src/hasten/tuning/search.py", "from hasten.training.step import Step; from hasten.measure import clock"),
-        ("src/hasten/cli/tune_command.py", "from hasten.tuning import search; import hasten"),
+        ("src/hasten/cli/tuning/tune_command.py", "from hasten.tuning import search; import hasten"),
         ("src/hasten/__init__.py", "from hasten.training.step import Step"),
     ],
 )

@@ -160,7 +160,7 @@ def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup) -> Confirmed | None:
     made = profile(surveyed=SURVEYED)
     patch.setattr(plan_search, "profile_plan", lambda *given: made)
     patch.setattr(SearchRounds, "run", lambda self: CONFIRMED.choices)
-    patch.setattr(plan_search, "prove", lambda arms, choices, log, runs: choices)
+    patch.setattr(plan_search, "prove", lambda arms, choices, log, runs, prover: choices)
     patch.setattr(plan_search, "confirm", planted)
     patch.setattr(Arms, "start", no_arm)
     try:

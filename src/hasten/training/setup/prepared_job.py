@@ -96,8 +96,8 @@ def prepare_job(
         check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
     setup.draw_sample = partial(_first_batch, planned=ordered, train=train)
     setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
-    fingerprint = _fingerprint(name, setup.model, batch_size, train)
-    proven_on = _present(machine)
+    fingerprint = fingerprint_of(name, setup.model, batch_size, train.count)
+    proven_on = proven_here(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
     setup.sampled = None  # what needs a batch later reads it again
@@ -258,7 +258,8 @@ def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any
         return loader.first_batch()
 
 
-def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:
+def fingerprint_of(name: str, model: nn.Module, batch_size: int, samples: int | None) -> Fingerprint:
+    """samples: of the training data; None where it has no length."""
     digest = hashlib.sha256()
     for key, value in model.state_dict(keep_vars=True).items():
         kind = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
@@ -268,11 +269,11 @@ def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) ->
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         shapes=digest.hexdigest()[:16],
         batch_size=batch_size,
-        samples=train.count,
+        samples=samples,
     )
 
 
-def _present(machine: Machine) -> ProvenOn:
+def proven_here(machine: Machine) -> ProvenOn:
     return ProvenOn(
         cores=machine.cores, memory_bytes=machine.memory_bytes, accelerator=machine.accelerator, torch=machine.torch
     )

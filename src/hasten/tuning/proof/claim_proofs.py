@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Preserves
@@ -164,7 +164,11 @@ def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
 # ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def by_gradients(prover: GradientProver, choices: Choices, report: Report) -> tuple[list[Proven], str | None]:
+class ProvesGradients(Protocol):
+    def prove(self, plan: Plan) -> Answer: ...
+
+
+def by_gradients(prover: ProvesGradients, choices: Choices, report: Report) -> tuple[list[Proven], str | None]:
     """One record for each choice that claims to be equal up to rounding; and why no gradient can be judged, None where
     they can. Those that pass have passed together."""
     rounding = _claiming_rounding(choices)
@@ -280,12 +284,15 @@ def _with_unjudged(proof: Proven, unjudged: str | None) -> Proven:
     return replace(proof, reason=f"{proof.reason}; {why}")
 
 
-def prove(arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns) -> Choices:
-    """The choices of a plan that preserve what they claim. Every proof is added to the log."""
+def prove(
+    arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns, prover: Callable[[Arms, Path], ProvesGradients]
+) -> Choices:
+    """The choices of a plan that preserve what they claim. Every proof is added to the log. prover: makes what proves
+    gradients, with an empty folder for its files."""
     base = _sound(base, by_bits(arms, base, log.report), log)
     # Bytes of the job's own numbers: a folder that others cannot read, removed with the block.
     with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
-        proofs, unjudged = by_gradients(GradientProver(arms, Path(folder)), base, log.report)
+        proofs, unjudged = by_gradients(prover(arms, Path(folder)), base, log.report)
     base = _sound(base, proofs, log)
     proofs, curves = by_losses(arms, runs, base, unjudged, log.report)
     base = _sound(base, proofs, log)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from hasten.errors import InvalidMeasurement, NotMeasurable
 from hasten.facts.choice import Choice
@@ -27,7 +28,7 @@ from hasten.facts.trials import (
     Surveyed,
     differs_from_itself,
 )
-from hasten.tuning.proof.claim_proofs import SEEDS, ShortRuns, prove
+from hasten.tuning.proof.claim_proofs import SEEDS, GradientProver, ProvesGradients, ShortRuns, prove
 from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import WHOLE, confirm
 from hasten.tuning.search.objective import spread_over
@@ -76,7 +77,7 @@ class Found:
 
 class Search:
     """Call it once. keep: receives every record at once; report: what the search is doing; earlier: the records of a
-    search of the same key; began: by time.monotonic(), when its time began, None for now."""
+    search of the same key; began: by time.monotonic(), when its time began, None for now; prover: see prove."""
 
     def __init__(
         self,
@@ -88,8 +89,9 @@ class Search:
         report: Callable[[Doing], None],
         earlier: Callable[[Surveyed], Sequence[Record]],
         began: float | None = None,
+        prover: Callable[[Arms, Path], ProvesGradients] = GradientProver,
     ) -> None:
-        self._arms, self._earlier = arms, earlier
+        self._arms, self._earlier, self._prover = arms, earlier, prover
         began = time.monotonic() if began is None else began
         lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
         self._log = SearchLog(options=options, keep=keep, report=report, lost_seconds=lost_seconds, began=began)
@@ -144,7 +146,7 @@ class Search:
         pair_seconds = profile.step_seconds + self._nearest_profile(joined, profile).step_seconds
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
-        return prove(self._arms, joined, log, runs)
+        return prove(self._arms, joined, log, runs, self._prover)
 
     def _confirm(self, found: Found, base: Sequence[Choice]) -> None:
         if not base:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from hasten.tuning.trials.process_tree import all_of, ended_for_memory, how_it_e
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tuning.trials.trial_process import END_SECONDS, TrialProcess
 
+SERVES_JOBS = "hasten.tuning.trials.trial_requests:serve"
 LEAST_MEMORY, LEAST_DISK = 0.2, 0.5  # shares of what was free at an arm's start
 
 
@@ -172,6 +173,7 @@ class Arm:
 class Arms:
     """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself. place: where
     a search may put its files; None for the system's place for temporary files. options: that every arm loads it with.
+    launch: starts the process of an arm under a plan; None for that of a job.
     """
 
     def __init__(
@@ -181,10 +183,12 @@ class Arms:
         place: Path | None = None,
         other_programs: OtherPrograms | None = None,
         options: JobOptions = NONE_GIVEN,
+        launch: Callable[[Plan], TrialProcess] | None = None,
     ) -> None:
         self._job, self._limits, self.place, self.options = job, limits or Limits(), place, options
         self.other_programs = other_programs or OtherPrograms(None)
         self._libraries = libraries_of(job)
+        self._launch = launch or self._launch_job
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
 
@@ -193,13 +197,16 @@ class Arms:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
-        process = TrialProcess(self._job, plan_to_toml(plan), self._libraries, self.options)
+        process = self._launch(plan)
         try:
             arm = Arm(name, process, self._limits)
             self._check_data(arm.data)
             yield arm
         finally:
             process.end()
+
+    def _launch_job(self, plan: Plan) -> TrialProcess:
+        return TrialProcess(SERVES_JOBS, self._libraries, self._job, plan_to_toml(plan), self.options)
 
     def _check_data(self, data: dict[str, str]) -> None:
         if self._data is None:

@@ -10,13 +10,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.errors import StorageFailed
-from hasten.training.setup.job_options import JobOptions
 from hasten.tuning.trials.child_process import ChildProcess, Messages
 from hasten.tuning.trials.process_tree import continue_all, stop_all
 
@@ -36,18 +36,17 @@ def start_fork_server(libraries: Sequence[str] = ()) -> Any:
 
 
 class TrialProcess:
-    """Starts when made; end() it whatever happens. plan: TOML. Raises OSError or EOFError where the fork server has
-    ended.
+    """Starts when made; end() it whatever happens. serves: "module:function", which is called in the process with its
+    messages and the arguments. Raises OSError or EOFError where the fork server has ended.
 
-    child: its messages are those of trial_requests.py. folder: its own, which the next process removes where this one
-    is killed.
+    folder: its own, which the next process removes where this one is killed.
     """
 
-    def __init__(self, job: str, plan: str, libraries: Sequence[str], options: JobOptions) -> None:
+    def __init__(self, serves: str, libraries: Sequence[str], *arguments: Any) -> None:
         self.folder = tempfile.mkdtemp(prefix="trial-", dir=process_folder())
         self._is_over = False
         place = (environment_within(self.folder), sys.path, os.getcwd())
-        self.child = ChildProcess(start_fork_server(libraries), _live, job, plan, options, place)
+        self.child = ChildProcess(start_fork_server(libraries), _live, serves, arguments, place)
 
     def stop(self) -> None:
         """Stop it and all that it has started."""
@@ -80,10 +79,11 @@ Place = tuple[Mapping[str, str], Sequence[str], str]
 """Environment, path of modules and present folder: the fork server has those of its own start."""
 
 
-def _live(messages: Messages, job: str, plan: str, options: JobOptions, place: Place) -> None:
+def _live(messages: Messages, serves: str, arguments: Sequence[Any], place: Place) -> None:
     import torch
 
-    from hasten.tuning.trials.trial_requests import serve
+    module, _, function = serves.partition(":")
+    serve = getattr(import_module(module), function)
 
     with suppress(OSError):  # the system, out of memory, ends trials first: proc_pid_oom_score_adj(5)
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -93,4 +93,4 @@ def _live(messages: Messages, job: str, plan: str, options: JobOptions, place: P
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
     os.chdir(folder)
-    serve(messages, job, plan, options)
+    serve(messages, *arguments)

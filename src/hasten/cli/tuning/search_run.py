@@ -1,0 +1,176 @@
+"""One search from its start to its result on the terminal, whatever is tuned."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hasten.cli.tuning.trials_file import Trials
+from hasten.facts.choice import Preserves
+from hasten.report.display import listed, named
+from hasten.report.sentence import Sentence
+from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import Lines
+from hasten.report.terminal.search_progress import SearchProgress
+
+if TYPE_CHECKING:
+    from hasten.facts.plan import Plan, Rejected
+    from hasten.facts.trials import Record
+    from hasten.tuning.proof.claim_proofs import ProvesGradients
+    from hasten.tuning.search.plan_search import Found
+    from hasten.tuning.trials.arms import Arms
+    from hasten.tuning.trials.other_programs import OtherPrograms
+
+MUCH_ELSE = 0.05  # share of the CPU used by other programs
+SECONDS = 60.0
+MORE = "a longer search for what is not tried or not proven, which repeats no trial:"
+INTERRUPTED_EARLY = "Interrupted before a plan was proven: run the same command to continue"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """file: of the plan. allow: the name of a class of Preserves. began: by time.monotonic()."""
+
+    file: Path
+    seconds: float
+    allow: str
+    busy: bool
+    began: float
+
+    def words(self, seconds: float) -> list[str]:
+        """The options of a command that continues the search, for so many seconds."""
+        longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
+        return ["--output", str(self.file), "--allow", self.allow, *longer, *(["--busy"] if self.busy else [])]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What is tuned. name: as on the command line. arms: starts its trials. prover: makes what proves gradients.
+
+    again: (options of hasten) -> the words of the command that continues the search. following: (the plan's file; None
+    where there is no plan) -> the command to run next. completed: (plan) -> with what the subject adds. written: (plan,
+    its file) -> further files that belong to it, each with a label.
+    """
+
+    name: str
+    arms: Callable[[OtherPrograms], Arms]
+    prover: Callable[[Arms, Path], ProvesGradients]
+    again: Callable[[list[str]], list[str]]
+    following: Callable[[Path | None], str]
+    completed: Callable[[Plan], Plan] = lambda plan: plan
+    written: Callable[[Plan, Path], Lines] = lambda plan, file: []
+
+
+def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
+    """Search, write the plan, and show the result."""
+    from hasten.checkpoint.plan_output import held_place, write_found_plan
+    from hasten.tuning.search.found_plan import faster_and_rejected, plan_found
+    from hasten.tuning.trials.other_programs import OtherPrograms
+
+    screen, file, further = SearchProgress(asked.seconds, is_shown=not output.quiet), asked.file, Lines()
+    with held_place(file), closing(Trials(file)) as trials, closing(screen):
+        others = OtherPrograms(None if asked.busy else asked.seconds, screen.doing)
+        found = _searched(subject, asked, others, trials, screen)
+        log, surveyed = found.log, found.profile.surveyed
+        plan = subject.completed(plan_found(surveyed, found.proven, log.tried, log.proofs, found.gained))
+        written = found.has_plan or not found.interrupted
+        if written:
+            write_found_plan(plan, file)
+            further = subject.written(plan, file)
+    sentence = _sentence(found, others.share) if written else Sentence(headline=INTERRUPTED_EARLY)
+    unproven = faster_and_rejected(plan, log.tried) if written else []
+
+    def again(seconds: float) -> str:
+        return shlex.join(subject.again(asked.words(seconds)))
+
+    following = subject.following(file if found.has_plan else None) if written else again(asked.seconds)
+    facts = _facts(found, unproven, file if written else None, further, again(4 * asked.seconds))
+    output.result(sentence, facts, following, _answer(found, plan, file if written else None))
+    return found
+
+
+def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, further: Lines, again: str) -> Lines:
+    """unproven: what was shown as faster and is not in the plan. written: the plan; None where none was. further: files
+    beside it. again: the command that continues the search."""
+    machine = found.profile.surveyed.machine
+    lines = [("machine", machine), ("plan", str(written))] if written is not None else []
+    lines += further
+    if choices := [named(each) for each in found.choices]:
+        lines.append(("choices", listed(choices, most=len(choices))))
+    names = [] if found.interrupted else found.log.not_reached
+    if names:
+        lines.append(("not tried", f"no time left: {', '.join(names)}"))
+    for each in unproven:
+        lines.append(("not proven", f"{each.technique} = {each.value}: {each.reason}"))
+    if names or unproven:
+        lines += [("optional", MORE), ("continue", again)]
+    return lines
+
+
+def _searched(subject: Subject, asked: Asked, others: OtherPrograms, trials: Trials, screen: SearchProgress) -> Found:
+    from hasten.tuning.search.plan_search import Search
+    from hasten.tuning.search.search_log import Options
+    from hasten.tuning.trials.trial_outcome import ArmFailed
+
+    def keep(record: Record) -> None:
+        trials.keep(record)
+        screen.record(record)
+
+    run = Search(
+        subject.arms(others),
+        subject.name,
+        Options(seconds=asked.seconds, ceiling=Preserves[asked.allow.upper()]),
+        keep=keep,
+        report=screen.doing,
+        earlier=trials.earlier,
+        began=asked.began,
+        prover=subject.prover,
+    )
+    try:
+        return run()
+    except ArmFailed as failure:
+        raise failure.as_error() from failure
+
+
+def _sentence(found: Found, others: float) -> Sentence:
+    """others: share of the CPU that other programs used."""
+    from hasten.report.display import percent
+    from hasten.report.plan_sentence import search_sentence
+    from hasten.tuning.search.objective import least_visible
+
+    gained = [found.gained.reached] if found.gained else []
+    profile = found.profile
+    plain, stops_early = profile.costs, profile.surveyed.stops_early
+    if plain is None:
+        seconds, between = profile.length.process_seconds + profile.start_seconds + profile.run_seconds, None
+    else:
+        seconds, between = plain.total, plain.between
+    result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    if others <= MUCH_ELSE:
+        return result
+    seen = None if found.has_plan else least_visible(found.log.tried)
+    blind = "" if seen is None or seen < 1.005 else f": gains below about {seen:.2f}× could not be seen"
+    return replace(result, small_print=f"{result.small_print}\nother programs used {percent(others)} of the CPU{blind}")
+
+
+def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
+    """written: where the plan is; None where none was written."""
+    return {
+        "interrupted": found.interrupted,
+        "job": found.profile.surveyed.job,
+        "machine": found.profile.surveyed.machine,
+        "plan": written,
+        "total": None if plan.total is None else asdict(plan.total),
+        "speedup": None if found.proven is None else asdict(found.proven.speedup),
+        "target": [] if found.gained is None else [asdict(found.gained.reached)],
+        "choices": [asdict(each.choice) for each in plan.choices],
+        "rejected": [
+            *[asdict(each) for each in plan.rejected],
+            *[{"technique": name, "reason": why, "value": None} for name, why in plan.not_tried.items()],
+        ],
+        "not_reached": found.log.not_reached,
+    }

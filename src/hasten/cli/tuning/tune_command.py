@@ -1,0 +1,98 @@
+"""`hasten tune`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hasten.cli.application import (
+    AsJson,
+    JobName,
+    Quiet,
+    SetOption,
+    app,
+    command,
+    ends_with_exit_code,
+    exit_code_of,
+    job_options,
+)
+from hasten.cli.tuning.search_run import SECONDS, Asked, Subject, search
+from hasten.errors import Misconfigured
+from hasten.report.terminal.command_output import CommandOutput
+
+if TYPE_CHECKING:
+    from hasten.training.setup.job_options import JobOptions
+
+ALLOW = (
+    "The most that a choice may change: bits, rounding, statistics, training. "
+    "Choices that change training are judged by whole runs, which take time beyond --seconds."
+)
+BUSY = (
+    "Measure while other programs use the CPU; the result is then valid for a machine that is as busy. "
+    "Without it, disturbed measurements are repeated, for up to --seconds more."
+)
+ALLOWED = ("bits", "rounding", "statistics", "training")
+
+
+@app.command()
+@ends_with_exit_code
+def tune(
+    context: typer.Context,
+    job: JobName,
+    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
+        "plan.toml"
+    ),
+    allow: Annotated[
+        str,
+        typer.Option(metavar="CLASS", help=ALLOW),
+    ] = "statistics",
+    seconds: Annotated[
+        float,
+        typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile take additional time."),
+    ] = SECONDS,
+    settings: SetOption = None,
+    busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try every technique, and write what is proven as a plan. Run it again to continue after an interruption.
+
+    \b
+    Examples:
+      hasten tune digits.py:job
+      hasten tune digits.py:job --seconds 300 --output night.toml
+      hasten tune digits.py:job --allow rounding
+      hasten tune digits.py:job --json
+    """
+    asked = Asked(file=file, seconds=seconds, allow=allow, busy=busy, began=time.monotonic())
+    if allow not in ALLOWED:
+        raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
+    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+        found = search(_job_subject(job, job_options(context, settings), output), asked, output)
+    if found.interrupt is not None:
+        raise typer.Exit(exit_code_of(found.interrupt))
+
+
+def _job_subject(job: str, options: JobOptions, output: CommandOutput) -> Subject:
+    from hasten.training.setup.load_job import split_name
+
+    split_name(job)  # a name without a function is answered before torch is loaded
+    from hasten.tuning.trials.process_seconds import libraries_of
+    from hasten.tuning.trials.trial_process import start_fork_server
+
+    start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
+    output.header(f"Tuning {job}")
+    from hasten.checkpoint.folders.process_folder import process_folder
+    from hasten.tuning.proof.claim_proofs import GradientProver
+    from hasten.tuning.trials.arms import Arms
+
+    return Subject(
+        name=job,
+        arms=lambda others: Arms(job, place=process_folder(), other_programs=others, options=options),
+        prover=GradientProver,
+        again=lambda own: ["hasten", "tune", job, *own, *options.words],
+        following=lambda plan: command("train", job, plan, options),
+    )

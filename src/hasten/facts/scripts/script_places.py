@@ -1,0 +1,45 @@
+"""Where a training script does what a plan changes: facts that a plan keeps, so that the script can be edited again
+without being observed again. They are data; no code of a plan is ever run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceCall:
+    """A call in a source file. file: relative to the script's folder. line, end_line: from 1; column, end_column: bytes
+    of UTF-8 from 0, as Python's ast counts; the end is behind the call."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptPlaces:
+    """Of a script; what is None is not in its own source, and `missing` says why, by the name of the field.
+
+    script: the file's name, or the module's after -m. sources: file, relative to the script's folder -> SHA-256 of its
+    bytes when it was observed. loader: makes the DataLoader that the steps read. optimizers: make those that are
+    stepped, the one that counts the steps first. model: a name of the trained module where that one is made. forward:
+    the call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. step,
+    backward: calls of one function, in which forward and backward run. autocasts: the script has autocast of its own.
+    """
+
+    script: str
+    sources: Mapping[str, str]
+    device: str
+    optimizers: tuple[SourceCall, ...]
+    loader: SourceCall | None = None
+    model: str | None = None
+    forward: SourceCall | None = None
+    images: tuple[int, ...] = ()
+    step: SourceCall | None = None
+    backward: SourceCall | None = None
+    autocasts: bool = False
+    missing: Mapping[str, str] | None = None

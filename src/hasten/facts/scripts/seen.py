@@ -1,0 +1,143 @@
+"""What an observed script trains, as facts that another process can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the user's code. line: from 1; column: bytes of UTF-8 from 0, as ast counts, -1 where Python does not
+    know it. end: line and column behind the call."""
+
+    file: str
+    line: int
+    column: int
+    end: tuple[int, int]
+    function: str
+
+
+Stack = tuple[Call, ...]
+"""Running calls of the user's, the innermost first: a library can lie between the innermost one and torch, and one
+helper can be called from several places."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenLoader:
+    """number: how many loaders the script had made before it. batches: of an epoch, None where that has no length."""
+
+    number: int
+    kind: str  # its class
+    dataset: str  # the class of its data set
+    made: Stack
+    made_by: str  # the library that made it for the script; "" for the script itself
+    iterated: Stack
+    is_iterable: bool
+    batch_size: int | None
+    batches: int | None
+    workers: int
+    pins_memory: bool
+    keeps_workers: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenModel:
+    """The module whose forward the script calls itself. names: expressions that are the module where its optimizer is
+    made. images: positions of the arguments of its forward that are four-dimensional floating tensors. inputs: shape
+    and dtype of those that are tensors."""
+
+    kind: str
+    parameters: int
+    device: str
+    names: tuple[str, ...]
+    images: tuple[int, ...]
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+    called: Stack
+    is_compiled: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenOptimizer:
+    """number: how many optimizers the script had made before it."""
+
+    number: int
+    kind: str
+    made: Stack
+    made_by: str  # the library that made it for the script; "" for the script itself
+    stepped: Stack
+    implementation: str  # "fused", "foreach", "for_loop", or "" where torch decides
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Of one function that contains both: its calls in which the forward of the step and its backward run."""
+
+    forward: Call
+    backward: Call
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Length:
+    """Of the whole training, as its loops say. why: of a number that is not known, a sentence."""
+
+    steps: int | None
+    epochs: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """loader: that the steps read, None where the script has another source. main: the number of the optimizer whose
+    updates are counted as steps: of several the one that was made first. window: None where one call of the script's
+    does the whole step."""
+
+    loader: SeenLoader | None
+    model: SeenModel
+    optimizers: tuple[SeenOptimizer, ...]
+    main: int
+    backward: Stack
+    window: Window | None
+    autocasts: bool  # the script has autocast of its own
+    length: Length
+    updates: int  # that were observed
+    seconds: float  # from the script's start to the last of them
+
+    @property
+    def optimizer(self) -> SeenOptimizer:
+        return next(each for each in self.optimizers if each.number == self.main)
+
+
+def as_table(seen: Seen) -> dict[str, Any]:
+    return asdict(seen)
+
+
+def seen_of(table: Mapping[str, Any]) -> Seen:
+    loader, window = table["loader"], table["window"]
+    return Seen(
+        **{name: table[name] for name in ("main", "autocasts", "updates", "seconds")},
+        loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made", "iterated")),
+        model=SeenModel(**_with_stacks(_with_tuples(table["model"], "names", "images", "inputs"), "called")),
+        optimizers=tuple(SeenOptimizer(**_with_stacks(each, "made", "stepped")) for each in table["optimizers"]),
+        backward=_stack(table["backward"]),
+        window=None if window is None else Window(**{name: _call(each) for name, each in window.items()}),
+        length=Length(**table["length"]),
+    )
+
+
+def _with_stacks(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {**table, **{name: _stack(table[name]) for name in names}}
+
+
+def _with_tuples(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {**table, **{name: tuple(table[name]) for name in names}}
+
+
+def _stack(calls: Any) -> Stack:
+    return tuple(map(_call, calls))
+
+
+def _call(table: Mapping[str, Any]) -> Call:
+    given: dict[str, Any] = {**table, "end": tuple(table["end"])}
+    return Call(**given)

@@ -1,0 +1,178 @@
+"""What each technique changes in a script's source. A technique that is not listed needs hasten's own training loop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice
+from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.scripts.edits.edit import (
+    AddLines,
+    AddToHeader,
+    Edit,
+    SetKeywords,
+    WrapArguments,
+    WrapStatements,
+)
+
+NEEDS_OWN_LOOP = "needs hasten's own training loop, and so a job: docs/start/job.md"
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+Editing = Callable[[Choice, ScriptPlaces], list[Edit]]
+
+
+def edits_of(choices: Sequence[Choice], places: ScriptPlaces) -> list[Edit]:
+    """Of a plan. Raises PlanError, with the reason, for a choice that the script's source does not allow."""
+    found = list[Edit]()
+    for choice in choices:
+        if choice.technique not in EDITS:
+            raise PlanError(NEEDS_OWN_LOOP, where=choice.technique)
+        found += EDITS[choice.technique](choice, places)
+    return _merged(found)
+
+
+def _merged(edits: Sequence[Edit]) -> list[Edit]:
+    """One edit for the keywords of one call, and one for the lines of one header."""
+    found = list[Edit]()
+    for edit in edits:
+        same = next((number for number, each in enumerate(found) if _same_place(each, edit)), None)
+        before = None if same is None else found[same]
+        match before, edit:
+            case SetKeywords(), SetKeywords():
+                keywords, without = {**before.keywords, **edit.keywords}, (*before.without, *edit.without)
+                joined: Edit = SetKeywords(call=edit.call, keywords=keywords, without=without)
+            case AddToHeader(), AddToHeader():
+                joined = AddToHeader(file=edit.file, lines=(*before.lines, *edit.lines))
+            case _:
+                found.append(edit)
+                continue
+        assert same is not None
+        found[same] = joined
+    return found
+
+
+def _same_place(one: Edit, other: Edit) -> bool:
+    match one, other:
+        case SetKeywords(call=first), SetKeywords(call=second):
+            return first == second
+        case AddToHeader(file=first), AddToHeader(file=second):
+            return first == second
+        case _:
+            return False
+
+
+def _there(found: SourceCall | str | None, name: str, places: ScriptPlaces) -> None:
+    if not found:
+        raise PlanError((places.missing or {}).get(name, f"the script has no {name}"))
+
+
+# ── the loader ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _loader_keywords(**keywords: str) -> Editing:
+    """ "{value}" stands for the choice's own."""
+
+    def edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+        if choice.options.get("kind") == "threads":
+            raise PlanError("torch's DataLoader has no worker threads")
+        _there(places.loader, "loader", places)
+        assert places.loader is not None
+        written = {name: text.format(value=_written(choice.value)) for name, text in keywords.items()}
+        return [SetKeywords(call=places.loader, keywords=written)]
+
+    return edits
+
+
+def _written(value: object) -> str:
+    """A number or a truth value as Python writes it: a plan may hold any text, and none of it becomes code."""
+    if not isinstance(value, bool | int | float):
+        raise PlanError(f"is {value!r}", fix="write a number, true or false")
+    return repr(value)
+
+
+# ── the process ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _header(line: str) -> Editing:
+    def edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+        text = line.format(value=_written(choice.value)) if "{" in line else line
+        return [AddToHeader(file=places.script, lines=(text,))]
+
+    return edits
+
+
+# ── the model and its step ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _model(places: ScriptPlaces) -> str:
+    _there(places.model, "model", places)
+    assert places.model is not None
+    if not _NAME.fullmatch(places.model):
+        raise PlanError(f"the model's name is {places.model!r}", fix="write a name, such as model or self.model")
+    return places.model
+
+
+def _optimizer(places: ScriptPlaces) -> SourceCall:
+    _there(places.optimizers[0] if places.optimizers else None, "optimizers", places)
+    return places.optimizers[0]
+
+
+def _fused_optimizer(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+    _optimizer(places)
+    kinds = ("fused", "foreach")
+    if choice.value not in kinds:
+        raise PlanError(f"is {choice.value!r}", fix='write "fused" or "foreach"')
+    without = tuple(name for name in kinds if name != choice.value)
+    return [SetKeywords(call=each, keywords={str(choice.value): "True"}, without=without) for each in places.optimizers]
+
+
+def _compile(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+    modes = {"default": "", "max-autotune": 'mode="max-autotune"', "reduce-overhead": 'mode="reduce-overhead"'}
+    if choice.value not in modes:
+        raise PlanError(f"is {choice.value!r}", fix=f"write one of {', '.join(modes)}")
+    line = f"{_model(places)}.compile({modes[str(choice.value)]})"
+    return [AddLines(call=_optimizer(places), lines=(line,), where="after")]
+
+
+def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+    _there(places.forward, "forward", places)
+    assert places.forward is not None
+    if not places.images:
+        raise PlanError("the model is not called with images")
+    method = "to(memory_format=torch.channels_last)"
+    return [
+        AddLines(call=_optimizer(places), lines=(f"{_model(places)}.{method}",), where="before"),
+        WrapArguments(call=places.forward, positions=places.images, method=method),
+    ]
+
+
+def _precision(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+    if choice.value == "tf32":
+        return _header('torch.set_float32_matmul_precision("high")')(choice, places)
+    if choice.value != "bf16":
+        raise PlanError("fp16 needs a gradient scaler around the script's own backward and step")
+    if places.autocasts:
+        raise PlanError("the script has autocast of its own")
+    _there(places.step, "step", places)
+    assert places.step is not None
+    assert places.backward is not None
+    if places.device not in ("cpu", "cuda"):
+        raise PlanError(f"the device is {places.device!r}", fix='write "cpu" or "cuda"')
+    context = f'torch.autocast("{places.device}", dtype=torch.bfloat16)'
+    return [WrapStatements(first=places.step, last=places.backward, context=context)]
+
+
+EDITS: Mapping[str, Editing] = {
+    "channels_last": _channels_last,
+    "compile": _compile,
+    "cudnn_autotune": _header("torch.backends.cudnn.benchmark = True"),
+    "flush_denormals": _header("torch.set_flush_denormal(True)"),
+    "fused_optimizer": _fused_optimizer,
+    "loader_workers": _loader_keywords(num_workers="{value}"),
+    "persistent_workers": _loader_keywords(persistent_workers="True"),
+    "pin_memory": _loader_keywords(pin_memory="True"),
+    "precision": _precision,
+    "prefetch": _loader_keywords(prefetch_factor="{value}"),
+    "threads": _header("torch.set_num_threads({value})"),
+}

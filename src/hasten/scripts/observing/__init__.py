@@ -1,0 +1,1 @@
+"""What a running script trains, and where in its code: calls, loops, modules. Nothing here is timed."""

@@ -1,0 +1,281 @@
+"""Looks at a running script once: what it loads, trains, and updates, and where in its code.
+
+Nothing is timed here. All that is watched for is restored by stop(), so that nothing of it costs a timed trial.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakSet, ref
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, IterableDataset
+
+from hasten.errors import Misconfigured
+from hasten.facts.scripts.seen import Call, Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack, Window
+from hasten.scripts.observing.calls import call_in, library_between, users_calls, users_frames
+from hasten.scripts.observing.loops import length_of
+from hasten.scripts.observing.named_modules import modules_named_in, trained_parameters
+from hasten.scripts.patching import replaced
+
+Framed = tuple[tuple[int, Call], ...]
+"""The user's running calls, each with the identity of its frame, the innermost first."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Loader:
+    number: int
+    loader: DataLoader[Any]
+    made: Stack
+    made_by: str
+    iterated: Stack = ()
+    batches: int = 0  # delivered since training began
+
+
+@dataclass(kw_only=True, slots=True)
+class _Optimizer:
+    number: int
+    optimizer: Optimizer
+    made: Stack
+    made_by: str
+    named: list[tuple[str, ref[nn.Module]]]
+    stepped: Stack = ()
+    updates: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Forward:
+    """Of the outermost module in a step, with gradients."""
+
+    module: nn.Module
+    calls: Framed
+    images: tuple[int, ...]
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+
+
+@dataclass(kw_only=True)
+class Observer:
+    """enough: called after every update of an optimizer with the number of those of the main one."""
+
+    enough: Callable[[int], None]
+    loaders: list[_Loader] = field(default_factory=list[_Loader])
+    optimizers: list[_Optimizer] = field(default_factory=list[_Optimizer])
+    _forwards: list[_Forward] = field(default_factory=list[_Forward])  # since the last backward
+    _last: tuple[_Forward, Framed] | None = None  # of a step: its forward, and its backward
+    _depth: int = 0
+    _autocasts: bool = False
+    _frames: Length | None = None
+    _began: float = field(default_factory=time.perf_counter)
+    _resources: ExitStack = field(default_factory=ExitStack)
+    _known: WeakSet[Any] = field(default_factory=WeakSet[Any])
+
+    def start(self) -> None:
+        enter = self._resources.enter_context
+        enter(replaced(DataLoader, "__init__", self._loader_made))
+        enter(replaced(DataLoader, "__iter__", self._loader_iterated))
+        enter(replaced(Optimizer, "__init__", self._optimizer_made))
+        enter(replaced(torch.autograd, "backward", self._backward))
+        for handle in (
+            register_module_forward_pre_hook(self._forward_begins),
+            register_module_forward_hook(self._forward_ends, always_call=True),
+            register_optimizer_step_post_hook(self._updated),
+        ):
+            self._resources.callback(handle.remove)
+
+    def stop(self) -> None:
+        self._resources.close()
+
+    # ── what the script makes ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _loader_made(self, original: Callable[..., None], loader: DataLoader[Any], *args: Any, **named: Any) -> None:
+        original(loader, *args, **named)
+        if loader not in self._known:
+            self._known.add(loader)
+            number, made = len(self.loaders), users_calls()
+            self.loaders.append(_Loader(number=number, loader=loader, made=made, made_by=library_between()))
+
+    def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Iterator[Any]:
+        found = next((each for each in self.loaders if each.loader is loader), None)
+        if found is not None:
+            found.iterated = users_calls()
+        return _Counted(original(loader), found)
+
+    def _optimizer_made(self, original: Callable[..., None], made: Optimizer, *args: Any, **named: Any) -> None:
+        original(made, *args, **named)
+        if made not in self._known:
+            self._known.add(made)
+            names = (
+                []
+                if (frame := next(users_frames(), None)) is None
+                else [(name, ref(each)) for name, each in modules_named_in(frame)]
+            )
+            number, calls, by = len(self.optimizers), users_calls(), library_between()
+            self.optimizers.append(_Optimizer(number=number, optimizer=made, made=calls, made_by=by, named=names))
+
+    # ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._depth += 1
+        if self._depth == 1 and torch.is_grad_enabled() and module.training:
+            images = tuple(number for number, each in enumerate(args) if _is_image(each))
+            inputs = tuple((tuple(each.shape), str(each.dtype)) for each in args if isinstance(each, Tensor))
+            self._forwards.append(_Forward(module=module, calls=_framed(), images=images, inputs=inputs))
+        self._autocasts = self._autocasts or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+    def _forward_ends(self, module: nn.Module, args: Any, result: Any) -> None:
+        self._depth -= 1
+
+    def _backward(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
+        if self._forwards:
+            largest = max(self._forwards, key=lambda each: trained_parameters(each.module))
+            self._last = largest, _framed()
+            self._forwards.clear()
+        original(*args, **named)
+
+    def _updated(self, optimizer: Optimizer, args: Any, named: Any) -> None:
+        found = next((each for each in self.optimizers if each.optimizer is optimizer), None)
+        if found is None:
+            return
+        found.updates, found.stepped = found.updates + 1, users_calls()
+        main = self._main()
+        if found is main:
+            if found.updates == 2:
+                self._frames = self._length()
+            self.enough(found.updates)
+
+    def _main(self) -> _Optimizer:
+        return next(each for each in self.optimizers if each.updates)
+
+    # ── what was seen ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def seen(self) -> Seen:
+        """Raises Misconfigured where the script has shown no training that can be followed."""
+        if not any(each.updates for each in self.optimizers):
+            raise Misconfigured("trains nothing: no optimizer of torch made a step", fix=_WHAT_IS_FOLLOWED)
+        if self._last is None:
+            raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
+        main, (forward, backward) = self._main(), self._last
+        module = forward.module
+        names = [name for name, each in main.named if each() is module]
+        return Seen(
+            loader=self._trained_on(),
+            model=SeenModel(
+                kind=type(module).__name__,
+                parameters=trained_parameters(module),
+                device=next((each.device.type for each in module.parameters()), "cpu"),
+                names=tuple(dict.fromkeys(names)),
+                images=forward.images,
+                inputs=forward.inputs,
+                called=tuple(call for _, call in forward.calls),
+                is_compiled=type(module).__name__ == "OptimizedModule",
+            ),
+            optimizers=tuple(
+                SeenOptimizer(
+                    number=each.number,
+                    kind=type(each.optimizer).__name__,
+                    made=each.made,
+                    made_by=each.made_by,
+                    stepped=each.stepped,
+                    implementation=_implementation(each.optimizer),
+                )
+                for each in self.optimizers
+                if each.updates
+            ),
+            main=main.number,
+            backward=tuple(call for _, call in backward),
+            window=_window(forward.calls, backward),
+            autocasts=self._autocasts,
+            length=self._frames or Length(steps=None, epochs=None, why="fewer than two steps were observed"),
+            updates=main.updates,
+            seconds=time.perf_counter() - self._began,
+        )
+
+    def _length(self) -> Length:
+        read = max(self.loaders, key=lambda each: each.batches, default=None)
+        if read is None or not read.batches:
+            return length_of(users_frames(), None, 0.0)
+        return length_of(users_frames(), _batches_of(read.loader), read.batches / self._main().updates)
+
+    def _trained_on(self) -> SeenLoader | None:
+        found = max(self.loaders, key=lambda each: each.batches, default=None)
+        if found is None or not found.batches:
+            return None
+        loader = found.loader
+        return SeenLoader(
+            number=found.number,
+            kind=type(loader).__name__,
+            dataset=type(loader.dataset).__name__,
+            made=found.made,
+            made_by=found.made_by,
+            iterated=found.iterated,
+            is_iterable=isinstance(loader.dataset, IterableDataset),
+            batch_size=loader.batch_size,
+            batches=_batches_of(loader),
+            workers=loader.num_workers,
+            pins_memory=loader.pin_memory,
+            keeps_workers=loader.persistent_workers,
+        )
+
+
+_WHAT_IS_FOLLOWED = "hasten follows scripts that call backward() on a loss, and step() of a torch.optim optimizer"
+
+
+class _Counted(Iterator[Any]):
+    """The loader's own iterator, whose batches are counted."""
+
+    def __init__(self, batches: Iterator[Any], seen: _Loader | None) -> None:
+        self._batches, self._seen = batches, seen
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if self._seen is not None and torch.is_grad_enabled():
+            self._seen.batches += 1
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # pyright: ignore[reportArgumentType]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def _framed() -> Framed:
+    return tuple((id(frame), call_in(frame)) for frame in users_frames())
+
+
+def _window(forward: Framed, backward: Framed) -> Window | None:
+    """In the innermost function that runs both. None where it is one call that does."""
+    by_frame = dict(forward)
+    for frame, call in backward:
+        if frame in by_frame:
+            first = by_frame[frame]
+            same = (first.line, first.column) == (call.line, call.column)
+            return None if same else Window(forward=first, backward=call)
+    return None
+
+
+def _implementation(optimizer: Optimizer) -> str:
+    defaults = optimizer.defaults
+    for name in ("fused", "foreach"):
+        if defaults.get(name):
+            return name
+    return "" if defaults.get("foreach", False) is None else "for_loop"
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point()
+
+
+def _batches_of(loader: DataLoader[Any]) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # of an iterable data set without a length
+        return None

@@ -1,0 +1,1 @@
+"""Whether an edited script has the gradients and updates of its baseline."""

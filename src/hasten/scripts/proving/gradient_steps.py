@@ -1,0 +1,123 @@
+"""The gradients and updates of a script's first steps, in the process of a trial.
+
+Eight updates are held back, so that every arm has the same weights in every step: the gradients that the optimizers
+would get are written, and removed, and an optimizer skips a parameter without a gradient. The next three updates are
+made, in every arm by the same gradients, and the weights after them are written.
+
+Of the script in float64, module and inputs are converted where the optimizer is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from hasten.measure.float64_reference import Lifted, batch_in_float64, rounding, terms_counted
+from hasten.scripts.patching import replaced
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
+from hasten.tuning.proof.optimizer_steps import without_dropout
+
+HELD_BACK, MADE = 8, 3  # updates
+PLAIN, FLOAT64, NEARBY = "plain", "float64", "nearby"  # arms; any other name is that of a plan
+
+
+@dataclass(kw_only=True)
+class GradientSteps:
+    """folder: of all arms' files. arm: its name; that of nearby weights ends with a number. terms: of the longest sum,
+    which the baseline counts."""
+
+    folder: Path
+    arm: str
+    terms: int = 0
+    module: nn.Module | None = None
+    updates: int = 0
+    _counts: dict[nn.Module, int] = field(default_factory=dict[nn.Module, int])
+    _resources: ExitStack = field(default_factory=ExitStack)
+
+    def prepare(self, module: nn.Module) -> None:
+        """The trained module, when the script has made its optimizer."""
+        self.module = module
+        without_dropout(module)
+        enter = self._resources.enter_context
+        enter(replaced(nn.functional, "dropout", lambda original, input, *args, **named: input))
+        self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
+        if self.arm == FLOAT64:
+            module.double()
+            module.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
+            enter(Lifted())
+        if self.arm == PLAIN:
+            self._counts = terms_counted(module)
+        if self.arm.startswith(NEARBY):
+            own = torch.Generator().manual_seed(int(self.arm.removeprefix(NEARBY)))  # the script draws its own numbers
+            with torch.no_grad():
+                for each in module.parameters():
+                    if each.is_floating_point():
+                        noise = torch.randn(each.shape, generator=own, dtype=each.dtype).to(each.device)
+                        each.mul_(1 + 2 * rounding(each.dtype, math.sqrt(self.terms)) * noise)
+
+    @property
+    def is_complete(self) -> bool:
+        most = HELD_BACK if self.arm.startswith(NEARBY) else HELD_BACK + MADE
+        return self.updates >= most
+
+    def updated(self) -> None:
+        """After every update of the main optimizer."""
+        assert self.module is not None
+        self.updates += 1
+        if self.updates >= HELD_BACK and not self.arm.startswith(NEARBY):
+            weights = {name: each.detach() for name, each in _trained(self.module)}
+            write_tensors(self._file("weights", self.updates - HELD_BACK), weights)
+
+    def longest_sum(self) -> int:
+        """Of one step: eight or more were counted."""
+        return max(1, max(self._counts.values(), default=1) // self.updates)
+
+    def _before_update(self, optimizer: Optimizer, args: Any, named: Any) -> None:
+        assert self.module is not None
+        if self.updates < HELD_BACK:
+            self._hold_back(optimizer)
+        else:
+            self._give(optimizer)
+
+    def _hold_back(self, optimizer: Optimizer) -> None:
+        assert self.module is not None
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        mine = [(name, each) for name, each in _trained(self.module) if id(each) in held and each.grad is not None]
+        path = self._file("gradients", self.updates)
+        before = read_tensors(path) if path.exists() else {}
+        write_tensors(path, {**before, **{name: _whole(each) for name, each in mine}})
+        for group in optimizer.param_groups:
+            for each in group["params"]:
+                each.grad = None
+
+    def _give(self, optimizer: Optimizer) -> None:
+        assert self.module is not None
+        given = read_tensors(self.folder / f"{PLAIN}-gradients-{self.updates - HELD_BACK}.safetensors")
+        for name, each in _trained(self.module):
+            each.grad = given[name].to(each) if name in given else None
+
+    def _file(self, what: str, step: int) -> Path:
+        return self.folder / f"{self.arm}-{what}-{step}.safetensors"
+
+
+def _trained(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, each) for name, each in module.named_parameters() if each.requires_grad)
+
+
+def _whole(parameter: nn.Parameter) -> Tensor:
+    gradient = parameter.grad
+    assert gradient is not None
+    return gradient.detach() if gradient.layout == torch.strided else gradient.detach().to_dense()
+
+
+def _inputs_in_float64(module: nn.Module, args: Any, named: Any) -> Any:
+    return tuple(map(batch_in_float64, args)), {name: batch_in_float64(each) for name, each in named.items()}

@@ -1,0 +1,1 @@
+"""How a script is started: by Python itself, in a process of its own, with its own or with edited sources."""

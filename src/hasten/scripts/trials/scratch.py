@@ -1,0 +1,102 @@
+"""A copy of the user's folder, in which a trial runs: it may write there what it likes, and nothing of it is kept.
+
+Small files are copied. A large file is a symbolic link to the user's own, and so is a folder of very many files without
+a source among them, as data sets are; write_guard.py keeps both from being written to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hasten.checkpoint.files import copy_file, link_to, make_building_folder, make_folder
+from hasten.errors import Misconfigured
+from hasten.scripts.running.program import Program
+
+LARGE = 1 << 20  # bytes of a file that is linked
+MANY = 1000  # files of a folder that is linked
+MOST = 50_000  # files and folders in all
+_LINKED = frozenset({".git", ".hg", "node_modules"})
+_LEFT_OUT = frozenset({"__pycache__"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scratch:
+    """place: an empty folder of the trial's own. roots: folder of the user's -> its copy. program: as it runs there;
+    folder: in which."""
+
+    place: Path
+    roots: Mapping[Path, Path]
+    program: Program
+    folder: Path
+
+    def path(self, users: str) -> Path:
+        """Where a file of the user's lies in the copy; itself where it is outside."""
+        for root, copy in self.roots.items():
+            if Path(users).is_relative_to(root):
+                return copy / Path(users).relative_to(root)
+        return Path(users)
+
+    def users_path(self, path: str) -> str:
+        """Of a file in the copy, the user's own."""
+        for root, copy in self.roots.items():
+            if Path(path).is_relative_to(copy):
+                return str(root / Path(path).relative_to(copy))
+        return path
+
+
+def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
+    """The folder that the script runs in, and that of the script where it lies elsewhere."""
+    script = program.path.parent
+    if script.is_relative_to(folder):
+        return (folder,)
+    return (script,) if folder.is_relative_to(script) else (folder, script)
+
+
+def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
+    """Raises Misconfigured where there is too much to copy."""
+    copies = {root: place / f"{number}" / root.name for number, root in enumerate(roots_of(program, folder))}
+    count = 0
+    for root, copy in copies.items():
+        for source, target in _pairs(root, copy):
+            count += 1
+            if count > MOST:
+                what = f"holds more than {MOST:,} files, so it is not copied for every trial"
+                raise Misconfigured(what, where=str(root), fix="run hasten in the folder of the project alone")
+            _put(source, target)
+    scratch = Scratch(place=place, roots=copies, program=program, folder=folder)
+    here, name = scratch.path(str(folder)), program.name
+    if not program.is_module:
+        name = os.path.relpath(scratch.path(str(program.path)), here)
+    return replace(scratch, program=replace(program, name=name), folder=here)
+
+
+def _pairs(root: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
+    """Of everything that is put into the copy, a folder before what is in it."""
+    make_folder(copy)
+    for path, folders, files in os.walk(root):
+        here = copy / Path(path).relative_to(root)
+        linked = [name for name in folders if _is_linked(Path(path, name))]
+        folders[:] = sorted(name for name in folders if name not in linked and name not in _LEFT_OUT)
+        for name in (*folders, *linked, *files):
+            yield Path(path, name), here / name
+
+
+def _is_linked(folder: Path) -> bool:
+    if folder.is_symlink() or folder.name in _LINKED or (folder / "pyvenv.cfg").exists():
+        return True
+    names = os.listdir(folder)
+    return len(names) > MANY and not any(name.endswith(".py") for name in names)
+
+
+def _put(source: Path, target: Path) -> None:
+    if source.is_symlink() or (source.is_dir() and _is_linked(source)):
+        link_to(source.resolve(), target)
+    elif source.is_dir():
+        make_building_folder(target)
+    elif source.is_file() and source.stat().st_size <= LARGE:
+        copy_file(source, target)
+    elif source.is_file():
+        link_to(source, target)

@@ -1,0 +1,47 @@
+"""Trials of a script: each a process that runs a copy of it, edited by a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import plan_to_toml
+from hasten.facts.scripts.seen import Seen, as_table, seen_of
+from hasten.scripts.running.program import Program
+from hasten.tuning.trials.arms import Arms, Limits
+from hasten.tuning.trials.other_programs import OtherPrograms
+from hasten.tuning.trials.process_seconds import libraries_of
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
+from hasten.tuning.trials.trial_process import TrialProcess
+
+_SERVES = "hasten.scripts.trials.script_process:"
+LONGEST_SECONDS = 600.0  # of observing: importing, preparing data, and the first steps
+
+
+def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> Seen:
+    """Runs the script for a few steps. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no
+    training."""
+    process = TrialProcess(f"{_SERVES}serve_observation", libraries_of(f"{program.path}:"), program)
+    try:
+        process.resume()
+        while (answer := process.child.messages.receive()) is None:
+            if process.child.messages.ended or process.child.exit_code is not None:
+                raise ArmFailed("script", Outcome.CRASHED, "it ended before it was observed")
+            process.child.listen(0.5)
+            waiting()
+    finally:
+        process.end()
+    if "failed" in answer:
+        error = SentError(**answer["error"])
+        raise ArmFailed("script", Outcome(answer["failed"]), answer["message"], error)
+    return seen_of(answer["seen"])
+
+
+def script_arms(program: Program, seen: Seen, place: Path | None, other_programs: OtherPrograms) -> Arms:
+    name, libraries = f"{program.path}:", libraries_of(f"{program.path}:")
+
+    def launch(plan: Plan) -> TrialProcess:
+        return TrialProcess(f"{_SERVES}serve_trial", libraries, program, as_table(seen), plan_to_toml(plan))
+
+    return Arms(name, Limits(), place, other_programs, launch=launch)

@@ -1,0 +1,328 @@
+"""What runs in the process of a trial: the script, from its start on, and between two of its steps the answers to what
+the search asks. REQUESTS lists them: each is a generator that yields where the script is to take one more step.
+
+The script starts at the first request, so that the seed of a proof is known before. Where it ends before a request is
+answered, it is started again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hasten.checkpoint.files import replace_file
+from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite
+from hasten.facts.plan_file import plan_from_toml
+from hasten.facts.scripts.seen import Seen, as_table, seen_of
+from hasten.scripts.edits.places import edited_sources, places_of
+from hasten.scripts.observing.observer import Observer
+from hasten.scripts.proving.gradient_steps import GradientSteps
+from hasten.scripts.running.program import Program, run
+from hasten.scripts.running.script_seeds import use_seed
+from hasten.scripts.trials.scratch import Scratch, scratch_copy
+from hasten.scripts.trials.script_survey import setup_of, survey_of
+from hasten.scripts.trials.step_clock import Parts, StepClock
+from hasten.scripts.trials.write_guard import guard_writes
+from hasten.training.probes.peak_memory import peak_memory
+from hasten.tuning.trials.child_process import Messages
+from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
+
+OBSERVED_UPDATES = 4
+LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
+
+Answer = Generator[None, None, dict[str, Any]]
+
+
+class RunningScript:
+    """In the process of its trial; run() never returns. users_file: the script's own, of which it runs a copy."""
+
+    def __init__(self, messages: Messages, program: Program, seen: Seen, users_file: Path) -> None:
+        self._messages, self._program, self.seen, self.users_file = messages, program, seen, users_file
+        self.clock = StepClock(seen=seen, at_update=self._between_steps)
+        self.starts = 0
+        self.peak_memory = peak_memory(torch.device(seen.model.device))
+        self._asked: Mapping[str, Any] | None = None
+        self._driver = self._answers()
+        self.gradients: GradientSteps | None = None
+
+    @property
+    def name(self) -> str:
+        return self._program.name
+
+    def run(self) -> None:
+        self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
+        use_seed(self._asked.get("seed", 0))
+        if self._asked["do"] == "gradients":
+            folder, arm, terms = Path(self._asked["folder"]), self._asked["arm"], self._asked["terms"]
+            self.gradients = GradientSteps(folder=folder, arm=arm, terms=terms)
+            self.clock.at_optimizer = self._prepare_gradients
+        self.clock.start()
+        while True:
+            self.starts += 1
+            self.clock.begin()
+            try:
+                run(self._program)
+            except SystemExit as end:
+                if end.code not in (None, 0):
+                    raise Misconfigured(f"ended with exit code {end.code}", where=self._program.name) from end
+            if not self.clock.updates:
+                raise Misconfigured("ended without a step", where=self._program.name)
+
+    def _prepare_gradients(self) -> None:
+        if self.clock.module is not None and self.gradients is not None:
+            self.gradients.prepare(self.clock.module)
+
+    def _between_steps(self) -> None:
+        next(self._driver)
+        self.clock.resume()
+
+    def _answers(self) -> Generator[None]:
+        asked = self._asked
+        while asked is not None:
+            asked = self.exchange((yield from REQUESTS[asked["do"]](self, asked)))
+
+    def exchange(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send an answer, and wait for the next request. The process ends where none comes."""
+        self._messages.send(answer)
+        asked = self._messages.wait()
+        if asked is None:
+            os._exit(0)
+        return asked
+
+
+def serve_trial(messages: Messages, program: Program, seen: Mapping[str, Any], plan: str) -> None:
+    """seen: a table of seen.as_table. plan: TOML. The present folder is that of the user; TMPDIR is the trial's own."""
+    found = seen_of(seen)
+
+    def trial() -> None:
+        script = program.path  # before the process is in another folder
+        choices = [each.choice for each in plan_from_toml(plan).choices]
+        sources = edited_sources(choices, places_of(found, script), script.parent) if choices else {}
+        edited = {os.path.normpath(script.parent / file): text for file, text in sources.items()}
+        RunningScript(messages, in_scratch(program, edited).program, found, script).run()
+
+    _served(messages, trial)
+
+
+def serve_observation(messages: Messages, program: Program) -> None:
+    """seen: what the script trains, as a table. It runs until so many updates, or to its end."""
+
+    def look() -> None:
+        scratch = in_scratch(program, {})
+
+        def done() -> None:
+            messages.send({"seen": _with_users_paths(as_table(observer.seen()), scratch)})
+            os._exit(0)
+
+        observer = Observer(enough=lambda updates: done() if updates >= OBSERVED_UPDATES else None)
+        use_seed(0)
+        observer.start()
+        with suppress(SystemExit):
+            run(scratch.program)
+        done()
+
+    _served(messages, look)
+
+
+def _with_users_paths(value: Any, scratch: Scratch) -> Any:
+    """A table whose files are the user's own and not their copies."""
+    match value:
+        case dict():
+            table: dict[str, Any] = value
+            return {
+                name: scratch.users_path(each) if name == "file" else _with_users_paths(each, scratch)
+                for name, each in table.items()
+            }
+        case list() | tuple():
+            return [_with_users_paths(each, scratch) for each in value]
+        case _:
+            return value
+
+
+def _served(messages: Messages, do: Callable[[], None]) -> None:
+    try:
+        do()
+    except BaseException as error:
+        message = f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE]
+        messages.send({"failed": outcome_of(error).value, "message": message, "error": asdict(sent_error(error))})
+    os._exit(0)  # what the script has left running ends with it
+
+
+def in_scratch(program: Program, edited: Mapping[str, str]) -> Scratch:
+    """The program in a copy of the user's folder, where this process then is; its writes are guarded. edited: file of
+    the user's -> the source of its copy."""
+    place = Path(os.environ["TMPDIR"])
+    scratch = scratch_copy(program, Path.cwd(), place / "copy")
+    for file, text in edited.items():
+        replace_file(scratch.path(file), text.encode())
+    sys.path[:] = [str(scratch.path(each)) if each else each for each in sys.path]
+    os.environ.update(LOGS_NOWHERE)
+    os.chdir(scratch.folder)
+    guard_writes(place, [*scratch.roots])
+    return scratch
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """As Trial.window. Its first step is the script's first one, whose time begins when its batch is there."""
+    clock, steps = script.clock, asked["steps"]
+    turns = list[tuple[int, float]]()
+    taken, seconds = 0, 0.0
+    if clock.is_first:
+        first = clock.first_step_seconds
+        turns.append((0, clock.start_seconds - first))
+        taken, seconds = 1, first
+        clock.is_first = False
+    clock.intervals.clear()
+    clock.turns.clear()
+    while taken + len(clock.intervals) < steps:
+        yield
+    clock.settle()
+    seconds += math.fsum(clock.intervals) + clock.since_last
+    usual = clock.usual or seconds / steps
+    turns += [(1, max(each - usual, 0.0)) for each in clock.turns]
+    losses = clock.new_losses()
+    if not all(map(math.isfinite, losses)):
+        raise NonFinite(f"a loss is {next(each for each in losses if not math.isfinite(each))}")
+    return {"steps": steps, "seconds": seconds, "turns": turns, "losses": losses, "peak_bytes": script.peak_memory()}
+
+
+def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """The seconds between two epochs, with what the script does there: it evaluates, saves, begins its loader again."""
+    clock = script.clock
+    if script.seen.loader is None:
+        return {"seconds": 0.0}
+    usual = clock.usual
+    clock.turns.clear()
+    clock.ends_epoch, starts = True, script.starts
+    while not clock.turns:
+        yield
+        if script.starts != starts:  # that was its last epoch
+            clock.ends_epoch, starts = True, script.starts
+    return {"seconds": max(clock.turns[-1] - (usual or clock.usual), 0.0)}
+
+
+def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """Losses of the first steps of two epochs, one for each step."""
+    clock, steps = script.clock, asked["steps"]
+    losses = [_mean(clock.new_losses())]
+    for part in range(2):
+        while len(losses) < (part + 1) * steps and script.starts == 1:
+            yield
+            losses.append(_mean(clock.new_losses()))
+        clock.ends_epoch = part == 0 and script.seen.loader is not None and (script.seen.length.epochs or 1) > 1
+    return {"losses": losses[: 2 * steps]}
+
+
+def _train(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """As training_runs.train: until so many steps or the script's end, an answer at least every so many seconds."""
+    clock, began, most = script.clock, time.perf_counter(), asked["steps"] or math.inf
+    reported, losses = 0, [_mean(clock.new_losses())]
+    while True:
+        over = len(losses) >= most or script.starts > 1
+        if over or time.perf_counter() - began >= asked["seconds"]:
+            new, reported = losses[reported:], len(losses)
+            answer = {"losses": new, "evaluated": None, "steps": len(losses), "seconds": 0.0}
+            if over:
+                return {**answer, "results": {}}
+            asked = script.exchange({**answer, "results": None})
+            began = time.perf_counter()
+        yield
+        if script.starts == 1:
+            losses.append(_mean(clock.new_losses()))
+            if not math.isfinite(losses[-1]):
+                raise NonFinite(f"the loss of step {len(losses)} is {losses[-1]}")
+
+
+def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """As tuning.trials.survey.survey."""
+    clock, seen = script.clock, script.seen
+    if clock.module is None or clock.main is None:
+        raise Misconfigured(f"has no name for {seen.model.kind} where it makes its optimizer", where=script.name)
+    sample = [
+        torch.zeros(shape, dtype=getattr(torch, kind.removeprefix("torch."))) for shape, kind in seen.model.inputs
+    ]
+    setup = setup_of(clock.module, clock.main, clock.trained_on, seen, sample)
+    return survey_of(setup, seen, places_of(seen, script.users_file), script.users_file)
+    yield  # makes it a generator
+
+
+def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """See gradient_steps.py. terms: of the longest sum, counted in the arm of the baseline."""
+    steps = script.gradients
+    assert steps is not None
+    if steps.module is None:
+        raise InvalidMeasurement(f"the script has no name for {script.seen.model.kind} where it makes its optimizer")
+    while True:
+        steps.updated()
+        if steps.is_complete:
+            return {"terms": steps.longest_sum()}
+        if script.starts > 1:
+            raise InvalidMeasurement("the script ends before its gradients could be compared")
+        yield
+
+
+def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """Where the seconds of a step go; see facts.trials.Budget."""
+    clock, steps = script.clock, asked["steps"]
+    clock.parts = Parts()
+    clock.intervals.clear()
+    while len(clock.intervals) < steps:
+        yield
+    parts = clock.parts
+    updates = parts.updates
+    spent = {
+        "data_wait": parts.data_wait / updates,
+        "transfer": 0.0,
+        "forward": parts.to_backward / updates,
+        "backward": parts.backward / updates,
+        "optimizer": parts.optimizer / updates,
+        "evaluation": 0.0,
+        "steps": updates,
+    }
+    rest = clock.usual - math.fsum(spent[name] for name in ("data_wait", "forward", "backward", "optimizer"))
+    reads_beside = script.seen.loader is not None and script.seen.loader.workers > 0
+    around = {
+        "on_cpu": script.seen.model.device == "cpu",
+        "cores": os.cpu_count() or 1,
+        "reads_beside": reads_beside,
+        "fault_seconds": 0.0,
+    }
+    return {"spent": {**spent, "python": max(rest, 0.0)}, "around": around}
+
+
+def _at_once(answer: Callable[[RunningScript], dict[str, Any]]) -> Callable[[RunningScript, Mapping[str, Any]], Answer]:
+    def request(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+        return answer(script)
+        yield  # makes it a generator
+
+    return request
+
+
+REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
+    "window": _window,
+    "turn": _turn,
+    "two epochs": _two_epochs,
+    "train": _train,
+    "budget": _budget,
+    "survey": _survey,
+    "gradients": _gradients,
+    "evaluate": _at_once(lambda script: {"seconds": 0.0}),
+    "saving": _at_once(lambda script: {"seconds": 0.0}),
+    "device memory": _at_once(lambda script: {"held": 0, "free": 0}),
+}
+
+
+def _mean(losses: list[float]) -> float:
+    return math.fsum(losses) / len(losses) if losses else math.nan

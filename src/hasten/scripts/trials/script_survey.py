@@ -1,0 +1,89 @@
+"""What every technique says of a running script: the Setup that its objects make, and what its source allows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.formatting import printable
+from hasten.facts.job import Job
+from hasten.facts.machine import read_machine
+from hasten.facts.scripts.script_places import ScriptPlaces
+from hasten.facts.scripts.seen import Seen
+from hasten.scripts.edits.places import edited_sources
+from hasten.scripts.edits.technique_edits import EDITS, NEEDS_OWN_LOOP
+from hasten.techniques import ALL, No, Setup
+from hasten.training.setup.prepared_job import fingerprint_of, proven_here
+from hasten.tuning.trials.search_key import digest_of_sources
+from hasten.tuning.trials.survey import as_table
+
+
+def setup_of(module: nn.Module, optimizer: Optimizer, loader: DataLoader[Any] | None, seen: Seen, sample: Any) -> Setup:
+    job = Job(
+        model=lambda: module,
+        loss=lambda model, batch: torch.zeros(()),
+        optimizer=lambda parameters: optimizer,
+        train=loader if loader is not None else [sample],
+        epochs=seen.length.epochs or 1,
+    )
+    machine = read_machine()
+    setup = Setup(job=job, machine=machine, device=torch.device(seen.model.device), model=module)
+    if loader is not None:
+        setup.train = replace(source_of(loader, field="train"), columns=None, rows=None)  # torch reads sample by sample
+        setup.loader = setup.train.options or LoaderOptions()
+        setup.batch_size = loader.batch_size
+    setup.draw_sample = lambda setup: sample
+    return setup
+
+
+def _as_claimed(choice: Choice) -> Choice:
+    """Workers of torch's loader draw the random numbers of transforms themselves, hasten's do not."""
+    return replace(choice, preserves=Preserves.STATISTICS) if choice.technique in _BY_WORKERS else choice
+
+
+_BY_WORKERS = frozenset({"loader_workers", "persistent_workers", "prefetch"})
+
+
+def survey_of(setup: Setup, seen: Seen, places: ScriptPlaces, script: Path) -> dict[str, Any]:
+    """As tuning.trials.survey.survey: a choice whose edit the source does not allow is refused with that reason."""
+    proposed, refused = list[dict[str, Any]](), dict[str, str]()
+    for technique in ALL:
+        reason = None if technique.name in EDITS else NEEDS_OWN_LOOP
+        answer = technique.applies(setup) if reason is None else No(reason)
+        if isinstance(answer, No):
+            refused[technique.name] = printable(answer.reason)
+            continue
+        for choice in technique.candidates(setup):
+            try:
+                edited_sources([choice], places, script.parent)
+            except PlanError as error:
+                refused[technique.name] = printable(error.what)
+            else:
+                proposed.append(as_table(_as_claimed(choice)))
+    samples = None if setup.train is None else setup.train.count
+    fingerprint = fingerprint_of(str(script), setup.model, setup.batch_size or 1, samples)
+    return {
+        "proposed": proposed,
+        "refused": refused,
+        "treats": {technique.name: technique.treats.name for technique in ALL},
+        "seed": 0,
+        "total_steps": seen.length.steps,
+        "total_epochs": seen.length.epochs,
+        "evaluations": 0,
+        "stops_early": False,
+        "device": seen.model.device,
+        "machine": setup.machine.summary,
+        "fingerprint": asdict(fingerprint),
+        "proven_on": asdict(proven_here(setup.machine)),
+        "sources": digest_of_sources(),
+    }

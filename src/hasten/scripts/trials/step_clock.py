@@ -1,0 +1,212 @@
+"""Times the optimizer steps of a running script, and hands control over between two of them.
+
+An interval lies between two updates of the main optimizer. One in which a loader began, the model was evaluated or a
+file was saved is a turn: it is timed by itself and counts in no window, because a window would contain one or not, by
+chance. A turn's seconds are those beyond a usual interval.
+
+The script is never ended by an exception, which its own code could catch: control is handed to a function that returns
+when the script is to continue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+
+from hasten.facts.scripts.seen import Seen
+from hasten.scripts.observing.calls import users_frames
+from hasten.scripts.observing.named_modules import module_in
+from hasten.scripts.patching import replaced
+
+UNTIMED_STEPS = 2  # after the script was started again
+
+
+@dataclass(slots=True)
+class Parts:
+    """Seconds of the parts of all intervals since they were cleared."""
+
+    data_wait: float = 0.0
+    backward: float = 0.0
+    optimizer: float = 0.0
+    to_backward: float = 0.0  # from the end of the wait for data to the beginning of backward
+    updates: int = 0
+
+    @property
+    def computing(self) -> float:
+        return self.to_backward + self.backward + self.optimizer
+
+
+@dataclass(kw_only=True)
+class StepClock:
+    """seen: of the observed script. at_update: called after each update of the main optimizer, outside of all times.
+    began: by time.perf_counter(), when the script was started."""
+
+    seen: Seen
+    at_update: Callable[[], None]
+    began: float = field(default_factory=time.perf_counter)
+    intervals: list[float] = field(default_factory=list[float])  # seconds, without turns
+    turns: list[float] = field(default_factory=list[float])  # whole intervals
+    losses: list[Tensor] = field(default_factory=list[Tensor])  # of every backward, not read yet
+    start_seconds: float = 0.0  # to the first update
+    first_step_seconds: float = 0.0  # of that update's step, from its batch on
+    is_first: bool = True  # nobody has asked for the first step yet
+    updates: int = 0  # since the script's start
+    parts: Parts = field(default_factory=Parts)
+    ends_epoch: bool = False  # the loader that the steps read ends at its next batch, once
+    _last: float = 0.0
+    _got_batch: float = 0.0
+    _turned: bool = True
+    _made: int = 0  # loaders
+    main: Optimizer | None = None
+    module: nn.Module | None = None  # that is trained, by its name where the optimizer is made
+    at_optimizer: Callable[[], None] = lambda: None
+    _begins_update: float = 0.0
+    _loaders: WeakSet[Any] = field(default_factory=WeakSet[Any])
+    trained_on: Any = None  # the loader that the steps read
+    _known: WeakSet[Any] = field(default_factory=WeakSet[Any])
+    _resources: ExitStack = field(default_factory=ExitStack)
+
+    def start(self) -> None:
+        enter = self._resources.enter_context
+        enter(replaced(DataLoader, "__init__", self._loader_made))
+        enter(replaced(DataLoader, "__iter__", self._loader_iterated))
+        enter(replaced(Optimizer, "__init__", self._optimizer_made))
+        enter(replaced(torch.autograd, "backward", self._backward))
+        enter(replaced(torch, "save", self._interrupts))
+        enter(replaced(nn.Module, "eval", self._interrupts))
+        self._resources.callback(register_optimizer_step_pre_hook(self._begins).remove)
+        self._resources.callback(register_optimizer_step_post_hook(self._ends).remove)
+
+    def stop(self) -> None:
+        self._resources.close()
+
+    def begin(self) -> None:
+        """The script starts now, for the first time or again."""
+        self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
+        self._known, self.main, self.trained_on = WeakSet(), None, None
+        self._got_batch = self.began
+
+    @property
+    def since_last(self) -> float:
+        """Seconds since the last update or the last resume()."""
+        return time.perf_counter() - self._last
+
+    @property
+    def usual(self) -> float:
+        """Seconds of an interval; 0 before there was one."""
+        return median(self.intervals) if self.intervals else 0.0
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        if self.seen.model.device == "cuda":
+            torch.cuda.synchronize()
+
+    def resume(self) -> None:
+        """Time runs from now on."""
+        self.settle()
+        self._last = self._got_batch = time.perf_counter()
+
+    def new_losses(self) -> list[float]:
+        """Since the last call, of every backward on a single number."""
+        found, self.losses = self.losses, []
+        return [float(each) for each in found]
+
+    # ── what is watched for ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _optimizer_made(self, original: Callable[..., None], made: Optimizer, *args: Any, **named: Any) -> None:
+        original(made, *args, **named)
+        if made not in self._known:
+            self._known.add(made)
+            if len(self._known) - 1 == self.seen.main:
+                self.main, frame = made, next(users_frames(), None)
+                model = self.seen.model
+                self.module = None if frame is None else module_in(frame, model.kind, model.parameters)
+                self.at_optimizer()
+
+    def _loader_made(self, original: Callable[..., None], loader: DataLoader[Any], *args: Any, **named: Any) -> None:
+        original(loader, *args, **named)
+        if loader not in self._loaders:
+            self._loaders.add(loader)
+            self._made += 1
+            if self.seen.loader is not None and self._made - 1 == self.seen.loader.number:
+                self.trained_on = loader
+
+    def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Any:
+        self._turned = True
+        batches = original(loader)
+        return _Timed(batches, self) if loader is self.trained_on else batches
+
+    def waited(self, seconds: float) -> None:
+        """For a batch of the loader that the steps read."""
+        self.parts.data_wait += seconds
+        self._got_batch = time.perf_counter()
+
+    def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
+        loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
+        if loss.numel() == 1:
+            self.losses.append(loss.detach())
+        begin = time.perf_counter()
+        self.parts.to_backward += begin - self._got_batch
+        original(tensors, *args, **named)
+        self._got_batch = end = time.perf_counter()
+        self.parts.backward += end - begin
+
+    def _interrupts(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """What saves or evaluates."""
+        self._turned = True
+        return original(*args, **named)
+
+    def _begins(self, optimizer: Optimizer, args: Any, named: Any) -> None:
+        self._begins_update = time.perf_counter()
+
+    def _ends(self, optimizer: Optimizer, args: Any, named: Any) -> None:
+        now = time.perf_counter()
+        self.parts.optimizer += now - self._begins_update
+        if optimizer is not self.main:
+            return
+        if self._turned:
+            self.settle()
+            now = time.perf_counter()
+        self.parts.updates += 1
+        self.updates += 1
+        if self.updates <= UNTIMED_STEPS and not self.is_first:
+            pass  # the script was started again
+        elif self.updates == 1:
+            self.start_seconds, self.first_step_seconds = now - self.began, self.parts.computing
+        elif self._turned:
+            self.turns.append(now - self._last)
+        else:
+            self.intervals.append(now - self._last)
+        self._turned, self._last = False, now
+        self.at_update()
+
+
+class _Timed(Iterator[Any]):
+    def __init__(self, batches: Iterator[Any], clock: StepClock) -> None:
+        self._batches, self._clock = batches, clock
+
+    def __next__(self) -> Any:
+        if self._clock.ends_epoch:
+            self._clock.ends_epoch = False
+            raise StopIteration
+        begin = time.perf_counter()
+        batch = next(self._batches)
+        self._clock.waited(time.perf_counter() - begin)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # pyright: ignore[reportArgumentType]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)

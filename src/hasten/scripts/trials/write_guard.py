@@ -1,0 +1,83 @@
+"""Keeps a trial from changing anything of the user's.
+
+Python reports what it is about to open, rename or remove (PEP 578). In the trial's own folder everything is allowed: a
+link to a file of the user's becomes a copy before it is written to. Elsewhere, what would be written is refused, and
+the trial fails with the path as its reason. Libraries that write files by themselves, in C, are not seen; torch.save is
+one of them, and is made to open its file by Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hasten.checkpoint.files import open_for_library, replace_link
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHANGES = {
+    "os.remove": 1, "os.rename": 2, "os.rmdir": 1, "os.mkdir": 1, "os.truncate": 1, "os.symlink": 2, "os.link": 2,
+    "os.chmod": 1, "os.utime": 1, "shutil.rmtree": 1,
+}  # fmt: skip
+"""Event -> how many of its first arguments are paths that change."""
+
+
+def guard_writes(inside: Path, users: Sequence[Path]) -> None:
+    """For the rest of this process. inside: the trial's own folder; users: folders of which it holds copies."""
+    shared = ("/tmp", "/var/tmp", inside.parent, Path.home() / ".cache", "/dev", "/proc")
+    sys.addaudithook(_Guard(*([os.path.realpath(each) for each in some] for some in ([inside], users, shared))))
+    torch.save = _by_python(torch.save)
+
+
+class _Guard:
+    def __init__(self, inside: Sequence[str], users: Sequence[str], shared: Sequence[str]) -> None:
+        self._inside, self._users, self._shared, self._is_busy = inside, users, shared, False
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        if self._is_busy:
+            return
+        if event == "open":
+            path, _, flags = args
+            if isinstance(flags, int) and flags & _WRITING:
+                self._check(path, truncates=bool(flags & os.O_TRUNC), follows=True)
+        elif event in _CHANGES:
+            for path in args[: _CHANGES[event]]:
+                self._check(path, truncates=True, follows=event in ("os.truncate", "os.chmod", "os.utime"))
+
+    def _check(self, path: Any, *, truncates: bool, follows: bool) -> None:
+        """follows: whether the operation acts on what a link leads to, and not on the link."""
+        if not isinstance(path, str | bytes | os.PathLike):
+            return  # a descriptor that is open already
+        self._is_busy = True
+        try:
+            name = os.path.abspath(os.fsdecode(path))
+            folder = os.path.realpath(os.path.dirname(name))
+            place = os.path.join(folder, os.path.basename(name))
+            if self._is_own(place) and follows and os.path.islink(place):
+                replace_link(Path(place), keep=not truncates)
+            elif not self._is_own(os.path.realpath(place) if follows else place):
+                raise PermissionError(f"a trial does not write to {name}, which is outside of its copy of the folder")
+        finally:
+            self._is_busy = False
+
+    def _is_own(self, path: str) -> bool:
+        return _within(path, self._inside) or (_within(path, self._shared) and not _within(path, self._users))
+
+
+def _within(path: str, folders: Sequence[str]) -> bool:
+    return any(path == each or path.startswith(each + os.sep) for each in folders)
+
+
+def _by_python(save: Callable[..., None]) -> Callable[..., None]:
+    def saved(obj: object, f: Any, *args: Any, **named: Any) -> None:
+        if not isinstance(f, str | os.PathLike):
+            save(obj, f, *args, **named)
+            return
+        with open_for_library(f) as file:
+            save(obj, file, *args, **named)
+
+    return saved

@@ -1,0 +1,168 @@
+"""Edits of a user's source: what they write, what they leave, what they refuse."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from textwrap import dedent
+
+import pytest
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Value
+from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.scripts.edits.edited_source import edited_source
+from hasten.scripts.edits.technique_edits import edits_of
+
+SCRIPT = dedent('''\
+    """Trains."""
+    import torch
+    from torch.utils.data import DataLoader
+    from own import Net, data
+
+
+    def main():
+        loader = DataLoader(data, batch_size=8,  # small
+                            num_workers=0)
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
+        for images, labels in loader:
+            optimizer.zero_grad()
+
+            # the step
+            outputs = model(images)
+            loss = ((outputs - labels) ** 2).mean()
+            loss.backward()
+            optimizer.step()  # done
+
+
+    main()
+''')
+
+
+def call(text: str, source: str = SCRIPT) -> SourceCall:
+    """The call whose source is this."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith(text):
+            assert node.end_lineno is not None
+            assert node.end_col_offset is not None
+            return SourceCall(
+                file="train.py",
+                line=node.lineno,
+                column=node.col_offset,
+                end_line=node.end_lineno,
+                end_column=node.end_col_offset,
+            )
+    raise AssertionError(text)
+
+
+def places(source: str = SCRIPT) -> ScriptPlaces:
+    return ScriptPlaces(
+        script="train.py",
+        sources={},
+        device="cpu",
+        loader=call("DataLoader(", source),
+        optimizers=(call("torch.optim.Adam(", source),),
+        model="model",
+        forward=call("model(images", source),
+        images=(0,),
+        step=call("model(images", source),
+        backward=call("loss.backward(", source),
+    )
+
+
+def edited(technique: str, value: Value, source: str = SCRIPT, at: ScriptPlaces | None = None) -> str:
+    return edited_source(source, edits_of([Choice(technique=technique, value=value)], at or places(source)))
+
+
+def test_a_keyword_replaces_the_one_that_the_call_has():
+    expected = SCRIPT.replace("num_workers=0)", "num_workers=2)")
+    assert edited("loader_workers", 2) == expected
+
+
+def test_a_new_keyword_follows_the_style_of_the_call():
+    assert "num_workers=0,  # small" not in edited("pin_memory", True)
+    assert "num_workers=0" in edited("pin_memory", True)
+    assert "pin_memory=True)" in edited("pin_memory", True)
+    assert ast.dump(ast.parse(edited("pin_memory", True))) != ast.dump(ast.parse(SCRIPT))
+
+
+def test_fused_replaces_foreach():
+    expected = SCRIPT.replace("lr=1e-3, foreach=True)", "lr=1e-3, fused=True)")
+    assert edited("fused_optimizer", "fused") == expected
+
+
+def test_compile_is_called_behind_the_optimizer():
+    line = "    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)\n"
+    assert edited("compile", "default") == SCRIPT.replace(line, f"{line}    model.compile()\n")
+
+
+def test_autocast_is_around_forward_and_loss_and_not_around_backward():
+    before = dedent("""\
+        # the step
+        outputs = model(images)
+        loss = ((outputs - labels) ** 2).mean()
+    """)
+    after = dedent("""\
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            # the step
+            outputs = model(images)
+            loss = ((outputs - labels) ** 2).mean()
+    """)
+    before, after = (text.replace("\n", "\n        ").rstrip(" ") for text in (before, after))
+    assert edited("precision", "bf16") == SCRIPT.replace(before, after)
+
+
+def test_channels_last_converts_the_model_and_its_images():
+    text = edited("channels_last", True)
+    assert "    model.to(memory_format=torch.channels_last)\n    optimizer =" in text
+    assert "outputs = model(images.to(memory_format=torch.channels_last))" in text
+
+
+def test_a_setting_of_the_process_follows_the_imports():
+    expected = SCRIPT.replace("import Net, data\n", "import Net, data\n\ntorch.set_num_threads(1)\n")
+    assert edited("threads", 1) == expected
+
+
+def test_torch_is_imported_where_a_file_has_only_its_parts():
+    source = SCRIPT.replace("import torch\n", "import torch.optim as o\n").replace("torch.optim.Adam", "o.Adam")
+    at = replace(places(), optimizers=(call("o.Adam(", source),))
+    assert "import Net, data\nimport torch\n\ntorch.set_num_threads(1)\n" in edited("threads", 1, source, at)
+
+
+def test_several_choices_of_one_call_are_one_edit():
+    choices = [Choice(technique="loader_workers", value=2), Choice(technique="persistent_workers", value=True)]
+    text = edited_source(SCRIPT, edits_of(choices, places()))
+    assert ast.unparse(ast.parse(text)).count("num_workers=2, persistent_workers=True") == 1
+
+
+@pytest.mark.parametrize(
+    ("technique", "value"),
+    [("loader_workers", "__import__('os')"), ("threads", "1); evil("), ("compile", '"); evil("'), ("precision", "x")],
+)
+def test_no_text_of_a_plan_becomes_code(technique, value):
+    with pytest.raises(PlanError):
+        edited(technique, value)
+
+
+@pytest.mark.parametrize("name", ["model; evil()", "evil().model", "a b", ""])
+def test_the_name_of_the_model_is_a_name(name):
+    with pytest.raises(PlanError):
+        edited("compile", "default", at=replace(places(), model=name))
+
+
+def test_a_call_that_is_not_there_is_refused():
+    moved = replace(places(), loader=replace(call("DataLoader("), line=2))
+    with pytest.raises(PlanError, match="not found"):
+        edited("loader_workers", 2, at=moved)
+
+
+def test_a_step_in_one_call_has_no_place_for_autocast():
+    with pytest.raises(PlanError, match="one call"):
+        edited("precision", "bf16", at=replace(places(), step=None, missing={"step": "one call does both"}))
+
+
+def test_characters_that_are_not_edited_stay():
+    source = SCRIPT.replace("# done", "# fertig: größer\t ").replace("\n", "\r\n")
+    text = edited("compile", "default", source)
+    assert text.replace("    model.compile()\r\n", "") == source

@@ -1,0 +1,120 @@
+"""How many optimizer steps a script will take, by the loops around one of them."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hasten.facts.scripts.seen import Length
+from hasten.scripts.observing.calls import users_frames
+from hasten.scripts.observing.loops import length_of
+
+PATH = "/somewhere/train.py"
+
+
+def length(source: str, batches: int | None = 10, per_update: float = 1.0, **names: Any) -> Length:
+    """At the first call of update() in a source."""
+    found = list[Length]()
+
+    def update() -> None:
+        if not found:
+            frames = [frame for frame in users_frames() if frame.f_code.co_filename == PATH]
+            found.append(length_of(frames, batches, per_update))
+
+    text = dedent(source)
+    linecache.cache[PATH] = (len(text), None, text.splitlines(keepends=True), PATH)
+    _forget()
+    exec(compile(text, PATH, "exec"), {"update": update, **names})
+    return found[0]
+
+
+def _forget() -> None:
+    from hasten.scripts.observing import loops
+
+    for each in vars(loops).values():
+        if callable(getattr(each, "cache_clear", None)):
+            each.cache_clear()
+
+
+def test_epochs_of_a_loader():
+    found = length(
+        """
+        def train(loader):
+            for batch in loader:
+                update()
+        def main():
+            for epoch in range(args.epochs):
+                train(loader)
+        main()
+        """,
+        args=SimpleNamespace(epochs=3),
+        loader=[0] * 10,
+    )
+    assert (found.steps, found.epochs) == (30, 3)
+
+
+def test_accumulation_divides_the_batches():
+    found = length(
+        "for epoch in range(2):\n    for batch in loader:\n        update()\n", per_update=4.0, loader=[0] * 10
+    )
+    assert (found.steps, found.epochs) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    "loop", ["enumerate(loader)", "tqdm(loader)", "enumerate(tqdm(loader, total=10), 1)", "bar", "zip(loader, loader)"]
+)
+def test_a_loop_over_the_loader_has_its_length(loop):
+    source = f"for epoch in range(2):\n    for each in {loop}:\n        update()\n"
+    assert length(source, loader=[0] * 10, bar=[0] * 10, tqdm=lambda each, **named: each).steps == 20
+
+
+@pytest.mark.parametrize(("bounds", "steps"), [("100", 100), ("1, n + 1", 7), ("0, 10, 2", 5), ("int(n)", 7)])
+def test_a_range_without_a_loader_counts_steps(bounds, steps):
+    found = length(f"for step in range({bounds}):\n    update()\n", batches=None, per_update=0.0, n=7)
+    assert (found.steps, found.epochs) == (steps, None)
+
+
+def test_batches_that_are_drawn_by_next_count_the_range():
+    found = length("data = iter([0] * 10)\nfor step in range(7):\n    next(data)\n    update()\n")
+    assert found.steps == 7
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("while True:\n    update()\n    break\n", "while loop"),
+        ("for epoch in range(count()):\n    update()\n", "no known length"),
+        ("update()\n", "no loop"),
+    ],
+)
+def test_what_is_not_known_says_why(source, why):
+    found = length(source, batches=None, per_update=0.0, count=lambda: 3)
+    assert found.steps is None
+    assert why in found.why
+
+
+def test_nothing_of_the_users_is_called():
+    called = list[int]()
+    names: dict[str, Callable[..., Any] | Sequence[int]] = {"count": lambda: called.append(1) or 3}
+    length("for epoch in range(count()):\n    update()\n", batches=None, per_update=0.0, **names)
+    assert len(called) == 1  # by the script itself
+
+
+def test_a_loop_around_the_definition_of_a_function_is_not_around_its_steps():
+    found = length(
+        """
+        for name in range(5):
+            def train():
+                for step in range(3):
+                    update()
+        train()
+        """,
+        batches=None,
+        per_update=0.0,
+    )
+    assert found.steps == 3

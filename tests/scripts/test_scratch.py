@@ -1,0 +1,120 @@
+"""The copy of the user's folder in which a trial runs, and what a trial cannot write to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from hasten.errors import Misconfigured
+from hasten.scripts.running.program import Program
+from hasten.scripts.trials import scratch
+from hasten.scripts.trials.scratch import LARGE, scratch_copy
+
+
+def project(folder: Path) -> Path:
+    (folder / "data" / "raw").mkdir(parents=True)
+    (folder / "train.py").write_text("print('trains')\n")
+    (folder / "data" / "raw" / "large.bin").write_bytes(b"0" * (LARGE + 1))
+    (folder / "data" / "small.csv").write_text("1,2\n")
+    (folder / "runs").mkdir()
+    (folder / "runs" / "best.pt").write_bytes(b"1" * (LARGE + 1))
+    return folder
+
+
+def digests(folder: Path) -> Mapping[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def guarded(place: Path, users: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """Run a source in the copy, guarded."""
+    begin = f"""
+    import os, pathlib, sys
+    from hasten.scripts.running.program import Program
+    from hasten.scripts.trials.scratch import scratch_copy
+    from hasten.scripts.trials.write_guard import guard_writes
+    os.chdir({str(users)!r})
+    copy = scratch_copy(Program(name="train.py"), pathlib.Path.cwd(), pathlib.Path({str(place)!r}) / "copy")
+    os.chdir(copy.folder)
+    guard_writes(pathlib.Path({str(place)!r}), [*copy.roots])
+    users = pathlib.Path({str(users)!r})
+    """
+    program = dedent(begin) + dedent(source)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+def test_small_files_are_copied_and_large_ones_are_links(tmp_path, monkeypatch):
+    users = project(tmp_path / "project")
+    monkeypatch.chdir(users)
+    copy = scratch_copy(Program(name="train.py"), users, tmp_path / "copy")
+    assert (copy.folder / "train.py").read_text() == "print('trains')\n"
+    assert not (copy.folder / "data" / "small.csv").is_symlink()
+    assert (copy.folder / "data" / "raw" / "large.bin").is_symlink()
+    assert copy.program.path.name == "train.py"
+    assert copy.users_path(str(copy.folder / "data" / "small.csv")) == str(users / "data" / "small.csv")
+
+
+def test_a_folder_of_many_files_without_a_source_is_a_link(tmp_path, monkeypatch):
+    users = project(tmp_path / "project")
+    monkeypatch.setattr(scratch, "MANY", 3)
+    for number in range(5):
+        (users / "data" / "raw" / f"{number}.jpg").touch()
+    monkeypatch.chdir(users)
+    copy = scratch_copy(Program(name="train.py"), users, tmp_path / "copy")
+    assert (copy.folder / "data" / "raw").is_symlink()
+    assert not (copy.folder / "data").is_symlink()
+
+
+def test_too_many_files_are_refused(tmp_path, monkeypatch):
+    users = project(tmp_path / "project")
+    monkeypatch.setattr(scratch, "MOST", 3)
+    monkeypatch.chdir(users)
+    with pytest.raises(Misconfigured, match="more than 3 files"):
+        scratch_copy(Program(name="train.py"), users, tmp_path / "copy")
+
+
+def test_what_a_trial_writes_in_its_copy_leaves_the_users_files(tmp_path):
+    users = project(tmp_path / "project")
+    before = digests(users)
+    done = guarded(
+        tmp_path / "trial",
+        users,
+        """
+        import shutil, torch
+        open("train.py", "a").write("changed")
+        torch.save({"weights": torch.zeros(3)}, "runs/best.pt")
+        open("data/raw/large.bin", "r+b").write(b"changed")
+        os.rename("data/small.csv", "data/other.csv")
+        os.makedirs("new/folder")
+        shutil.rmtree("runs")
+        os.remove("data/raw/large.bin")
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert digests(users) == before
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "open(users / 'train.py', 'w')",
+        "(users / 'new.txt').write_text('')",
+        "os.remove(users / 'train.py')",
+        "os.rename('train.py', users / 'moved.py')",
+        "os.mkdir(users / 'new')",
+        "__import__('torch').save({}, users / 'runs' / 'best.pt')",
+        "__import__('shutil').rmtree(users / 'runs')",
+    ],
+)
+def test_a_write_to_the_users_own_folder_is_refused(tmp_path, write):
+    users = project(tmp_path / "project")
+    before = digests(users)
+    done = guarded(tmp_path / "trial", users, write)
+    assert "PermissionError: a trial does not write to" in done.stderr
+    assert digests(users) == before

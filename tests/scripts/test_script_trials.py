@@ -1,0 +1,115 @@
+"""Trials of a script: what a process that runs an edited copy of it answers, and what is proven of the edit."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Plan
+from hasten.facts.scripts.seen import Seen
+from hasten.scripts.proving.gradient_prover import ScriptGradientProver
+from hasten.scripts.running.program import Program
+from hasten.scripts.trials.script_arms import observe, script_arms
+from hasten.tuning.search.candidates import plan_of
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.other_programs import OtherPrograms
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
+from support.scripts.programs import CORPUS
+
+SCRIPT = "train_digits.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("own")
+    shutil.copy(CORPUS / "plain" / SCRIPT, made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def seen(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return observe(Program(name=SCRIPT, options=("--epochs", "2")))
+
+
+@pytest.fixture
+def arms(folder: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arms:
+    monkeypatch.chdir(folder)
+    return script_arms(Program(name=SCRIPT, options=("--epochs", "2")), seen, tmp_path, OtherPrograms(None))
+
+
+def planned(technique: str, value: str | int | bool) -> Plan:
+    return plan_of([Choice(technique=technique, value=value)])
+
+
+def test_windows_count_steps_and_turns_are_timed_apart(arms):
+    with arms.start("plain", Plan()) as arm:
+        first, second = arm.window(1), arm.window(5)
+        turn = arm.ask("turn")["seconds"]
+        third = arm.window(5)
+    assert (first.steps, second.steps, third.steps) == (1, 5, 5)
+    assert 0 < second.seconds < math.inf
+    assert turn > 0
+
+
+def test_a_script_that_ends_is_started_again(arms):
+    with arms.start("plain", Plan()) as arm:
+        assert [arm.window(30).steps for _ in range(3)] == [30, 30, 30]  # it has 48 steps
+
+
+def test_two_trials_of_an_unchanged_script_have_the_same_losses(arms):
+    found = list[list[float]]()
+    for _ in range(2):
+        with arms.start("plain", Plan()) as arm:
+            found.append(arm.ask("two epochs", steps=4)["losses"])
+    assert len(found[0]) == 8
+    assert found[0] == found[1]
+
+
+def test_another_seed_trains_otherwise(arms):
+    found = list[list[float]]()
+    for seed in (0, 1):
+        with arms.start("plain", Plan()) as arm:
+            found.append(arm.ask("train", seed=seed, steps=3, metric=None, seconds=60.0)["losses"])
+    assert found[0] != found[1]
+
+
+def test_gradients_and_updates_of_another_implementation_are_equal_up_to_rounding(arms, tmp_path):
+    answer = ScriptGradientProver(arms, tmp_path).prove(planned("threads", 1))
+    assert answer.passes, answer.reason
+
+
+@pytest.mark.proof
+def test_a_lower_precision_is_more_than_rounding(arms, tmp_path):
+    prover = ScriptGradientProver(arms, tmp_path)
+    answer = prover.prove(planned("precision", "bf16"))
+    assert not answer.passes
+    assert answer.gradient_error is not None
+    assert answer.gradient_error > 100
+
+
+def test_an_edit_that_the_source_does_not_allow_fails_its_trial_with_the_reason(arms):
+    with (
+        pytest.raises(ArmFailed, match="needs hasten's own training loop") as failed,
+        arms.start("x", planned("cache", "disk")),
+    ):
+        pass
+    assert failed.value.outcome is Outcome.REFUSED
+
+
+def test_the_users_folder_stays_unchanged(arms, folder):
+    def digests() -> dict[str, str]:
+        return {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+    before = digests()
+    with arms.start("planned", planned("fused_optimizer", "foreach")) as arm:
+        arm.window(3)
+        arm.ask("turn")
+    assert digests() == before
+    assert list(before) == [SCRIPT]
