@@ -90,13 +90,13 @@ def compare(trainings: Mapping[str, Trained], plan: Path) -> None:
     verdict = NOTHING_PROVEN
     if proven:
         found = confirmed[-1].speedup
-        verdict = f"a step by the plan, in turns with one without: {ratio(found)} faster (95 % {interval(found)})"
+        verdict = f"{ratio(found)} faster with the plan (95 % {interval(found)}): the whole job, startup included"
     lines = [
         ("proven", verdict),
         *([("by", choices)] if proven else []),
         (
             "note",
-            "the table has single runs, one after the other; they differ by chance, and by how busy the machine is",
+            "the table has single runs without startup; chance and a busy machine change them",
         ),
         ("report", str(plan.with_name("report.html"))),
         ("next", "hasten doctor YOUR_SCRIPT.py"),
