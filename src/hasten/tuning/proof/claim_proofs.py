@@ -285,7 +285,11 @@ def _with_unjudged(proof: Proven, unjudged: str | None) -> Proven:
 
 
 def prove(
-    arms: Arms, base: Choices, log: SearchLog, runs: ShortRuns, prover: Callable[[Arms, Path], ProvesGradients]
+    arms: Arms,
+    base: Choices,
+    log: SearchLog,
+    runs: ShortRuns,
+    prover: Callable[[Arms, Path], ProvesGradients] = GradientProver,
 ) -> Choices:
     """The choices of a plan that preserve what they claim. Every proof is added to the log. prover: makes what proves
     gradients, with an empty folder for its files."""
