@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hasten.errors import PlanError
@@ -53,7 +54,7 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         missing=missing,
     )
     files = {script.name, *(each.file for each in _calls(places))}
-    return _with_sources(places, {file: digest(script.parent / file) for file in sorted(files)})
+    return replace(places, sources={file: _digest(script.parent / file) for file in sorted(files)})
 
 
 def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path) -> dict[str, str]:
@@ -76,19 +77,13 @@ def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path
     return found
 
 
-def digest(path: Path) -> str:
+def _digest(path: Path) -> str:
     return hashlib.sha256(read_regular(path)).hexdigest()
 
 
 def _calls(places: ScriptPlaces) -> list[SourceCall]:
     found = (places.loader, *places.optimizers, places.forward, places.step, places.backward)
     return [each for each in found if each is not None]
-
-
-def _with_sources(places: ScriptPlaces, sources: dict[str, str]) -> ScriptPlaces:
-    from dataclasses import replace
-
-    return replace(places, sources=sources)
 
 
 def _relative(call: Call, folder: Path) -> SourceCall:

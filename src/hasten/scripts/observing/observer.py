@@ -1,6 +1,6 @@
 """Looks at a running script once: what it loads, trains, and updates, and where in its code.
 
-Nothing is timed here. All that is watched for is restored by stop(), so that nothing of it costs a timed trial.
+Nothing is timed here: the process ends with what was seen, and trials are processes of their own.
 """
 
 from __future__ import annotations
@@ -89,9 +89,6 @@ class Observer:
             register_optimizer_step_post_hook(self._updated),
         ):
             self._resources.callback(handle.remove)
-
-    def stop(self) -> None:
-        self._resources.close()
 
     # ── what the script makes ───────────────────────────────────────────────────────────────────────────────────────
 

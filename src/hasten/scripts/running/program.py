@@ -36,10 +36,6 @@ class Program:
             raise Misconfigured("is no file", where=self.name, fix="give the path of a training script")
         return path
 
-    def check(self) -> None:
-        """Raises Misconfigured where there is no such file."""
-        _ = self.path
-
     @property
     def words(self) -> list[str]:
         """As they follow `python` on a command line."""

@@ -88,9 +88,6 @@ class StepClock:
         self._resources.callback(register_optimizer_step_pre_hook(self._begins).remove)
         self._resources.callback(register_optimizer_step_post_hook(self._ends).remove)
 
-    def stop(self) -> None:
-        self._resources.close()
-
     def begin(self) -> None:
         """The script starts now, for the first time or again."""
         self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
