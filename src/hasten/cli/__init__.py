@@ -17,10 +17,12 @@ import typer
 
 from hasten.cli.application import app as app
 from hasten.cli.application import own_process, split_words
+from hasten.cli.tuning.script_words import split_at_script
 from hasten.stop_signals import end_at_once
 
 from hasten.cli import doctor_command  # isort: skip
 from hasten.cli.tuning import tune_command  # isort: skip
+from hasten.cli import run_command  # isort: skip
 from hasten.cli.prove import loss_command, resume_command  # isort: skip
 from hasten.cli import train_command, evaluate_command, checkpoints_command, techniques_command, profile_command  # isort: skip
 from hasten.cli import plan_mesh_command, pack_command, report_command  # isort: skip
@@ -33,7 +35,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line
     own_process()
-    own, behind = split_words(sys.argv[1:])
+    own, behind = split_at_script(sys.argv[1:]) or split_words(sys.argv[1:])
     try:
         app(args=own, obj=behind)
     finally:

@@ -10,7 +10,6 @@ import typer
 
 from hasten.cli.application import (
     AsJson,
-    JobName,
     Quiet,
     SetOption,
     app,
@@ -19,6 +18,7 @@ from hasten.cli.application import (
     exit_code_of,
     job_options,
 )
+from hasten.cli.tuning.script_words import MODULE, is_script
 from hasten.cli.tuning.search_run import SECONDS, Asked, Subject, search
 from hasten.errors import Misconfigured
 from hasten.report.terminal.command_output import CommandOutput
@@ -26,6 +26,8 @@ from hasten.report.terminal.command_output import CommandOutput
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
 
+FILE = "The training script, or -m and a module; the script's own options follow it. Or a job: path/file.py:function."
+STEPS = "The optimizer steps of the script's whole training, where its loops do not say."
 ALLOW = (
     "The most that a choice may change: bits, rounding, statistics, training. "
     "Choices that change training are judged by whole runs, which take time beyond --seconds."
@@ -41,7 +43,7 @@ ALLOWED = ("bits", "rounding", "statistics", "training")
 @ends_with_exit_code
 def tune(
     context: typer.Context,
-    job: JobName,
+    job: Annotated[str, typer.Argument(metavar="FILE", help=FILE)],
     file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
         "plan.toml"
     ),
@@ -54,6 +56,7 @@ def tune(
         typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile take additional time."),
     ] = SECONDS,
     settings: SetOption = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help=STEPS)] = None,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -62,16 +65,22 @@ def tune(
 
     \b
     Examples:
-      hasten tune digits.py:job
-      hasten tune digits.py:job --seconds 300 --output night.toml
+      hasten tune train.py --epochs 3
+      hasten tune --seconds 300 -o night.toml train.py --epochs 3
+      hasten tune -m package.train
       hasten tune digits.py:job --allow rounding
-      hasten tune digits.py:job --json
     """
     asked = Asked(file=file, seconds=seconds, allow=allow, busy=busy, began=time.monotonic())
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     with CommandOutput(quiet=quiet, as_json=as_json) as output:
-        found = search(_job_subject(job, job_options(context, settings), output), asked, output)
+        if is_script(job) or job.startswith(MODULE):
+            from hasten.cli.tuning.script_subject import script_subject
+
+            subject = script_subject(job, context.obj or (), steps, output)
+        else:
+            subject = _job_subject(job, job_options(context, settings), output)
+        found = search(subject, asked, output)
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 

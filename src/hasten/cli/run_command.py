@@ -1,0 +1,44 @@
+"""`hasten run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hasten.cli.application import app, ends_with_exit_code
+
+ScriptName = Annotated[str, typer.Argument(metavar="FILE", help="The training script, or -m and a module.")]
+
+
+@app.command()
+@ends_with_exit_code
+def run(
+    context: typer.Context,
+    script: ScriptName,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="Run it with this plan; default: unchanged."),
+    ] = None,
+) -> None:
+    """Run a training script with a plan. The file is not changed; what stands behind its name is the script's own.
+
+    \b
+    Examples:
+      hasten run train.py --plan plan.toml --epochs 3
+      hasten run --plan plan.toml -m package.train --epochs 3
+    """
+    from hasten.scripts.running.program import program_of
+
+    program = program_of([*script.split(" ", 1), *(context.obj or ())])
+    program.path  # noqa: B018  raises where there is none
+    sys.stdout.flush()
+    if plan is None:
+        os.execv(sys.executable, [sys.executable, *program.words])
+    from hasten.scripts.running.start import edited_by
+
+    edited_by(str(plan), program)
+    os.execv(sys.executable, [sys.executable, "-m", "hasten.scripts.running.start", str(plan), *program.words])

@@ -1,0 +1,44 @@
+"""Which words of a command are hasten's, and which are the script's own: everything behind the script's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+MODULE = "-m"
+_WITH_VALUE: Mapping[str, tuple[str, ...]] = {
+    "tune": ("--output", "-o", "--allow", "--seconds", "--steps", "--set"),
+    "run": ("--plan",),
+}
+"""Command -> its options that are followed by a value."""
+
+
+def is_script(name: str) -> bool:
+    """Whether a name on the command line is that of a script, and not of a job, path/file.py:function."""
+    return Path(name).suffix == ".py"
+
+
+def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """hasten's own words, the script's name the last of them, and the script's. None where a command has no script.
+
+    `-m MODULE` becomes one word. `hasten run FILE --plan PLAN` is understood as well as `hasten run --plan PLAN FILE`.
+    """
+    if not words or words[0] not in _WITH_VALUE:
+        return None
+    place = 1
+    while place < len(words):
+        word = words[place]
+        if word == MODULE and place + 1 < len(words):
+            return _with_plan([*words[:place], "--", f"{MODULE} {words[place + 1]}"], words[place + 2 :])
+        if not word.startswith("-"):
+            if not is_script(word) and words[0] != "run":
+                return None
+            return _with_plan([*words[: place + 1]], words[place + 1 :])
+        place += 2 if word in _WITH_VALUE[words[0]] else 1
+    return None
+
+
+def _with_plan(own: list[str], behind: Sequence[str]) -> tuple[list[str], list[str]]:
+    if own[0] == "run" and behind[:1] == ["--plan"] and len(behind) > 1:
+        return [own[0], "--plan", behind[1], *own[1:]], [*behind[2:]]
+    return own, [*behind]

@@ -1,0 +1,41 @@
+"""What was found in a training script, for the lines above a search."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hasten.report.display import many
+
+if TYPE_CHECKING:
+    from hasten.facts.scripts.seen import Seen, Stack
+    from hasten.report.terminal.output import Lines
+
+
+def found_lines(seen: Seen) -> Lines:
+    """Label and text: loader, model, optimizers, step, and the length of the training."""
+    loader, model = seen.loader, seen.model
+    lines: Lines = []
+    if loader is None:
+        lines.append(("loader", "none: the steps read no DataLoader"))
+    else:
+        size = "" if loader.batch_size is None else f", batches of {loader.batch_size:,}"
+        workers = many(loader.workers, "worker") if loader.workers else "no workers"
+        lines.append(("loader", f"{loader.kind} of {loader.dataset}{size}, {workers}{_at(loader.made)}"))
+    lines.append(("model", f"{model.kind}, {many(model.parameters, 'parameter')}{_at(model.called)}"))
+    optimizers = ", ".join(f"{each.kind}{_at(each.made)}" for each in seen.optimizers)
+    lines.append(("optimizer", optimizers))
+    lines.append(("backward", _at(seen.backward).strip(" ()")))
+    return [*lines, ("length", _length(seen))]
+
+
+def _length(seen: Seen) -> str:
+    length = seen.length
+    if length.steps is None:
+        return f"not known: {length.why}"
+    epochs = "" if length.epochs is None else f"{many(length.epochs, 'epoch')}, "
+    return f"{epochs}{many(length.steps, 'step')}"
+
+
+def _at(calls: Stack) -> str:
+    return f" ({os.path.relpath(calls[0].file)}:{calls[0].line})" if calls else ""
