@@ -143,18 +143,22 @@ def _sentence(found: Found, others: float) -> Sentence:
     from hasten.tuning.search.objective import least_visible
 
     gained = [found.gained.reached] if found.gained else []
-    profile = found.profile
-    plain, stops_early = profile.costs, profile.surveyed.stops_early
-    if plain is None:
-        seconds, between = profile.length.process_seconds + profile.start_seconds + profile.run_seconds, None
-    else:
-        seconds, between = plain.total, plain.between
-    result = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
+    between = None if plain is None else plain.between
+    result = search_sentence(found.proven, _baseline_seconds(found), gained, between=between, stops_early=stops_early)
     if others <= MUCH_ELSE:
         return result
     seen = None if found.has_plan else least_visible(found.log.tried)
     blind = "" if seen is None or seen < 1.005 else f": gains below about {seen:.2f}× could not be seen"
     return replace(result, small_print=f"{result.small_print}\nother programs used {percent(others)} of the CPU{blind}")
+
+
+def _baseline_seconds(found: Found) -> float:
+    """Of the whole planned run without a plan, predicted."""
+    profile = found.profile
+    if profile.costs is not None:
+        return profile.costs.total
+    return profile.length.process_seconds + profile.start_seconds + profile.run_seconds
 
 
 def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
@@ -164,6 +168,7 @@ def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
         "job": found.profile.surveyed.job,
         "machine": found.profile.surveyed.machine,
         "plan": written,
+        "baseline_seconds": _baseline_seconds(found),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(found.gained.reached)],
