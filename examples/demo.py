@@ -1,21 +1,20 @@
-"""`make demo`: an ordinary script checked and run; the same training as a job, tuned, and trained with the plan.
+"""`make demo`: an ordinary script, checked, run, tuned as it is, patched, and run again.
 
-Each command is shown as a person would type it. The last screen compares the three trainings. They are single runs, one
-after the other; only what `hasten tune` measured has an interval.
+Each command is shown as a person would type it, in a folder that holds a copy of examples/naive.py. The last screen
+compares the two trainings. They are single runs, one after the other; only what `hasten tune` measured has an interval.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hasten.facts.machine import read_machine
 from hasten.facts.plan_file import read_plan
@@ -25,9 +24,7 @@ from hasten.report.plan_sentence import NOTHING_PROVEN
 from hasten.report.terminal.output import show
 
 EXAMPLES = Path(__file__).resolve().parent
-NAIVE = "examples/naive.py"
-JOB = "examples/photos.py:job"  # the same network and data
-EPOCHS = 8  # of the job, and of the script
+SCRIPT = ("naive.py", "--epochs", "8")
 EVALUATED = re.compile(r"valid accuracy (?P<accuracy>[\d.]+), (?P<seconds>[\d.]+) s")
 
 
@@ -39,22 +36,21 @@ class Trained:
     best: float
 
 
-def run(*arguments: str, expected: Collection[int] = (0,)) -> None:
-    """A hasten command, shown and run from the folder above the examples. expected: exit codes."""
+def hasten(folder: Path, *arguments: str, expected: Collection[int] = (0,)) -> None:
+    """A hasten command, shown and run. expected: exit codes."""
     print(f"\n$ hasten {' '.join(arguments)}\n", flush=True)
-    done = subprocess.run([sys.executable, "-m", "hasten", *arguments], cwd=EXAMPLES.parent, check=False)
+    done = subprocess.run([sys.executable, "-m", "hasten", *arguments], cwd=folder, check=False)
     if done.returncode not in expected:
         raise SystemExit(done.returncode)
 
 
-def run_script() -> Trained:
-    """The script. It prints a line for every step; only those of its evaluations are shown."""
-    command = ["python", NAIVE, "--epochs", str(EPOCHS)]
-    print(f"\n$ {' '.join(command)} | grep valid\n", flush=True)
+def run_script(folder: Path) -> Trained:
+    """The script as it is there. It prints a line for every step; only those of its evaluations are shown."""
+    print(f"\n$ python {' '.join(SCRIPT)} | grep valid\n", flush=True)
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     found = list[Trained]()
     with subprocess.Popen(
-        [sys.executable, "-u", *command[1:]], cwd=EXAMPLES.parent, env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", *SCRIPT], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
     ) as script:
         assert script.stdout is not None
         for line in script.stdout:
@@ -63,18 +59,17 @@ def run_script() -> Trained:
                 best = max([float(evaluated["accuracy"]), *(each.best for each in found)])
                 found.append(Trained(seconds=float(evaluated["seconds"]), best=best))
     if script.returncode or not found:
-        raise SystemExit(script.returncode or f"{NAIVE} printed no evaluation")
+        raise SystemExit(script.returncode or f"{SCRIPT[0]} printed no evaluation")
     return found[-1]
 
 
-def run_job(folder: Path, *options: str) -> Trained:
-    run("train", JOB, *options, "--run-dir", str(folder))
-    lines: list[Mapping[str, Any]] = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    accuracies = [line["results"]["accuracy"] for line in lines if "results" in line]
-    return Trained(seconds=lines[-1]["seconds"], best=max(accuracies))
+def patch_script(folder: Path) -> None:
+    patch = (folder / "plan.patch").read_text(encoding="utf-8")
+    print(f"\n$ cat plan.patch\n\n{patch}\n$ git apply plan.patch", flush=True)
+    subprocess.run(["git", "apply", "plan.patch"], cwd=folder, check=True)
 
 
-def compare(trainings: Mapping[str, Trained], plan: Path) -> None:
+def compare(trainings: Mapping[str, Trained], folder: Path) -> None:
     """The last screen."""
     script = next(iter(trainings.values()))
     rows = [
@@ -82,25 +77,21 @@ def compare(trainings: Mapping[str, Trained], plan: Path) -> None:
         for name, each in trainings.items()
     ]
     machine = read_machine()
-    print(f"\n  One training, three ways: photographs, {EPOCHS} epochs, {machine.cores} cores of {machine.processor}\n")
+    print(f"\n  python {' '.join(SCRIPT)}, {machine.cores} cores of {machine.processor}\n")
     print("\n".join(f"  {line}" for line in table(["", "time", "speed", "best accuracy"], rows)))
-    confirmed = [record for record in read_trials(trials_beside(plan)) if isinstance(record, Confirmed)]
-    proven = bool(read_plan(plan).choices) and bool(confirmed)
+    plan = folder / "plan.toml"
     choices = ", ".join(f"{each.choice.technique} = {each.choice.value}" for each in read_plan(plan).choices)
-    verdict = NOTHING_PROVEN
-    if proven:
+    confirmed = [record for record in read_trials(trials_beside(plan)) if isinstance(record, Confirmed)]
+    proven = NOTHING_PROVEN
+    if choices and confirmed:
         found = confirmed[-1].speedup
-        verdict = f"{ratio(found)} faster with the plan (95 % {interval(found)}): the whole job, startup included"
+        proven = f"{ratio(found)} faster (95 % {interval(found)}): the whole script, startup included"
     lines = [
-        ("proven", verdict),
-        *([("by", choices)] if proven else []),
-        (
-            "note",
-            "the table has single runs without startup; chance and a busy machine change them",
-        ),
-        ("report", str(plan.with_name("report.html"))),
-        ("next", "hasten doctor YOUR_SCRIPT.py"),
-        ("then", "hasten tune YOUR_SCRIPT.py    (drafts the job; docs/start/job.md explains it)"),
+        ("proven", proven),
+        *([("by", choices)] if choices else []),
+        ("note", "the table has single runs without startup; chance and a busy machine change them"),
+        ("report", str(folder / "report.html")),
+        ("next", "hasten tune YOUR_SCRIPT.py --its-options"),
     ]
     show("", lines)
 
@@ -108,15 +99,16 @@ def compare(trainings: Mapping[str, Trained], plan: Path) -> None:
 def main() -> None:
     os.environ.setdefault("COLUMNS", "100")  # where the output is no terminal
     folder = Path(tempfile.mkdtemp(prefix="hasten-demo-"))
-    plan = folder / "plan.toml"
-    run("doctor", NAIVE, expected=(0, 1))
-    trainings = {"the script": run_script()}
-    run("tune", JOB, "--output", str(plan), "--busy")  # on a busy machine, too; its result says how busy
-    trainings["as a job"] = run_job(folder / "baseline")
-    if read_plan(plan).choices:
-        trainings["as a job, by the plan"] = run_job(folder / "planned", "--plan", str(plan))
-    run("report", str(plan), "--output", str(plan.with_name("report.html")))
-    compare(trainings, plan)
+    for name in ("naive.py", "sample_photos.py"):
+        shutil.copy(EXAMPLES / name, folder)
+    hasten(folder, "doctor", SCRIPT[0], expected=(0, 1))
+    trainings = {"as it was": run_script(folder)}
+    hasten(folder, "tune", "--busy", *SCRIPT)  # on a busy machine, too; its result says how busy
+    if read_plan(folder / "plan.toml").choices:
+        patch_script(folder)
+        trainings["with the patch"] = run_script(folder)
+    hasten(folder, "report", "plan.toml", "--output", "report.html")
+    compare(trainings, folder)
 
 
 if __name__ == "__main__":

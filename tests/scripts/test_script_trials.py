@@ -63,6 +63,14 @@ def test_a_script_that_ends_is_started_again(arms):
         assert [arm.window(30).steps for _ in range(3)] == [30, 30, 30]  # it has 48 steps
 
 
+def test_a_script_of_one_epoch_has_the_turn_of_its_end(folder: Path, seen: Seen, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(folder)
+    program = Program(name=SCRIPT, options=("--epochs", "1"))
+    with script_arms(program, seen, tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:
+        arm.window(5)
+        assert 0 < arm.ask("turn")["seconds"] < 10
+
+
 def test_two_trials_of_an_unchanged_script_have_the_same_losses(arms):
     found = list[list[float]]()
     for _ in range(2):

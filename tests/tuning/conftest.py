@@ -27,7 +27,7 @@ def two_threads():
 def _imports_take_two_seconds():
     """A search starts an interpreter for that, which takes seconds, and on a busy machine several times as long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arms, "import_seconds", lambda libraries: 2.0)
+        patch.setattr(arms, "import_seconds", lambda libraries, always=(): 2.0)
         yield
 
 

@@ -38,13 +38,14 @@ class Surveyed:
     proven_on: ProvenOn
     total_steps: int | None  # optimizer steps of the planned run; None where the data has no length
     total_epochs: int | None
-    evaluations: int
+    evaluations: int  # beside those of a script, which are part of its turns between epochs
     refused: Mapping[str, str]  # technique -> why it is not tried here
     seed: int  # the job's
     ceiling: Preserves  # the loosest class that was allowed
     stops_early: bool = False  # early stopping may end the planned run earlier; totals are of the whole
     options: tuple[str, ...] = ()  # --set and -- of the command: how the job was loaded
     process_seconds: float = 0.0  # of the process outside of training, whatever the plan
+    ends_with_turn: bool = False  # a script evaluates and saves after its last epoch as it does between two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

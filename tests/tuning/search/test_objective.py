@@ -41,6 +41,12 @@ def test_the_total_is_all_steps_all_turns_but_the_first_all_evaluations_and_what
     assert costs(arm, RUN).total == pytest.approx(7 + 50 + 2 + 12)
 
 
+def test_a_script_takes_the_time_of_a_turn_behind_its_last_epoch_too():
+    arm, length = seen(0.5, turns=(0.5,)), RunLength(steps=100, epochs=1, evaluations=0)
+    assert costs(arm, length).total == pytest.approx(50)
+    assert costs(arm, replace(length, ends_with_turn=True)).total == pytest.approx(50.5)
+
+
 @pytest.mark.parametrize("windows", [2, 3, 5, 8, 9, 12, 24, 50])
 def test_of_ten_windows_eight_at_least_lie_within_the_spread(windows: int):
     order = sorted(range(windows), key=lambda number: number * 7 % windows)

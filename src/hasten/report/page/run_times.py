@@ -86,7 +86,7 @@ def _parts_of_run(costs: Costs, surveyed: Surveyed | None) -> Parts:
     return {
         "once": costs.one_off,
         "steps": costs.step * surveyed.total_steps,
-        "turns": costs.turn * ((surveyed.total_epochs or 1) - 1),
+        "turns": costs.turn * ((surveyed.total_epochs or 1) - (not surveyed.ends_with_turn)),
         "evaluation": costs.evaluation * surveyed.evaluations,
     }
 

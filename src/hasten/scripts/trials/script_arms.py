@@ -11,7 +11,7 @@ from hasten.facts.scripts.seen import Seen, as_table, seen_of
 from hasten.scripts.running.program import Program
 from hasten.tuning.trials.arms import Arms, Limits
 from hasten.tuning.trials.other_programs import OtherPrograms
-from hasten.tuning.trials.process_seconds import libraries_of
+from hasten.tuning.trials.process_seconds import IMPORTED_BY_SCRIPTS, libraries_of
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tuning.trials.trial_process import TrialProcess
 
@@ -44,4 +44,4 @@ def script_arms(program: Program, seen: Seen, place: Path | None, other_programs
     def launch(plan: Plan) -> TrialProcess:
         return TrialProcess(f"{_SERVES}serve_trial", libraries, program, as_table(seen), plan_to_toml(plan))
 
-    return Arms(name, Limits(), place, other_programs, launch=launch)
+    return Arms(name, Limits(), place, other_programs, launch=launch, imports=IMPORTED_BY_SCRIPTS)

@@ -74,6 +74,7 @@ class RunningScript:
             except SystemExit as end:
                 if end.code not in (None, 0):
                     raise Misconfigured(f"ended with exit code {end.code}", where=self._program.name) from end
+            self.clock.end()
             if not self.clock.updates:
                 raise Misconfigured("ended without a step", where=self._program.name)
 
@@ -199,17 +200,16 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 
 
 def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
-    """The seconds between two epochs, with what the script does there: it evaluates, saves, begins its loader again."""
+    """The seconds between two epochs, with what the script does there: it evaluates, saves, begins its loader again.
+    Behind its last epoch, those until its end."""
     clock = script.clock
     if script.seen.loader is None:
         return {"seconds": 0.0}
     usual = clock.usual
     clock.turns.clear()
-    clock.ends_epoch, starts = True, script.starts
+    clock.ends_epoch = True
     while not clock.turns:
         yield
-        if script.starts != starts:  # that was its last epoch
-            clock.ends_epoch, starts = True, script.starts
     return {"seconds": max(clock.turns[-1] - (usual or clock.usual), 0.0)}
 
 

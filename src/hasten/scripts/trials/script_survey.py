@@ -79,6 +79,7 @@ def survey_of(setup: Setup, seen: Seen, places: ScriptPlaces, script: Path) -> d
         "seed": 0,
         "total_steps": seen.length.steps,
         "total_epochs": seen.length.epochs,
+        "ends_with_turn": seen.loader is not None,
         "evaluations": 0,
         "stops_early": False,
         "device": seen.model.device,

@@ -94,6 +94,12 @@ class StepClock:
         self._known, self.main, self.trained_on = WeakSet(), None, None
         self._got_batch = self.began
 
+    def end(self) -> None:
+        """The script has ended: since its last update it did what it does between two epochs, without the step that
+        follows there."""
+        if self.updates:
+            self.turns.append(self.since_last + self.usual)
+
     @property
     def since_last(self) -> float:
         """Seconds since the last update or the last resume()."""

@@ -274,7 +274,7 @@ class _Comparison:
         )
 
     def _measure_turns(self, arms: Sequence[ComparedArm]) -> None:
-        if self._length.epochs > 1:
+        if self._length.turns:
             for arm in arms:
                 self._undisturbed([arm], partial(self._try, arm, ComparedArm.measure_turn))
 

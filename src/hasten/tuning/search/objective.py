@@ -31,13 +31,18 @@ class RunLength:
     """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
 
     evaluation_seconds: of one, for an arm whose own were not measured. process_seconds: of the process around its
-    training, whatever the plan."""
+    training, whatever the plan. ends_with_turn: what is done between two epochs is done after the last one, too."""
 
     steps: int
     epochs: int
     evaluations: int
     evaluation_seconds: float = 0.0
     process_seconds: float = 0.0
+    ends_with_turn: bool = False
+
+    @property
+    def turns(self) -> int:
+        return self.epochs if self.ends_with_turn else self.epochs - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +58,7 @@ class Measured:
 
 def totals(arm: Measured, length: RunLength) -> list[Window]:
     """The seconds of the whole planned run, by each window, as windows of one step."""
-    fixed = length.process_seconds + arm.one_off + (length.epochs - 1) * _median(arm.turns)
+    fixed = length.process_seconds + arm.one_off + length.turns * _median(arm.turns)
     evaluations = arm.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
     for position, window in enumerate(arm.windows):

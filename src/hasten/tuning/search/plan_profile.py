@@ -45,7 +45,10 @@ FEW_STEPS, MOST_STEPS = 3, 50
 PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
 EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
-SURVEYED = ("device", "machine", "total_steps", "total_epochs", "evaluations", "stops_early", "refused", "seed")
+SURVEYED = (
+    *("device", "machine", "total_steps", "total_epochs", "ends_with_turn"),
+    *("evaluations", "stops_early", "refused", "seed"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +148,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         length=RunLength(
             steps=surveyed.total_steps,
             epochs=surveyed.total_epochs or 1,
+            ends_with_turn=surveyed.ends_with_turn,
             evaluations=surveyed.evaluations,
             evaluation_seconds=budget.evaluation,
             process_seconds=process_seconds,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired_timing import Window
 from hasten.training.setup.job_options import NONE_GIVEN, JobOptions
 from hasten.tuning.trials.other_programs import OtherPrograms
-from hasten.tuning.trials.process_seconds import import_seconds, libraries_of
+from hasten.tuning.trials.process_seconds import IMPORTED_BY_TRAIN, import_seconds, libraries_of
 from hasten.tuning.trials.process_tree import all_of, ended_for_memory, how_it_ended, resident_bytes
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tuning.trials.trial_process import END_SECONDS, TrialProcess
@@ -173,7 +174,8 @@ class Arm:
 class Arms:
     """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself. place: where
     a search may put its files; None for the system's place for temporary files. options: that every arm loads it with.
-    launch: starts the process of an arm under a plan; None for that of a job.
+    launch: starts the process of an arm under a plan; None for that of a job. imports: modules that a whole run
+    imports beside those of the job's file.
     """
 
     def __init__(
@@ -184,10 +186,11 @@ class Arms:
         other_programs: OtherPrograms | None = None,
         options: JobOptions = NONE_GIVEN,
         launch: Callable[[Plan], TrialProcess] | None = None,
+        imports: Sequence[str] = IMPORTED_BY_TRAIN,
     ) -> None:
         self._job, self._limits, self.place, self.options = job, limits or Limits(), place, options
         self.other_programs = other_programs or OtherPrograms(None)
-        self._libraries = libraries_of(job)
+        self._libraries, self._imports = libraries_of(job), imports
         self._launch = launch or self._launch_job
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
@@ -220,5 +223,6 @@ class Arms:
         its end as this arm saves it. Measured once. Raises ArmFailed."""
         if self._process_seconds is None:
             saving = self.other_programs.undisturbed(lambda: float(arm.ask("saving")["seconds"]))
-            self._process_seconds = saving + self.other_programs.undisturbed(lambda: import_seconds(self._libraries))
+            importing = partial(import_seconds, self._libraries, self._imports)
+            self._process_seconds = saving + self.other_programs.undisturbed(importing)
         return self._process_seconds

@@ -20,11 +20,8 @@ from hasten.regular_files import read_regular
 from hasten.training.run import Run
 
 LONGEST_SECONDS = 120.0  # of importing; the start of a job whose libraries take longer is not counted
-IMPORTED_BY_TRAIN = (
-    "hasten.cli",
-    "hasten.entry",
-    "torch._dynamo",
-)  # torch imports the last one with the first optimizer
+IMPORTED_BY_SCRIPTS = ("torch._dynamo",)  # torch imports it with the first optimizer
+IMPORTED_BY_TRAIN = ("hasten.cli", "hasten.entry", *IMPORTED_BY_SCRIPTS)
 _IMPORTED = re.compile(r"^(?:import|from)\s+(\w[\w.]*)", re.MULTILINE)
 
 LOADED_ONCE = frozenset({"PIL", "numpy", "pandas", "scipy", "skimage", "sklearn", "torch", "torchmetrics"})
@@ -32,10 +29,10 @@ LOADED_ONCE = frozenset({"PIL", "numpy", "pandas", "scipy", "skimage", "sklearn"
 the process that arms are forked from; whatever else a job imports, each of its arms loads for itself."""
 
 
-def import_seconds(libraries: Sequence[str]) -> float:
+def import_seconds(libraries: Sequence[str], always: Sequence[str] = IMPORTED_BY_TRAIN) -> float:
     """Of a new interpreter with these libraries, from its start to its end. Where they cannot be imported, of one
-    without them: the job's own file reports what is wrong with them."""
-    program = f"import {', '.join((*IMPORTED_BY_TRAIN, *libraries))}"
+    with `always` alone: the job's own file reports what is wrong with them."""
+    program = f"import {', '.join((*always, *libraries))}"
     began = time.perf_counter()
     try:
         subprocess.run(
@@ -47,7 +44,7 @@ def import_seconds(libraries: Sequence[str]) -> float:
             timeout=LONGEST_SECONDS,
         )
     except (OSError, subprocess.SubprocessError):
-        return import_seconds([]) if libraries else 0.0
+        return import_seconds([], always) if libraries else 0.0
     return time.perf_counter() - began
 
 
