@@ -58,6 +58,17 @@ def test_windows_count_steps_and_turns_are_timed_apart(arms):
     assert turn > 0
 
 
+def test_the_parts_of_a_step_do_not_overlap_where_a_closure_runs_in_the_update(tmp_path, monkeypatch):
+    shutil.copy(CORPUS / "steps" / "lbfgs_fit.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    program = Program(name="lbfgs_fit.py")
+    with script_arms(program, observe(program), tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:
+        arm.window(1)
+        spent = arm.ask("budget", steps=3)["spent"]
+    assert min(spent[part] for part in ("forward", "backward", "optimizer")) > 0
+    assert spent["python"] > 0  # what is left of the step
+
+
 def test_a_script_that_ends_is_started_again(arms):
     with arms.start("plain", Plan()) as arm:
         assert [arm.window(30).steps for _ in range(3)] == [30, 30, 30]  # it has 48 steps
@@ -100,6 +111,14 @@ def test_a_lower_precision_is_more_than_rounding(arms, tmp_path):
     assert not answer.passes
     assert answer.gradient_error is not None
     assert answer.gradient_error > 100
+
+
+def test_a_script_that_refuses_its_options_is_not_called_a_script_that_trains_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(ArmFailed, match="ended with exit code 2") as failed:
+        observe(Program(name=SCRIPT, options=("--json",)))
+    assert failed.value.sent is not None
+    assert "python train_digits.py --json" in failed.value.sent.fix
 
 
 def test_an_edit_that_the_source_does_not_allow_fails_its_trial_with_the_reason(arms):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from hasten.scripts.observing.observer import Observer
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.running.program import Program, run
 from hasten.scripts.running.script_seeds import use_seed
+from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.scratch import Scratch, scratch_copy
 from hasten.scripts.trials.script_survey import setup_of, survey_of
 from hasten.scripts.trials.step_clock import Parts, StepClock
@@ -45,8 +46,8 @@ Answer = Generator[None, None, dict[str, Any]]
 class RunningScript:
     """In the process of its trial; run() never returns. users_file: the script's own, of which it runs a copy."""
 
-    def __init__(self, messages: Messages, program: Program, seen: Seen, users_file: Path) -> None:
-        self._messages, self._program, self.seen, self.users_file = messages, program, seen, users_file
+    def __init__(self, messages: Messages, scratch: Scratch, seen: Seen, users_file: Path) -> None:
+        self._messages, self.scratch, self.seen, self.users_file = messages, scratch, seen, users_file
         self.clock = StepClock(seen=seen, at_update=self._between_steps)
         self.starts = 0
         self.peak_memory = peak_memory(torch.device(seen.model.device))
@@ -56,7 +57,7 @@ class RunningScript:
 
     @property
     def name(self) -> str:
-        return self._program.name
+        return self.scratch.program.name
 
     def run(self) -> None:
         self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
@@ -70,13 +71,12 @@ class RunningScript:
             self.starts += 1
             self.clock.begin()
             try:
-                run(self._program)
+                run(self.scratch.program)
             except SystemExit as end:
-                if end.code not in (None, 0):
-                    raise Misconfigured(f"ended with exit code {end.code}", where=self._program.name) from end
+                _check_exit(end, self.scratch.program)
             self.clock.end()
             if not self.clock.updates:
-                raise Misconfigured("ended without a step", where=self._program.name)
+                raise Misconfigured("ended without a step", where=self.scratch.program.name)
 
     def _prepare_gradients(self) -> None:
         if self.clock.module is not None and self.gradients is not None:
@@ -109,7 +109,7 @@ def serve_trial(messages: Messages, program: Program, seen: Mapping[str, Any], p
         choices = [each.choice for each in plan_from_toml(plan).choices]
         sources = edited_sources(choices, places_of(found, script), script.parent) if choices else {}
         edited = {os.path.normpath(script.parent / file): text for file, text in sources.items()}
-        RunningScript(messages, in_scratch(program, edited).program, found, script).run()
+        RunningScript(messages, in_scratch(program, edited), found, script).run()
 
     _served(messages, trial)
 
@@ -127,11 +127,21 @@ def serve_observation(messages: Messages, program: Program) -> None:
         observer = Observer(enough=lambda updates: done() if updates >= OBSERVED_UPDATES else None)
         use_seed(0)
         observer.start()
-        with suppress(SystemExit):
+        try:
             run(scratch.program)
+        except SystemExit as end:
+            _check_exit(end, scratch.program)
         done()
 
     _served(messages, look)
+
+
+def _check_exit(end: SystemExit, program: Program) -> None:
+    """Raises Misconfigured for an exit code that says that it has failed."""
+    if end.code not in (None, 0):
+        alone = shlex.join(["python", *program.words])
+        fix = f"see why: {alone}  (options of hasten stand before {program.name})"
+        raise Misconfigured(f"ended with exit code {end.code}", where=program.name, fix=fix) from end
 
 
 def _with_users_paths(value: Any, scratch: Scratch) -> Any:
@@ -276,22 +286,21 @@ def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """Where the seconds of a step go; see facts.trials.Budget."""
     clock, steps = script.clock, asked["steps"]
-    clock.parts = Parts()
+    clock.parts, clock.settles = Parts(), True
     clock.intervals.clear()
     while len(clock.intervals) < steps:
         yield
-    parts = clock.parts
-    updates = parts.updates
+    clock.settles, taken, parts = False, len(clock.intervals), clock.parts
     spent = {
-        "data_wait": parts.data_wait / updates,
+        "data_wait": parts.data_wait / taken,
         "transfer": 0.0,
-        "forward": parts.to_backward / updates,
-        "backward": parts.backward / updates,
-        "optimizer": parts.optimizer / updates,
+        "forward": parts.to_backward / taken,
+        "backward": parts.backward / taken,
+        "optimizer": parts.optimizer / taken,
         "evaluation": 0.0,
-        "steps": updates,
+        "steps": taken,
     }
-    rest = clock.usual - math.fsum(spent[name] for name in ("data_wait", "forward", "backward", "optimizer"))
+    rest = math.fsum(clock.intervals) / taken - (parts.data_wait + parts.computing) / taken
     reads_beside = script.seen.loader is not None and script.seen.loader.workers > 0
     around = {
         "on_cpu": script.seen.model.device == "cpu",
@@ -300,6 +309,14 @@ def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         "fault_seconds": 0.0,
     }
     return {"spent": {**spent, "python": max(rest, 0.0)}, "around": around}
+
+
+def _syncs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """Files, lines and counts of what waits for the GPU in so many steps, the most frequent first."""
+    with syncs_counted() as found:
+        for _ in range(asked["steps"]):
+            yield
+    return {"syncs": [(script.scratch.users_path(file), line, count) for (file, line), count in found.most_common()]}
 
 
 def _at_once(answer: Callable[[RunningScript], dict[str, Any]]) -> Callable[[RunningScript, Mapping[str, Any]], Answer]:
@@ -316,6 +333,7 @@ REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
     "two epochs": _two_epochs,
     "train": _train,
     "budget": _budget,
+    "syncs": _syncs,
     "survey": _survey,
     "gradients": _gradients,
     "evaluate": _at_once(lambda script: {"seconds": 0.0}),

@@ -34,17 +34,22 @@ UNTIMED_STEPS = 2  # after the script was started again
 
 @dataclass(slots=True)
 class Parts:
-    """Seconds of the parts of all intervals since they were cleared."""
+    """Seconds of the parts of intervals. They do not overlap: the backward of an optimizer's closure is no update."""
 
     data_wait: float = 0.0
+    to_backward: float = 0.0  # from the batch, or from the last of the parts below, to the beginning of backward
     backward: float = 0.0
     optimizer: float = 0.0
-    to_backward: float = 0.0  # from the end of the wait for data to the beginning of backward
-    updates: int = 0
 
     @property
     def computing(self) -> float:
         return self.to_backward + self.backward + self.optimizer
+
+    def add(self, other: Parts) -> None:
+        self.data_wait += other.data_wait
+        self.to_backward += other.to_backward
+        self.backward += other.backward
+        self.optimizer += other.optimizer
 
 
 @dataclass(kw_only=True)
@@ -62,16 +67,19 @@ class StepClock:
     first_step_seconds: float = 0.0  # of that update's step, from its batch on
     is_first: bool = True  # nobody has asked for the first step yet
     updates: int = 0  # since the script's start
-    parts: Parts = field(default_factory=Parts)
+    parts: Parts = field(default_factory=Parts)  # of those intervals
+    settles: bool = False  # an accelerator finishes each part before the next one begins
     ends_epoch: bool = False  # the loader that the steps read ends at its next batch, once
+    _step: Parts = field(default_factory=Parts)  # since the last update of the main optimizer
     _last: float = 0.0
-    _got_batch: float = 0.0
+    _part_began: float = 0.0
     _turned: bool = True
     _made: int = 0  # loaders
     main: Optimizer | None = None
     module: nn.Module | None = None  # that is trained, by its name where the optimizer is made
     at_optimizer: Callable[[], None] = lambda: None
-    _begins_update: float = 0.0
+    _counted: float = 0.0  # seconds that are in a part or outside of all times, since the start
+    _update: tuple[float, float] = 0.0, 0.0  # when it began, and what was counted then
     _loaders: WeakSet[Any] = field(default_factory=WeakSet[Any])
     trained_on: Any = None  # the loader that the steps read
     _known: WeakSet[Any] = field(default_factory=WeakSet[Any])
@@ -92,7 +100,7 @@ class StepClock:
         """The script starts now, for the first time or again."""
         self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
         self._known, self.main, self.trained_on = WeakSet(), None, None
-        self._got_batch = self.began
+        self._part_began, self._step = self.began, Parts()
 
     def end(self) -> None:
         """The script has ended: since its last update it did what it does between two epochs, without the step that
@@ -118,7 +126,9 @@ class StepClock:
     def resume(self) -> None:
         """Time runs from now on."""
         self.settle()
-        self._last = self._got_batch = time.perf_counter()
+        before, self._last = self._last, time.perf_counter()
+        self._part_began = self._last
+        self._counted += self._last - before
 
     def new_losses(self) -> list[float]:
         """Since the last call, of every backward on a single number."""
@@ -131,6 +141,7 @@ class StepClock:
         original(made, *args, **named)
         if made not in self._known:
             self._known.add(made)
+            self._part_began = time.perf_counter()  # what comes before belongs to the script's start
             if len(self._known) - 1 == self.seen.main:
                 self.main, frame = made, next(users_frames(), None)
                 model = self.seen.model
@@ -150,20 +161,30 @@ class StepClock:
         batches = original(loader)
         return _Timed(batches, self) if loader is self.trained_on else batches
 
-    def waited(self, seconds: float) -> None:
+    def waited(self, begin: float) -> None:
         """For a batch of the loader that the steps read."""
-        self.parts.data_wait += seconds
-        self._got_batch = time.perf_counter()
+        self._step.data_wait += self._own_seconds(begin, self._counted)
+
+    def now(self) -> float:
+        if self.settles:
+            self.settle()
+        return time.perf_counter()
+
+    def _own_seconds(self, begin: float, counted: float) -> float:
+        """From there until now, without those that were counted in between. counted: as it was at the beginning."""
+        self._part_began = end = self.now()
+        seconds = end - begin - (self._counted - counted)
+        self._counted += seconds
+        return seconds
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
         loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
         if loss.numel() == 1:
             self.losses.append(loss.detach())
-        begin = time.perf_counter()
-        self.parts.to_backward += begin - self._got_batch
+        self._step.to_backward += self._own_seconds(self._part_began, self._counted)
+        begin, counted = self._part_began, self._counted
         original(tensors, *args, **named)
-        self._got_batch = end = time.perf_counter()
-        self.parts.backward += end - begin
+        self._step.backward += self._own_seconds(begin, counted)
 
     def _interrupts(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """What saves or evaluates."""
@@ -171,26 +192,27 @@ class StepClock:
         return original(*args, **named)
 
     def _begins(self, optimizer: Optimizer, args: Any, named: Any) -> None:
-        self._begins_update = time.perf_counter()
+        self._part_began = self.now()
+        self._update = self._part_began, self._counted
 
     def _ends(self, optimizer: Optimizer, args: Any, named: Any) -> None:
-        now = time.perf_counter()
-        self.parts.optimizer += now - self._begins_update
+        self._step.optimizer += self._own_seconds(*self._update)
         if optimizer is not self.main:
             return
         if self._turned:
             self.settle()
-            now = time.perf_counter()
-        self.parts.updates += 1
+        now = time.perf_counter()
+        step, self._step = self._step, Parts()
         self.updates += 1
         if self.updates <= UNTIMED_STEPS and not self.is_first:
             pass  # the script was started again
         elif self.updates == 1:
-            self.start_seconds, self.first_step_seconds = now - self.began, self.parts.computing
+            self.start_seconds, self.first_step_seconds = now - self.began, step.computing
         elif self._turned:
             self.turns.append(now - self._last)
         else:
             self.intervals.append(now - self._last)
+            self.parts.add(step)
         self._turned, self._last = False, now
         self.at_update()
 
@@ -203,9 +225,9 @@ class _Timed(Iterator[Any]):
         if self._clock.ends_epoch:
             self._clock.ends_epoch = False
             raise StopIteration
-        begin = time.perf_counter()
+        begin = self._clock.now()
         batch = next(self._batches)
-        self._clock.waited(time.perf_counter() - begin)
+        self._clock.waited(begin)
         return batch
 
     def __len__(self) -> int:
