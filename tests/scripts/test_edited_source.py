@@ -81,10 +81,21 @@ def test_a_keyword_replaces_the_one_that_the_call_has():
 
 
 def test_a_new_keyword_follows_the_style_of_the_call():
-    assert "num_workers=0,  # small" not in edited("pin_memory", True)
-    assert "num_workers=0" in edited("pin_memory", True)
-    assert "pin_memory=True)" in edited("pin_memory", True)
-    assert ast.dump(ast.parse(edited("pin_memory", True))) != ast.dump(ast.parse(SCRIPT))
+    assert edited("pin_memory", True) == SCRIPT.replace("num_workers=0)", "num_workers=0, pin_memory=True)")
+
+
+@pytest.mark.parametrize("comma", [",", ""])
+def test_arguments_on_lines_of_their_own_stay_on_their_own(comma):
+    before = f"DataLoader(\n        data,\n        batch_size=8{comma}  # small\n    )"
+    after = f"DataLoader(\n        data,\n        batch_size=8,  # small\n        pin_memory=True{comma}\n    )"
+    written = "DataLoader(data, batch_size=8,  # small\n                        num_workers=0)"
+    source = SCRIPT.replace(written, before)
+    assert edited("pin_memory", True, source) == source.replace(before, after)
+
+
+def test_an_argument_that_is_written_by_its_place_is_replaced_there():
+    source = SCRIPT.replace("batch_size=8,  # small\n                        num_workers=0", "8, True, None, None, 0")
+    assert edited("loader_workers", 2, source) == source.replace("None, 0)", "None, 2)")
 
 
 def test_fused_replaces_foreach():
@@ -127,7 +138,10 @@ def test_a_setting_of_the_process_follows_the_imports():
 def test_torch_is_imported_where_a_file_has_only_its_parts():
     source = SCRIPT.replace("import torch\n", "import torch.optim as o\n").replace("torch.optim.Adam", "o.Adam")
     at = replace(places(), optimizers=(call("o.Adam(", source),))
-    assert "import Net, data\nimport torch\n\ntorch.set_num_threads(1)\n" in edited("threads", 1, source, at)
+    assert edited("threads", 1, source, at).startswith(
+        '"""Trains."""\nimport torch\nimport torch.optim as o\nfrom torch.utils.data import DataLoader\n'
+        "from own import Net, data\n\ntorch.set_num_threads(1)\n"
+    )
 
 
 def test_several_choices_of_one_call_are_one_edit():
@@ -166,3 +180,14 @@ def test_characters_that_are_not_edited_stay():
     source = SCRIPT.replace("# done", "# fertig: größer\t ").replace("\n", "\r\n")
     text = edited("compile", "default", source)
     assert text.replace("    model.compile()\r\n", "") == source
+
+
+def test_an_environment_variable_is_set_before_torch_is_imported():
+    source = SCRIPT.replace("import torch\n", 'import os\nos.environ["MKL_NUM_THREADS"] = "1"\nimport torch\n')
+    assert edited("threads", 1, source) == source.replace("Net, data\n", "Net, data\n\ntorch.set_num_threads(1)\n")
+
+
+def test_text_within_a_string_is_not_indented():
+    loss = "        loss = ("
+    source = SCRIPT.replace(loss, f'        print("""\n  as it is\n""")\n{loss}')
+    assert f'            print("""\n  as it is\n""")\n    {loss}' in edited("precision", "bf16", source)

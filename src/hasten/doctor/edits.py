@@ -73,14 +73,17 @@ class Splice:
 
 
 def spliced(text: str, splices: Sequence[Splice]) -> str:
-    for each in sorted(splices, key=lambda splice: splice.begin, reverse=True):
-        text = text[: each.begin] + each.text + text[each.end :]
-    return text
+    """Of several insertions at one place, the first one's text comes first."""
+    parts, place = list[str](), 0
+    for each in sorted(splices, key=lambda splice: (splice.begin, splice.end)):
+        parts += [text[place : each.begin], each.text]
+        place = each.end
+    return "".join([*parts, text[place:]])
 
 
 def splices_of(edit: Edit, text: str) -> list[Splice]:
     """Raises Unspliceable."""
-    where = _Text(text)
+    where = SourceText(text)
     match edit:
         case Replace(node, new):
             return [Splice(*where.span(node), new)]
@@ -100,18 +103,26 @@ def splices_of(edit: Edit, text: str) -> list[Splice]:
             return [Splice(last, end, "")]
 
 
-class _Text:
+class SourceText:
+    """Places in a text: by line and bytes of UTF-8, as Python counts them, and by character."""
+
     def __init__(self, text: str) -> None:
         self.text = text
         self._starts = [0, *(match.end() for match in LINE_END.finditer(text))]
 
+    def begin_of(self, line: int) -> int:
+        """The first character of a line; behind the last line, the end of the text."""
+        return self._starts[line - 1] if line <= len(self._starts) else len(self.text)
+
+    def line(self, number: int) -> str:
+        """With its line end."""
+        return self.text[self.begin_of(number) : self.begin_of(number + 1)]
+
     def at(self, line: int, offset: int) -> int:
         """The character at an offset in bytes of UTF-8, as Python counts."""
-        start = self._starts[line - 1]
-        stop = self._starts[line] if line < len(self._starts) else len(self.text)
-        return start + len(self.text[start:stop].encode()[:offset].decode())
+        return self.begin_of(line) + len(self.line(line).encode()[:offset].decode())
 
-    def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+    def span(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
@@ -131,7 +142,7 @@ class _Text:
         return found
 
 
-def _added(where: _Text, call: ast.Call, new: str) -> Splice:
+def _added(where: SourceText, call: ast.Call, new: str) -> Splice:
     if any(isinstance(each, ast.GeneratorExp) for each in call.args):
         raise Unspliceable
     _, behind_function = where.span(call.func)
@@ -145,7 +156,7 @@ def _added(where: _Text, call: ast.Call, new: str) -> Splice:
     return Splice(end, end, f" {new}," if last == "," else f", {new}")
 
 
-def _without(where: _Text, statement: ast.stmt) -> Splice:
+def _without(where: SourceText, statement: ast.stmt) -> Splice:
     begin, end = where.span(statement)
     start = max(where.text.rfind("\n", 0, begin), where.text.rfind("\r", 0, begin)) + 1
     ending = LINE_END.search(where.text, end)

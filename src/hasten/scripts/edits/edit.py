@@ -12,11 +12,20 @@ from hasten.facts.scripts.script_places import SourceCall
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetKeywords:
     """Named arguments of a call: name -> its source. Those that it has already are replaced. without: names that are
-    removed."""
+    removed; a new argument takes the place of a removed one. positions: names of arguments by position."""
 
     call: SourceCall
     keywords: Mapping[str, str]
     without: tuple[str, ...] = ()
+    positions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaceCall:
+    """By an expression."""
+
+    call: SourceCall
+    source: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +38,25 @@ class AddLines:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AddDefinition:
+    """A function before the class or function that a call is in, at the top of the file's structure."""
+
+    call: SourceCall
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddImport:
+    """`import MODULE`, or of some names `from MODULE import NAMES`, at the top of a file that has it not yet."""
+
+    file: str
+    module: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AddToHeader:
-    """Statements behind the first imports of a file. They find torch as `torch`."""
+    """Statements behind the first imports of a file."""
 
     file: str
     lines: tuple[str, ...]
@@ -46,6 +72,22 @@ class WrapStatements:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WrapLoop:
+    """`with CONTEXT:` around a loop."""
+
+    call: SourceCall
+    context: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decorate:
+    """The function that a place is in."""
+
+    call: SourceCall
+    decorator: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WrapArguments:
     """Arguments of a call, by position, each followed by a method: `images` -> `images.half()`."""
 
@@ -54,12 +96,25 @@ class WrapArguments:
     method: str
 
 
-Edit = SetKeywords | AddLines | AddToHeader | WrapStatements | WrapArguments
+Edit = (
+    SetKeywords
+    | ReplaceCall
+    | AddLines
+    | AddDefinition
+    | AddImport
+    | AddToHeader
+    | WrapStatements
+    | WrapLoop
+    | Decorate
+    | WrapArguments
+)
 
 
 def file_of(edit: Edit) -> str:
     match edit:
-        case AddToHeader(file=file):
+        case AddToHeader(file=file) | AddImport(file=file):
             return file
-        case WrapStatements(first=call) | SetKeywords(call=call) | AddLines(call=call) | WrapArguments(call=call):
-            return call.file
+        case WrapStatements(first=place):
+            return place.file
+        case _:
+            return edit.call.file

@@ -14,6 +14,7 @@ from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.facts.scripts.seen import Call, Seen, Stack
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.edit import file_of
+from hasten.scripts.edits.edited_source import edited_source
 from hasten.scripts.edits.technique_edits import edits_of
 
 
@@ -60,8 +61,6 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
 def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path) -> dict[str, str]:
     """File, relative to the script's folder -> its source under a plan. Raises PlanError where a source does not allow
     it, or has changed since it was observed."""
-    from hasten.scripts.edits.edited_source import edited_source
-
     found = dict[str, str]()
     edits = edits_of(choices, places)
     for file in dict.fromkeys(map(file_of, edits)):

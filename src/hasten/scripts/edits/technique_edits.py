@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.scripts.edits.edit import (
+    AddImport,
     AddLines,
     AddToHeader,
     Edit,
@@ -33,7 +35,7 @@ def edits_of(choices: Sequence[Choice], places: ScriptPlaces) -> list[Edit]:
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
-    """One edit for the keywords of one call, and one for the lines of one header."""
+    """One edit for the keywords of one call, and one for the lines of one header; none twice."""
     found = list[Edit]()
     for edit in edits:
         same = next((number for number, each in enumerate(found) if _same_place(each, edit)), None)
@@ -41,9 +43,11 @@ def _merged(edits: Sequence[Edit]) -> list[Edit]:
         match before, edit:
             case SetKeywords(), SetKeywords():
                 keywords, without = {**before.keywords, **edit.keywords}, (*before.without, *edit.without)
-                joined: Edit = SetKeywords(call=edit.call, keywords=keywords, without=without)
+                joined: Edit = replace(edit, keywords=keywords, without=without)
             case AddToHeader(), AddToHeader():
                 joined = AddToHeader(file=edit.file, lines=(*before.lines, *edit.lines))
+            case AddImport(), AddImport():
+                joined = edit
             case _:
                 found.append(edit)
                 continue
@@ -58,6 +62,8 @@ def _same_place(one: Edit, other: Edit) -> bool:
             return first == second
         case AddToHeader(file=first), AddToHeader(file=second):
             return first == second
+        case AddImport(), AddImport():
+            return one == other
         case _:
             return False
 
@@ -70,6 +76,10 @@ def _there(found: SourceCall | str | None, name: str, places: ScriptPlaces) -> N
 # ── the loader ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
+"""Of torch's DataLoader, by position."""
+
+
 def _loader_keywords(**keywords: str) -> Editing:
     """ "{value}" stands for the choice's own."""
 
@@ -79,7 +89,7 @@ def _loader_keywords(**keywords: str) -> Editing:
         _there(places.loader, "loader", places)
         assert places.loader is not None
         written = {name: text.format(value=_written(choice.value)) for name, text in keywords.items()}
-        return [SetKeywords(call=places.loader, keywords=written)]
+        return [SetKeywords(call=places.loader, keywords=written, positions=LOADER_ARGUMENTS)]
 
     return edits
 
@@ -97,7 +107,7 @@ def _written(value: object) -> str:
 def _header(line: str) -> Editing:
     def edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
         text = line.format(value=_written(choice.value)) if "{" in line else line
-        return [AddToHeader(file=places.script, lines=(text,))]
+        return [AddImport(file=places.script, module="torch"), AddToHeader(file=places.script, lines=(text,))]
 
     return edits
 
@@ -141,7 +151,9 @@ def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if not places.images:
         raise PlanError("the model is not called with images")
     method = "to(memory_format=torch.channels_last)"
+    files = dict.fromkeys([_optimizer(places).file, places.forward.file])
     return [
+        *(AddImport(file=file, module="torch") for file in files),
         AddLines(call=_optimizer(places), lines=(f"{_model(places)}.{method}",), where="before"),
         WrapArguments(call=places.forward, positions=places.images, method=method),
     ]
@@ -160,7 +172,10 @@ def _precision(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if places.device not in ("cpu", "cuda"):
         raise PlanError(f"the device is {places.device!r}", fix='write "cpu" or "cuda"')
     context = f'torch.autocast("{places.device}", dtype=torch.bfloat16)'
-    return [WrapStatements(first=places.step, last=places.backward, context=context)]
+    return [
+        AddImport(file=places.step.file, module="torch"),
+        WrapStatements(first=places.step, last=places.backward, context=context),
+    ]
 
 
 EDITS: Mapping[str, Editing] = {

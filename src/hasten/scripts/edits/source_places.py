@@ -1,0 +1,49 @@
+"""Where in a source the places of a plan are: calls and loops in its syntax tree, and what is around them."""
+
+from __future__ import annotations
+
+import ast
+from typing import TypeVar
+
+from hasten.errors import PlanError
+from hasten.facts.scripts.script_places import SourceCall
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Placed = TypeVar("Placed", ast.Call, ast.For)
+
+
+def read_source(text: str) -> ast.Module:
+    """Raises PlanError."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise PlanError(f"is not Python: {error}") from error
+
+
+def call_at(tree: ast.Module, place: SourceCall) -> ast.Call:
+    """Raises PlanError where there is none."""
+    return _at(tree, place, ast.Call, "call")
+
+
+def loop_at(tree: ast.Module, place: SourceCall) -> ast.For:
+    """Raises PlanError where there is none."""
+    return _at(tree, place, ast.For, "loop")
+
+
+def place_of(node: ast.Call | ast.For, file: str) -> SourceCall:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return SourceCall(
+        file=file,
+        line=node.lineno,
+        column=node.col_offset,
+        end_line=node.end_lineno,
+        end_column=node.end_col_offset,
+    )
+
+
+def _at(tree: ast.Module, place: SourceCall, kind: type[Placed], word: str) -> Placed:
+    for node in ast.walk(tree):
+        if isinstance(node, kind) and place_of(node, place.file) == place:
+            return node
+    raise PlanError(f"has no {word} at line {place.line}: the {word} was not found in the source")
