@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,6 +59,42 @@ def test_small_files_are_copied_and_large_ones_are_links(tmp_path, monkeypatch):
     assert (copy.folder / "data" / "raw" / "large.bin").is_symlink()
     assert copy.program.path.name == "train.py"
     assert copy.users_path(str(copy.folder / "data" / "small.csv")) == str(users / "data" / "small.csv")
+
+
+def test_what_lies_beside_the_folder_is_found_and_stays_unchanged(tmp_path):
+    users = project(tmp_path / "work" / "project")
+    beside = tmp_path / "work" / "data" / "raw"
+    beside.mkdir(parents=True)
+    (beside / "large.bin").write_bytes(b"0" * 3)
+    (tmp_path / "shared").mkdir()
+    before = digests(tmp_path)
+    done = guarded(
+        tmp_path / "trial",
+        users,
+        """
+        import shutil
+        assert open("../data/raw/large.bin", "rb").read() == b"000"
+        assert os.path.isdir("../../shared")
+        os.makedirs("../data/raw", exist_ok=True)
+        open("../data/raw/large.bin", "ab").write(b"1")
+        open("../data/raw/new.bin", "wb").close()
+        os.mkdir("../../shared/logs")
+        assert sorted(os.listdir("../data/raw")) == ["large.bin", "new.bin"]
+        assert open("../data/raw/large.bin", "rb").read() == b"0001"
+        shutil.rmtree("../data")
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {name: value for name, value in digests(tmp_path).items() if "/trial/" not in name} == before
+
+
+def test_a_file_beside_the_folder_has_the_users_path(tmp_path, monkeypatch):
+    users = project(tmp_path / "work" / "project")
+    monkeypatch.chdir(users)
+    copy = scratch_copy(Program(name="train.py"), users, tmp_path / "copy")
+    for file in (users / "train.py", users.parent / "common.py"):
+        assert copy.users_path(os.path.abspath(copy.folder / os.path.relpath(file, users))) == str(file)
+    assert copy.users_path("/elsewhere/common.py") == "/elsewhere/common.py"
 
 
 def test_a_folder_of_many_files_without_a_source_is_a_link(tmp_path, monkeypatch):

@@ -364,6 +364,15 @@ def replace_link(link: Path, *, keep: bool) -> None:
         shutil.copy2(target, link)
 
 
+def replace_folder_link(link: Path) -> None:
+    """By a folder of links to all that is in the one that it leads to."""
+    target = link.resolve()
+    link.unlink()
+    link.mkdir()
+    for name in os.listdir(target):
+        (link / name).symlink_to(target / name)
+
+
 def open_for_library(path: str | os.PathLike[str]) -> BufferedWriter:
     """For a library that writes the file itself, and would open it in C."""
     return open(path, "wb")

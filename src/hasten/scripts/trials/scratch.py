@@ -1,7 +1,8 @@
 """A copy of the user's folder, in which a trial runs: it may write there what it likes, and nothing of it is kept.
 
 Small files are copied. A large file is a symbolic link to the user's own, and so is a folder of very many files without
-a source among them, as data sets are; write_guard.py keeps both from being written to.
+a source among them, as data sets are. Beside the copy, and beside the folders that it is in, are links to all that lies
+beside the user's: a script that reads ../data finds it. write_guard.py keeps what is linked from being written to.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from hasten.scripts.running.program import Program
 LARGE = 1 << 20  # bytes of a file that is linked
 MANY = 1000  # files of a folder that is linked
 MOST = 50_000  # files and folders in all
+LEVELS = 3  # folders above, whose other files are linked
 _LINKED = frozenset({".git", ".hg", "node_modules"})
 _LEFT_OUT = frozenset({"__pycache__"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scratch:
-    """place: an empty folder of the trial's own. roots: folder of the user's -> its copy. program: as it runs there;
-    folder: in which."""
+    """place: a folder of the trial's own, which holds each copy at its whole path. roots: folder of the user's -> its
+    copy. program: as it runs there; folder: in which."""
 
     place: Path
     roots: Mapping[Path, Path]
@@ -40,11 +42,10 @@ class Scratch:
         return Path(users)
 
     def users_path(self, path: str) -> str:
-        """Of a file in the copy, the user's own."""
-        for root, copy in self.roots.items():
-            if Path(path).is_relative_to(copy):
-                return str(root / Path(path).relative_to(copy))
-        return path
+        """Of a file in the copy, or linked beside it, the user's own."""
+        if not Path(path).is_relative_to(self.place):
+            return path
+        return str(Path(self.place.anchor) / Path(path).relative_to(self.place))
 
 
 def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
@@ -57,7 +58,7 @@ def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
 
 def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
     """Raises Misconfigured where there is too much to copy."""
-    copies = {root: place / f"{number}" / root.name for number, root in enumerate(roots_of(program, folder))}
+    copies = {root: place / root.relative_to(root.anchor) for root in roots_of(program, folder)}
     count = 0
     for root, copy in copies.items():
         for source, target in _pairs(root, copy):
@@ -66,6 +67,8 @@ def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
                 what = f"holds more than {MOST:,} files, so it is not copied for every trial"
                 raise Misconfigured(what, where=str(root), fix="run hasten in the folder of the project alone")
             _put(source, target)
+    for root, copy in copies.items():
+        _link_beside(root, copy)
     scratch = Scratch(place=place, roots=copies, program=program, folder=folder)
     here, name = scratch.path(str(folder)), program.name
     if not program.is_module:
@@ -82,6 +85,18 @@ def _pairs(root: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
         folders[:] = sorted(name for name in folders if name not in linked and name not in _LEFT_OUT)
         for name in (*folders, *linked, *files):
             yield Path(path, name), here / name
+
+
+def _link_beside(root: Path, copy: Path) -> None:
+    """What lies beside the user's folder, and beside the folders that it is in."""
+    for users, here in list(zip(root.parents, copy.parents, strict=False))[:LEVELS]:
+        try:
+            names = os.listdir(users)
+        except PermissionError:
+            return
+        for name in names if len(names) <= MANY else []:
+            if not os.path.lexists(here / name):
+                link_to(users / name, here / name)
 
 
 def _is_linked(folder: Path) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from hasten.checkpoint.files import replace_file
-from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite
+from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite, PlanError
 from hasten.facts.plan_file import plan_from_toml
 from hasten.facts.scripts.seen import Seen, as_table, seen_of
 from hasten.scripts.edits.places import edited_sources, places_of
@@ -174,6 +174,8 @@ def in_scratch(program: Program, edited: Mapping[str, str]) -> Scratch:
     place = Path(os.environ["TMPDIR"])
     scratch = scratch_copy(program, Path.cwd(), place / "copy")
     for file, text in edited.items():
+        if scratch.path(file) == Path(file):
+            raise PlanError("is outside of the folder that a trial runs in a copy of", where=file)
         replace_file(scratch.path(file), text.encode())
     sys.path[:] = [str(scratch.path(each)) if each else each for each in sys.path]
     os.environ.update(LOGS_NOWHERE)

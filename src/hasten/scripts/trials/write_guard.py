@@ -1,7 +1,8 @@
 """Keeps a trial from changing anything of the user's.
 
 Python reports what it is about to open, rename or remove (PEP 578). In the trial's own folder everything is allowed: a
-link to a file of the user's becomes a copy before it is written to. Elsewhere, what would be written is refused, and
+link to a file of the user's becomes a copy before it is written to, and a link to a folder becomes a folder of links
+before something in it is written. Elsewhere, what would be written is refused, and
 the trial fails with the path as its reason. Libraries that write files by themselves, in C, are not seen; torch.save is
 one of them, and is made to open its file by Python.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hasten.checkpoint.files import open_for_library, replace_link
+from hasten.checkpoint.files import open_for_library, replace_folder_link, replace_link
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {
@@ -46,15 +47,18 @@ class _Guard:
                 self._check(path, truncates=bool(flags & os.O_TRUNC), follows=True)
         elif event in _CHANGES:
             for path in args[: _CHANGES[event]]:
-                self._check(path, truncates=True, follows=event in ("os.truncate", "os.chmod", "os.utime"))
+                follows = event in ("os.truncate", "os.chmod", "os.utime")
+                self._check(path, truncates=True, follows=follows, within=event == "shutil.rmtree")
 
-    def _check(self, path: Any, *, truncates: bool, follows: bool) -> None:
-        """follows: whether the operation acts on what a link leads to, and not on the link."""
+    def _check(self, path: Any, *, truncates: bool, follows: bool, within: bool = False) -> None:
+        """follows: whether the operation acts on what a link leads to, and not on the link. within: it changes what is
+        in the folder of this path."""
         if not isinstance(path, str | bytes | os.PathLike):
             return  # a descriptor that is open already
         self._is_busy = True
         try:
             name = os.path.abspath(os.fsdecode(path))
+            self._own_folders(name if within else os.path.dirname(name))
             folder = os.path.realpath(os.path.dirname(name))
             place = os.path.join(folder, os.path.basename(name))
             if self._is_own(place) and follows and os.path.islink(place):
@@ -63,6 +67,16 @@ class _Guard:
                 raise PermissionError(f"a trial does not write to {name}, which is outside of its copy of the folder")
         finally:
             self._is_busy = False
+
+    def _own_folders(self, path: str) -> None:
+        """No folder of this path is a link any more, where the path is in the trial's own folder."""
+        for inside in self._inside:
+            if _within(path, [inside]):
+                here = inside
+                for name in os.path.relpath(path, inside).split(os.sep):
+                    here = os.path.join(here, name)
+                    if os.path.islink(here) and os.path.isdir(here):
+                        replace_folder_link(Path(here))
 
     def _is_own(self, path: str) -> bool:
         return _within(path, self._inside) or (_within(path, self._shared) and not _within(path, self._users))
