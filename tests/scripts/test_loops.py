@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import linecache
+import math
 from collections.abc import Callable, Sequence
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from hasten.facts.scripts.seen import Length
 from hasten.scripts.observing.calls import users_frames
-from hasten.scripts.observing.loops import length_of
+from hasten.scripts.observing.loops import length_of, turn_of
 
 PATH = "/somewhere/train.py"
 
 
 def length(source: str, batches: int | None = 10, per_update: float = 1.0, **names: Any) -> Length:
-    """At the first call of update() in a source."""
-    found = list[Length]()
+    """At the second call of update() in a source, or the only one."""
+    found, turns = list[Length](), list[int | None]()
 
     def update() -> None:
-        if not found:
-            frames = [frame for frame in users_frames() if frame.f_code.co_filename == PATH]
-            found.append(length_of(frames, batches, per_update))
+        frames = [frame for frame in users_frames() if frame.f_code.co_filename == PATH]
+        turns.append(turn_of(frames))
+        if len(turns) <= 2:
+            found.append(length_of(frames, batches, per_update, turns[0] if len(turns) == 2 else None))
 
     text = dedent(source)
     linecache.cache[PATH] = (len(text), None, text.splitlines(keepends=True), PATH)
     _forget()
     exec(compile(text, PATH, "exec"), {"update": update, **names})
-    return found[0]
+    return found[-1]
 
 
 def _forget() -> None:
@@ -79,6 +82,37 @@ def test_a_range_without_a_loader_counts_steps(bounds, steps):
     assert (found.steps, found.epochs) == (steps, None)
 
 
+@pytest.mark.parametrize(
+    ("loop", "due", "steps"),
+    [
+        ("range(10)", "step % 2", 10),
+        ("range(0, 100, 10)", "step // 10 % 2", 10),
+        ("range(0, data.size(0) - 1, 4)", "step // 4 % 2", 8),
+        ("range(math.ceil(data.shape[0] / 3))", "step % 2", 11),
+        ("range(5)", "step == 4", 2),
+        ("range(5)", "True", 10),
+    ],
+)
+def test_accumulation_without_a_loader_divides_the_turns(loop, due, steps):
+    source = f"for epoch in range(2):\n    for step in {loop}:\n        if {due}:\n            update()\n"
+    assert length(source, None, 0.0, data=torch.zeros(31, 2), math=math).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("source", "steps"),
+    [
+        ("n = 0\nwhile n < most:\n    update()\n    n += 1\n", 7),
+        ("n = 0\nwhile n <= most and True:\n    n += 1\n    update()\n", 8),
+        ("n = 0\nwhile True:\n    update()\n    n += 1\n    if n > most:\n        break\n", 8),
+        ("n = 5\nwhile True:\n    update()\n    n += 1\n    if most and n >= most:\n        break\n", 2),
+        ("n = 0\nwhile n < most:\n    for each in loader:\n        update()\n        n += 1\n", 7),
+    ],
+)
+def test_a_while_loop_that_counts_to_a_limit_has_its_length(source, steps):
+    found = length(source, loader=[0] * 3, most=7)
+    assert found.steps == steps
+
+
 def test_batches_that_are_drawn_by_next_count_the_range():
     found = length("data = iter([0] * 10)\nfor step in range(7):\n    next(data)\n    update()\n")
     assert found.steps == 7
@@ -88,6 +122,7 @@ def test_batches_that_are_drawn_by_next_count_the_range():
     ("source", "why"),
     [
         ("while True:\n    update()\n    break\n", "while loop"),
+        ("n = 0\nwhile n < 9:\n    update()\n    n += 3\n", "while loop"),
         ("for epoch in range(count()):\n    update()\n", "no known length"),
         ("update()\n", "no loop"),
     ],

@@ -21,7 +21,6 @@ LENGTH_UNKNOWN = {
     "plain/cnn_shapes.py": "no known length",  # a loop over a generator
     "plain/lstm_stream.py": "no known length",
     "odd/iterable.py": "no known length",
-    "odd/forever.py": "while loop",
     "libraries/lightning_digits.py": "no loop",
     "libraries/hf_trainer.py": "no loop",
 }

@@ -1,7 +1,8 @@
 """How many optimizer steps a script will take, by the loops that are running around one of them.
 
 The number of turns of `for epoch in range(args.epochs)` is read from the running function's own variables; that of a
-loop over a loader is the loader's length. A `break` in a loop is not seen.
+loop over a loader is the loader's length. A `while` loop is followed where it counts its turns up to a limit (see
+counted_loops.py); a `break` in a `for` loop is not seen.
 """
 
 from __future__ import annotations
@@ -9,47 +10,82 @@ from __future__ import annotations
 import ast
 import linecache
 import math
-import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import FrameType
-from typing import Any
 
 from hasten.facts.scripts.seen import Length
+from hasten.scripts.observing.counted_loops import limit_of
+from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
 _WRAPPERS = frozenset({"tqdm", "track", "enumerate", "reversed"})  # of an iterable, as their first argument
-_SAFE: Mapping[str, Any] = {"int": int, "len": len, "range": range, "max": max, "min": min}
-_OPERATORS: Mapping[type[ast.operator], Any] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
 
 
-def length_of(frames: Iterable[FrameType], batches: int | None, batches_per_update: float) -> Length:
-    """frames: of the user's functions that are running in an update, the innermost first. batches: of one epoch of the
-    loader that the steps read, None for a loader without a length; batches_per_update: as observed, 0 without a loader.
+def length_of(
+    frames: Iterable[FrameType], batches: int | None, batches_per_update: float, first_turn: int | None = None
+) -> Length:
+    """frames: of the user's functions that are running in the second update, the innermost first. batches: of one epoch
+    of the loader that the steps read, None for a loader without a length; batches_per_update: as observed, 0 without a
+    loader. first_turn: turn_of, in the first update.
     """
+    around = list(_loops(frames))
     turns, epochs, reads = 1, 1, False
-    for frame, loop in _loops(frames):
+    for frame, loop in around:
         line = f"{os.path.basename(frame.f_code.co_filename)}:{loop.lineno}"
         if isinstance(loop, ast.While):
-            return Length(steps=None, epochs=None, why=f"{line} is a while loop")
+            limit = limit_of(loop, frame)
+            if limit is None:
+                return Length(steps=None, epochs=None, why=f"{line} is a while loop without a counted limit")
+            turns = limit.turns if limit.counts_inner_turns else turns * limit.turns
+            epochs = None if limit.counts_inner_turns or epochs is None else epochs * limit.turns
+            continue
         count, is_range = _turns(loop.iter, frame)
         if not is_range and not reads:
-            count, reads = batches if count is None else count, True
+            count, reads, epochs = batches if count is None else count, True, 1
         if count is None:
             return Length(steps=None, epochs=None, why=f"the loop of {line} has no known length")
         turns *= count
-        if is_range and reads:
+        if is_range and epochs is not None:
             epochs *= count
-    if turns == 1 and not reads:
+    if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
-    steps = math.floor(turns / max(batches_per_update, 1.0)) if reads else turns
-    return Length(steps=max(steps, 1), epochs=epochs if reads else None)
+    per_update = batches_per_update if reads else _turns_per_update(first_turn, around[0])
+    return Length(steps=max(math.floor(turns / max(per_update, 1.0)), 1), epochs=epochs if reads else None)
+
+
+def turn_of(frames: Iterable[FrameType]) -> int | None:
+    """The number of the running turn of the innermost loop; None where it is not counted."""
+    found = next(_loops(frames), None)
+    return None if found is None else _turn(*found)
+
+
+def _turn(frame: FrameType, loop: ast.For | ast.While) -> int | None:
+    if isinstance(loop, ast.While):
+        return None
+    match loop.target, loop.iter:
+        case ast.Name(), ast.Call(ast.Name("range"), arguments):
+            try:
+                return range(*(value_of(each, frame) for each in arguments)).index(value_of(loop.target, frame))
+            except (TypeError, ValueError):
+                return None
+        case ast.Tuple([ast.Name() as number, _]), ast.Call(ast.Name("enumerate"), [_]):
+            found = value_of(number, frame)
+            return found if isinstance(found, int) else None
+        case _:
+            return None
+
+
+def _turns_per_update(first: int | None, innermost: tuple[FrameType, ast.For | ast.While]) -> int:
+    """Of the innermost loop: as many as gradients are accumulated over."""
+    frame, loop = innermost
+    second = _turn(frame, loop)
+    if first is None or second is None or isinstance(loop, ast.While):
+        return 1
+    if second == first:  # an update in one turn of all
+        return _turns(loop.iter, frame)[0] or 1
+    return max(second - first, 1)
 
 
 def _loops(frames: Iterable[FrameType]) -> Iterator[tuple[FrameType, ast.For | ast.While]]:
@@ -104,31 +140,11 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
             return _turns(first, frame)
         case ast.Call(ast.Name(name), [_, *_] as arguments) if name in _RANGES:
             try:
-                return len(range(*(_value(each, frame) for each in arguments))), True
+                return len(range(*(value_of(each, frame) for each in arguments))), True
             except (TypeError, ValueError):  # an end that is not known
                 return None, True
         case _:
             try:
-                return len(_value(iterable, frame)), False
+                return len(value_of(iterable, frame)), False
             except Exception:  # an object without a length, or whose length is the user's code
                 return None, False
-
-
-def _value(node: ast.expr, frame: FrameType) -> Any:
-    """None for an expression that could do more than read: one that calls a function of the user's."""
-    match node:
-        case ast.Constant(value):
-            return value
-        case ast.Name(name):
-            return frame.f_locals.get(name, frame.f_globals.get(name, _SAFE.get(name)))
-        case ast.Attribute(owner, name):
-            return getattr(_value(owner, frame), name, None)
-        case ast.Subscript(owner, ast.Constant(key)):
-            owned: Any = _value(owner, frame)
-            return owned[key] if type(owned) in (dict, list, tuple) else None
-        case ast.BinOp(left, how, right) if type(how) in _OPERATORS:
-            return _OPERATORS[type(how)](_value(left, frame), _value(right, frame))
-        case ast.Call(ast.Name(name), arguments, []) if name in _SAFE:
-            return _SAFE[name](*(_value(each, frame) for each in arguments))
-        case _:
-            return None

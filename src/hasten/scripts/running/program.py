@@ -7,6 +7,7 @@ there. The program's module is `__main__`, so that its guard holds and its class
 from __future__ import annotations
 
 import builtins
+import multiprocessing
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -75,6 +76,7 @@ def run(program: Program, edited: Mapping[str, str] | None = None) -> None:
     path = str(program.path)
     edited = edited or {}
     use_edited(edited)
+    multiprocessing.set_start_method(None, force=True)  # not the one by which this process was started
     sys.argv[:] = [path if program.is_module else program.name, *program.options]
     sys.path[0] = os.getcwd() if program.is_module else os.path.dirname(path)
     main = ModuleType("__main__")

@@ -67,8 +67,10 @@ class RunningScript:
             self.gradients = GradientSteps(folder=folder, arm=arm, terms=terms)
             self.clock.at_optimizer = self._prepare_gradients
         self.clock.start()
+        folder = os.getcwd()
         while True:
             self.starts += 1
+            os.chdir(folder)  # which the script can have changed
             self.clock.begin()
             try:
                 run(self.scratch.program)

@@ -1,0 +1,89 @@
+"""How many turns a `while` loop makes that counts them up to a limit, as in
+
+    while step < args.max_steps:                while True:
+        ...                                         ...
+        step += 1                                   iter_num += 1
+                                                    if iter_num > max_iters:
+                                                        break
+
+The counter grows by one; where that is in a loop within, it counts the turns of that loop.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from hasten.scripts.observing.read_values import value_of
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """turns: from the start of the script on. counts_inner_turns: of a loop within, all together."""
+
+    turns: int
+    counts_inner_turns: bool
+
+
+def limit_of(loop: ast.While, frame: FrameType) -> Limit | None:
+    """None where nothing is counted, or the limit is not known. Read in one of the first two turns."""
+    for counter, more, bound in _comparisons(loop):
+        within = _counted_in(loop, ast.unparse(counter))
+        last, now = value_of(bound, frame), value_of(counter, frame)
+        if within is not None and isinstance(last, int) and isinstance(now, int):
+            start = 0 if now <= _FIRST_TURNS else now - 1  # a script that resumes counts on
+            return Limit(max(last + more - start, 1), counts_inner_turns=within)
+    return None
+
+
+_FIRST_TURNS = 2  # of which the second is running
+
+
+def _comparisons(loop: ast.While) -> Iterator[tuple[ast.expr, int, ast.expr]]:
+    """Counter, how many turns there are beyond the bound, and the bound."""
+    for test in _parts(loop.test):
+        match test:
+            case ast.Compare(counter, [ast.Lt()], [bound]):
+                yield counter, 0, bound
+            case ast.Compare(counter, [ast.LtE()], [bound]):
+                yield counter, 1, bound
+            case _:
+                pass
+    for branch in _statements(loop.body):
+        if not isinstance(branch, ast.If) or not any(isinstance(each, ast.Break | ast.Return) for each in branch.body):
+            continue
+        for test in _parts(branch.test):
+            match test:
+                case ast.Compare(counter, [ast.GtE() | ast.Eq()], [bound]):
+                    yield counter, 0, bound
+                case ast.Compare(counter, [ast.Gt()], [bound]):
+                    yield counter, 1, bound
+                case _:
+                    pass
+
+
+def _parts(test: ast.expr) -> Sequence[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) else [test]
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those that every turn reaches, in blocks of `with` and `try` too."""
+    for each in body:
+        yield each
+        if isinstance(each, ast.With | ast.Try):
+            yield from _statements(each.body)
+
+
+def _counted_in(loop: ast.For | ast.While, counter: str) -> bool | None:
+    """Whether a loop within it has the statement that counts by one; None where none has."""
+    for each in _statements(loop.body):
+        match each:
+            case ast.AugAssign(target, ast.Add(), ast.Constant(1)) if ast.unparse(target) == counter:
+                return False
+            case ast.For() | ast.While() if _counted_in(each, counter) is not None:
+                return True
+            case _:
+                pass
+    return None
