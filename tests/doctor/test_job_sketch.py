@@ -232,7 +232,7 @@ def test_most_public_styles_give_a_draft():
 def test_the_command_line_answers_a_script_with_the_draft_of_its_job_and_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "naive.py").write_text(NAIVE, encoding="utf-8")
-    code, out, shown = invoked("tune", "naive.py")
+    code, out, shown = invoked("train", "naive.py")
     assert (code, out) == (2, "")
     draft, _, todo = shown.partition("  fix ")
     assert draft.startswith("\n  hasten needs a Job here: a function that returns ")
@@ -241,6 +241,7 @@ def test_the_command_line_answers_a_script_with_the_draft_of_its_job_and_what_to
     assert draft.endswith("  Define inside job(), before the return: train_dataset, train_loader, valid_loader\n\n")
     assert " ".join(todo.split()) == (
         "put the draft into job.py, with the imports that it needs, and complete it: docs/start/job.md "
+        "or hasten tune naive.py, which takes the script as it is "
         "next hasten tune job.py:job"
     )
     (tmp_path / "script.py").write_text(IN_A_FUNCTION)
@@ -253,19 +254,20 @@ def test_the_command_line_names_the_page_for_networks_that_take_turns(tmp_path, 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gan.py").write_text(TWO_OPTIMIZERS.replace("one.step()", "first(batch).mean().backward()"))
     for options in ([], ["--json"]):
-        _, out, shown = invoked("tune", "gan.py", *options)
+        _, out, shown = invoked("train", "gan.py", *options)
         turns = "first, second have optimizers of their own: networks that take turns are no Job."
         assert turns in " ".join(shown.split())
-        assert shown.endswith("  fix       keep their loop in your own code, as docs/guides/not-a-job.md shows\n")
+        fix, way = "keep their loop in your own code, as docs/guides/not-a-job.md shows", "hasten tune gan.py"
+        assert shown.endswith(f"  fix       {fix}\n  or        {way}, which takes the script as it is\n")
         assert "def job()" not in shown + out
 
 
 def test_the_first_steps_show_what_the_command_prints_for_their_script(tmp_path, monkeypatch):
     page = (REPOSITORY / "docs" / "start" / "job.md").read_text(encoding="utf-8")
-    script, shown = (re.search(f"^{begin}.*?(?=^```$)", page, re.M | re.S) for begin in ("# script", r"\$ hasten tune"))
+    script, shown = (re.search(f"^{begin}.*?(?=^```$)", page, re.M | re.S) for begin in ("# script", r"\$ hasten train"))
     assert script is not None
     assert shown is not None
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(script[0], encoding="utf-8")
-    _, out, err = invoked("tune", "script.py")
-    assert unwrapped(shown[0]).split() == ["$", "hasten", "tune", "script.py", *out.split(), *err.split()]
+    _, out, err = invoked("train", "script.py")
+    assert unwrapped(shown[0]).split() == ["$", "hasten", "train", "script.py", *out.split(), *err.split()]

@@ -287,7 +287,7 @@ def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Pro
 
 
 def _next(searches: Sequence[str], files: Sequence[Path], findings: Sequence[Finding]) -> str:
-    """About the first finding, which costs most; of a script without any, to tune its job or to draft one."""
+    """About the first finding, which costs most; of a script without any, to tune its job or the script itself."""
     if searches:
         return searches[0]
     if findings:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from hasten.cli import app
 from hasten.cli.application import split_words
+from hasten.cli.tuning.script_words import split_at_script
 
 
 def ran(line: str) -> tuple[int, str, str]:
@@ -18,7 +19,7 @@ def ran(line: str) -> tuple[int, str, str]:
 
 def invoked(*arguments: str) -> tuple[int, str, str]:
     """The same, for arguments that a shell has split."""
-    own, behind = split_words(arguments)
+    own, behind = split_at_script(arguments) or split_words(arguments)
     result = CliRunner().invoke(app, own, obj=behind)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
