@@ -104,7 +104,7 @@ def test_commands_and_options_change_only_on_purpose():
         ],
         "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--set", "--verify", *OUTPUT],
         "report": ["source", "--output", "-o", *OUTPUT],
-        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--set", "--steps", "--busy", *OUTPUT],
+        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--set", "--steps", "--apply", "--busy", *OUTPUT],
         "run": ["script", "--plan"],
         "prove": [],
     }

@@ -241,7 +241,7 @@ def test_the_command_line_answers_a_script_with_the_draft_of_its_job_and_what_to
     assert draft.endswith("  Define inside job(), before the return: train_dataset, train_loader, valid_loader\n\n")
     assert " ".join(todo.split()) == (
         "put the draft into job.py, with the imports that it needs, and complete it: docs/start/job.md "
-        "or hasten tune naive.py, which takes the script as it is "
+        "or hasten tune naive.py, which needs no job "
         "next hasten tune job.py:job"
     )
     (tmp_path / "script.py").write_text(IN_A_FUNCTION)
@@ -258,13 +258,15 @@ def test_the_command_line_names_the_page_for_networks_that_take_turns(tmp_path, 
         turns = "first, second have optimizers of their own: networks that take turns are no Job."
         assert turns in " ".join(shown.split())
         fix, way = "keep their loop in your own code, as docs/guides/not-a-job.md shows", "hasten tune gan.py"
-        assert shown.endswith(f"  fix       {fix}\n  or        {way}, which takes the script as it is\n")
+        assert shown.endswith(f"  fix       {fix}\n  or        {way}, which needs no job\n")
         assert "def job()" not in shown + out
 
 
 def test_the_first_steps_show_what_the_command_prints_for_their_script(tmp_path, monkeypatch):
     page = (REPOSITORY / "docs" / "start" / "job.md").read_text(encoding="utf-8")
-    script, shown = (re.search(f"^{begin}.*?(?=^```$)", page, re.M | re.S) for begin in ("# script", r"\$ hasten train"))
+    script, shown = (
+        re.search(f"^{begin}.*?(?=^```$)", page, re.M | re.S) for begin in ("# script", r"\$ hasten train")
+    )
     assert script is not None
     assert shown is not None
     monkeypatch.chdir(tmp_path)

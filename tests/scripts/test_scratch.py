@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-from hasten.errors import Misconfigured
+from hasten.errors import Misconfigured, PlanError
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials import scratch
 from hasten.scripts.trials.scratch import LARGE, scratch_copy
@@ -39,11 +39,11 @@ def guarded(place: Path, users: Path, source: str) -> subprocess.CompletedProces
     import os, pathlib, sys
     from hasten.scripts.running.program import Program
     from hasten.scripts.trials.scratch import scratch_copy
-    from hasten.scripts.trials.write_guard import guard_writes
+    from hasten.scripts.trials.write_guard import save_by_python
     os.chdir({str(users)!r})
     copy = scratch_copy(Program(name="train.py"), pathlib.Path.cwd(), pathlib.Path({str(place)!r}) / "copy")
-    os.chdir(copy.folder)
-    guard_writes(pathlib.Path({str(place)!r}), [*copy.roots])
+    copy.enter()
+    save_by_python()
     users = pathlib.Path({str(users)!r})
     """
     program = dedent(begin) + dedent(source)
@@ -155,3 +155,17 @@ def test_a_write_to_the_users_own_folder_is_refused(tmp_path, write):
     done = guarded(tmp_path / "trial", users, write)
     assert "PermissionError: a trial does not write to" in done.stderr
     assert digests(users) == before
+
+
+def test_a_file_without_a_copy_is_not_edited(tmp_path, monkeypatch):
+    users, other = project(tmp_path / "project"), project(tmp_path / "other")
+    (users / "linked").symlink_to(other)
+    before = {**digests(users), **digests(other)}
+    monkeypatch.chdir(users)
+    copy = scratch_copy(Program(name="train.py"), users, tmp_path / "copy")
+    for name in (users / "linked" / "train.py", other / "train.py"):
+        with pytest.raises(PlanError, match="outside of the folder"):
+            copy.edit(str(name), b"edited")
+    copy.edit(str(users / "train.py"), b"edited")
+    assert (copy.folder / "train.py").read_bytes() == b"edited"
+    assert {**digests(users), **digests(other)} == before

@@ -213,7 +213,7 @@ def _answer_to_a_script(failure: NoJob) -> Lines:
             _print_paragraph(f"Not taken over: {each}")
         failure.fix = "put the draft into job.py, with the imports that it needs, and complete it: docs/start/job.md"
         following = [("next", "hasten tune job.py:job")]
-    following = [("or", f"{shlex.join(['hasten', 'tune', place])}, which takes the script as it is"), *following]
+    following = [("or", f"{shlex.join(['hasten', 'tune', place])}, which needs no job"), *following]
     return [*(failure_block(failure) if function else [("fix", failure.fix)]), *following]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hasten.cli.application import app, ends_with_exit_code
+from hasten.cli.tuning.script_words import program_words
 
 ScriptName = Annotated[str, typer.Argument(metavar="FILE", help="The training script, or -m and a module.")]
 
@@ -33,7 +34,7 @@ def run(
     """
     from hasten.scripts.running.program import program_of
 
-    program = program_of([*script.split(" ", 1), *(context.obj or ())])
+    program = program_of(program_words(script, context.obj or ()))
     program.path  # noqa: B018  raises where there is none
     sys.stdout.flush()
     if plan is None:

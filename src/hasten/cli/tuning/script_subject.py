@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hasten.cli.tuning.script_words import program_words
 from hasten.cli.tuning.search_run import Subject
 from hasten.errors import Misconfigured
+from hasten.report.display import listed
 from hasten.report.script_sentence import found_lines
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -20,22 +21,52 @@ from hasten.report.terminal.output import Lines
 if TYPE_CHECKING:
     from hasten.facts.plan import Plan
     from hasten.facts.scripts.seen import Seen
+    from hasten.facts.trials import Doing
     from hasten.report.terminal.progress_bar import ProgressBar
+    from hasten.scripts.edits.patch import PatchedFile
     from hasten.scripts.running.program import Program
 
 
-def script_subject(name: str, words: Sequence[str], steps: int | None, output: CommandOutput) -> Subject:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedOfScript:
+    """plan: its file. steps: of the whole training, where it is given. applies: the patch is to be applied."""
+
+    plan: Path
+    steps: int | None
+    applies: bool
+
+    @property
+    def patch(self) -> Path:
+        return self.plan.with_suffix(".patch")
+
+
+def command_of(name: str, words: Sequence[str]) -> str:
+    """That runs the script without hasten."""
+    return shlex.join(["python", *program_words(name, words)])
+
+
+def applied_before(asked: AskedOfScript) -> str:
+    """A sentence; empty where the patch of an earlier search is not applied, or there is none."""
+    from hasten.scripts.edits.patch import is_applied
+
+    if not asked.patch.is_file() or not is_applied(asked.patch):
+        return ""
+    return f"{asked.patch} is applied already: nothing is changed"
+
+
+def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output: CommandOutput) -> Subject:
     """name: of the file, or "-m MODULE". words: the script's own. Raises HastenError where the script fails, shows no
-    training, or its length is not known."""
+    training, or its length is not known; or where the patch's file is another's."""
     from hasten.scripts.running.program import program_of
 
-    program = program_of([*name.split(" ", 1), *words])
+    program = program_of(program_words(name, words))
     program.path  # noqa: B018  raises where there is none
+    _check_patch(asked.patch)
     output.header(f"Tuning {shlex.join(program.words)}")
     with closing(output.progress("starting the script")) as waiting:
         seen = _observed(program, waiting)
-    if steps is not None:
-        seen = replace(seen, length=replace(seen.length, steps=steps, why=""))
+    if asked.steps is not None:
+        seen = replace(seen, length=replace(seen.length, steps=asked.steps, why=""))
     output.facts("", found_lines(seen))
     if seen.length.steps is None:
         fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', '1000', *program.words])}"
@@ -46,19 +77,16 @@ def script_subject(name: str, words: Sequence[str], steps: int | None, output: C
     from hasten.scripts.trials.script_arms import script_arms
 
     places = places_of(seen, program.path)
-
-    def following(plan: Path | None) -> str:
-        planned = [] if plan is None else ["--plan", str(plan)]
-        return shlex.join(["hasten", "run", *planned, *program.words])
-
+    patch = _Patch(program=program, seen=seen, asked=asked)
+    longer = ["--steps", str(asked.steps)] if asked.steps else []
     return Subject(
         name=shlex.join(program.words),
         arms=lambda others: script_arms(program, seen, process_folder(), others),
         prover=ScriptGradientProver,
-        again=lambda own: ["hasten", "tune", *own, *(["--steps", str(steps)] if steps else []), *program.words],
-        following=following,
+        again=lambda own: ["hasten", "tune", *own, *longer, *(["--apply"] if asked.applies else []), *program.words],
+        following=patch.following,
         completed=lambda plan: replace(plan, script=places),
-        written=lambda plan, file: _write_patch(plan, program, file),
+        written=patch.written,
     )
 
 
@@ -72,23 +100,70 @@ def _observed(program: Program, waiting: ProgressBar) -> Seen:
         raise failure.as_error() from failure
 
 
-def _write_patch(plan: Plan, program: Program, file: Path) -> Lines:
-    """Beside the plan, as `git apply` reads it from here. None where the plan changes nothing."""
-    from hasten.checkpoint.files import write_atomically
-    from hasten.scripts.edits.places import edited_sources
+def _check_patch(patch: Path) -> None:
+    from hasten.scripts.edits.patch import is_written_by_hasten
 
-    if not plan.choices or plan.script is None:
-        return []
-    folder, parts = program.path.parent, list[str]()
-    for name, text in edited_sources([each.choice for each in plan.choices], plan.script, folder).items():
-        path = os.path.relpath(folder / name)
-        before = (folder / name).read_bytes().decode()
-        parts += _diff(before, text, path)
-    patch = file.with_suffix(".patch")
-    write_atomically(patch, "".join(parts).encode())
-    return [("patch", f"{patch}: git apply {shlex.quote(str(patch))}")]
+    if os.path.lexists(patch) and not (patch.is_file() and is_written_by_hasten(patch)):
+        fix = "choose another name with --output, or move it away"
+        raise Misconfigured("already exists, and hasten tune did not write it", where=str(patch), fix=fix)
 
 
-def _diff(before: str, after: str, path: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
-    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+@dataclass(kw_only=True, slots=True)
+class _Patch:
+    """Of the plan that a search has found: accepted, and then written beside it, or applied."""
+
+    program: Program
+    seen: Seen
+    asked: AskedOfScript
+    is_applied: bool = False
+
+    def following(self, plan: Path | None) -> str:
+        if self.is_applied:
+            return shlex.join(["python", *self.program.words])
+        planned = [] if plan is None else ["--plan", str(plan)]
+        return shlex.join(["hasten", "run", *planned, *self.program.words])
+
+    def written(self, plan: Plan, file: Path, report: Callable[[Doing], None] | None) -> Lines:
+        """The patch of an earlier search is removed where there is none now."""
+        from hasten.checkpoint.files import remove_file, write_atomically
+        from hasten.scripts.edits.patch import apply, patch_of, patched_files
+
+        files, patch = patched_files(plan, self.program.path.parent) if plan.choices else [], self.asked.patch
+        lines, passes = self._accepted(plan, files, report) if files else ([], False)
+        if not passes:
+            if patch.is_file():
+                remove_file(patch)
+            return lines
+        here = _folder_of(files)
+        write_atomically(patch, patch_of(files, here, patch.parent))
+        if self.asked.applies:
+            apply(files)
+            self.is_applied = True
+            return [*lines, ("applied", f"to {listed([os.path.relpath(each.path) for each in files])}; undo: {patch}")]
+        where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]
+        return [*lines, ("patch", f"{patch}: {shlex.join(['git', *where, 'apply', os.path.relpath(patch, here)])}")]
+
+    def _accepted(
+        self, plan: Plan, files: Sequence[PatchedFile], report: Callable[[Doing], None] | None
+    ) -> tuple[Lines, bool]:
+        from hasten.checkpoint.folders.process_folder import process_folder
+        from hasten.scripts.proving.acceptance import PatchedScript
+        from hasten.scripts.trials.script_arms import script_arms
+        from hasten.tuning.trials.other_programs import OtherPrograms
+
+        why = "the search was interrupted before the patched file was run: run the same command to continue"
+        if report is None:
+            return [("no patch", why)], False
+        script = PatchedScript(program=self.program, seen=self.seen, plan=plan, files=files, place=process_folder())
+        try:
+            found = script.accepted(script_arms(self.program, self.seen, process_folder(), OtherPrograms(None)), report)
+        except KeyboardInterrupt:
+            return [("no patch", why)], False
+        label = "accepted" if found.passes else "no patch"
+        return [(label, f"the patched file, run plainly, {found.reason}")], found.passes
+
+
+def _folder_of(files: Sequence[PatchedFile]) -> Path:
+    """From which the paths in a patch are: the present one; where a file lies outside of it, the one above both."""
+    here = Path.cwd()
+    return Path(os.path.commonpath([here, *(each.path for each in files)]))

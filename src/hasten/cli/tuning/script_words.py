@@ -18,6 +18,12 @@ def is_script(name: str) -> bool:
     return Path(name).suffix == ".py"
 
 
+def program_words(name: str, words: Sequence[str]) -> list[str]:
+    """What follows `python`. name: as split_at_script gives it."""
+    module = [MODULE, name.removeprefix(f"{MODULE} ")] if name.startswith(f"{MODULE} ") else [name]
+    return [*module, *words]
+
+
 def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """hasten's own words, the script's name the last of them, and the script's. None where a command has no script.
 
@@ -39,6 +45,10 @@ def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
 
 
 def _with_plan(own: list[str], behind: Sequence[str]) -> tuple[list[str], list[str]]:
-    if own[0] == "run" and behind[:1] == ["--plan"] and len(behind) > 1:
-        return [own[0], "--plan", behind[1], *own[1:]], [*behind[2:]]
+    """A --plan right behind the script is hasten's, unless that has one already."""
+    if own[0] == "run" and not any(each.partition("=")[0] == "--plan" for each in own):
+        if behind[:1] == ["--plan"] and len(behind) > 1:
+            return [own[0], "--plan", behind[1], *own[1:]], [*behind[2:]]
+        if behind and behind[0].startswith("--plan="):
+            return [own[0], behind[0], *own[1:]], [*behind[1:]]
     return own, [*behind]

@@ -19,7 +19,7 @@ from hasten.report.terminal.search_progress import SearchProgress
 
 if TYPE_CHECKING:
     from hasten.facts.plan import Plan, Rejected
-    from hasten.facts.trials import Record
+    from hasten.facts.trials import Doing, Record
     from hasten.tuning.proof.claim_proofs import ProvesGradients
     from hasten.tuning.search.plan_search import Found
     from hasten.tuning.trials.arms import Arms
@@ -53,7 +53,8 @@ class Subject:
 
     again: (options of hasten) -> the words of the command that continues the search. following: (the plan's file; None
     where there is no plan) -> the command to run next. completed: (plan) -> with what the subject adds. written: (plan,
-    its file) -> further files that belong to it, each with a label.
+    its file, where to report) -> what is said of further files that belong to it, each with a label; there is nowhere
+    to report where the search was interrupted, and is to end at once.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Subject:
     again: Callable[[list[str]], list[str]]
     following: Callable[[Path | None], str]
     completed: Callable[[Plan], Plan] = lambda plan: plan
-    written: Callable[[Plan, Path], Lines] = lambda plan, file: []
+    written: Callable[[Plan, Path, Callable[[Doing], None] | None], Lines] = lambda plan, file, report: []
 
 
 def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
@@ -80,7 +81,7 @@ def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
         written = found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, file)
-            further = subject.written(plan, file)
+            further = subject.written(plan, file, None if found.interrupted else screen.doing)
     sentence = _sentence(found, others.share) if written else Sentence(headline=INTERRUPTED_EARLY)
     unproven = faster_and_rejected(plan, log.tried) if written else []
 

@@ -21,6 +21,7 @@ from hasten.cli.application import (
 from hasten.cli.tuning.script_words import MODULE, is_script
 from hasten.cli.tuning.search_run import SECONDS, Asked, Subject, search
 from hasten.errors import Misconfigured
+from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ BUSY = (
     "Measure while other programs use the CPU; the result is then valid for a machine that is as busy. "
     "Without it, disturbed measurements are repeated, for up to --seconds more."
 )
+APPLY = "Write the patch into the script's own files; without it, beside the plan."
 ALLOWED = ("bits", "rounding", "statistics", "training")
 
 
@@ -57,6 +59,7 @@ def tune(
     ] = SECONDS,
     settings: SetOption = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help=STEPS)] = None,
+    applies: Annotated[bool, typer.Option("--apply", help=APPLY)] = False,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -75,9 +78,16 @@ def tune(
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     with CommandOutput(quiet=quiet, as_json=as_json) as output:
         if is_script(job) or job.startswith(MODULE):
-            from hasten.cli.tuning.script_subject import script_subject
+            from hasten.cli.tuning.script_subject import AskedOfScript, applied_before, command_of, script_subject
 
-            subject = script_subject(job, context.obj or (), steps, output)
+            asked_of = AskedOfScript(plan=file, steps=steps, applies=applies)
+            if applies and (before := applied_before(asked_of)):
+                output.result(Sentence(headline=before), [], command_of(job, context.obj or ()), {"applied": True})
+                return
+            subject = script_subject(job, context.obj or (), asked_of, output)
+        elif applies:
+            fix = f"train it with its plan: hasten train {job} --plan {file}"
+            raise Misconfigured("changes the files of a script, and this is a job", where="--apply", fix=fix)
         else:
             subject = _job_subject(job, job_options(context, settings), output)
         found = search(subject, asked, output)

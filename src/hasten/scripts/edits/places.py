@@ -15,6 +15,7 @@ from hasten.facts.scripts.seen import Call, Seen, Stack
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.edit import file_of
 from hasten.scripts.edits.edited_source import edited_source
+from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.edits.technique_edits import edits_of
 
 
@@ -69,10 +70,9 @@ def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path
             what = "has changed since the plan was made for it"
             raise PlanError(what, where=str(folder / file), fix=f"run hasten tune {places.script}")
         try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise PlanError("is not UTF-8 text", where=str(folder / file), fix="save it as UTF-8") from error
-        found[file] = edited_source(text, [each for each in edits if file_of(each) == file])
+            found[file] = edited_source(text_of(data), [each for each in edits if file_of(each) == file])
+        except PlanError as error:
+            raise PlanError(error.what, where=error.where or str(folder / file), fix=error.fix) from error
     return found
 
 

@@ -21,8 +21,10 @@ def main() -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        sys.excepthook(type(error), error, _of_the_script(error.__traceback__))
-        sys.exit(1)
+        trace = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.excepthook = lambda *shown: None
+        raise  # as Python ends by an exception: with its exit code, after Ctrl-C by the signal
 
 
 def edited_by(plan: str, program: Program) -> dict[str, str]:

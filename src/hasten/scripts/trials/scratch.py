@@ -8,13 +8,15 @@ beside the user's: a script that reads ../data finds it. write_guard.py keeps wh
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hasten.checkpoint.files import copy_file, link_to, make_building_folder, make_folder
-from hasten.errors import Misconfigured
+from hasten.checkpoint.files import copy_file, link_to, make_building_folder, make_folder, replace_file
+from hasten.errors import Misconfigured, PlanError
 from hasten.scripts.running.program import Program
+from hasten.scripts.trials.write_guard import guard_writes
 
 LARGE = 1 << 20  # bytes of a file that is linked
 MANY = 1000  # files of a folder that is linked
@@ -22,6 +24,7 @@ MOST = 50_000  # files and folders in all
 LEVELS = 3  # folders above, whose other files are linked
 _LINKED = frozenset({".git", ".hg", "node_modules"})
 _LEFT_OUT = frozenset({"__pycache__"})
+_LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,22 @@ class Scratch:
         if not Path(path).is_relative_to(self.place):
             return path
         return str(Path(self.place.anchor) / Path(path).relative_to(self.place))
+
+    def edit(self, users: str, data: bytes) -> None:
+        """Give a file of the copy other bytes. users: the user's own. Raises PlanError where there is no copy of it."""
+        copy = self.path(users)
+        if not Path(os.path.realpath(copy.parent)).is_relative_to(os.path.realpath(self.place)):
+            fix = "run hasten in the folder that holds it"
+            raise PlanError("lies outside of the folder that is copied for a trial", where=users, fix=fix)
+        replace_file(copy, data)
+
+    def enter(self) -> None:
+        """From now on this process is in the copy, and imports from there; nothing of the user's is written to, and
+        nothing is sent to a service that collects logs."""
+        sys.path[:] = [str(self.path(each)) if each else each for each in sys.path]
+        os.environ.update(_LOGS_NOWHERE)
+        os.chdir(self.folder)
+        guard_writes(self.place.parent, [*self.roots])
 
 
 def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
@@ -19,11 +18,12 @@ from typing import Any
 
 import torch
 
-from hasten.checkpoint.files import replace_file
-from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite, PlanError
+from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite
 from hasten.facts.plan_file import plan_from_toml
 from hasten.facts.scripts.seen import Seen, as_table, seen_of
+from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources, places_of
+from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.observing.observer import Observer
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.running.program import Program, run
@@ -32,13 +32,12 @@ from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.scratch import Scratch, scratch_copy
 from hasten.scripts.trials.script_survey import setup_of, survey_of
 from hasten.scripts.trials.step_clock import Parts, StepClock
-from hasten.scripts.trials.write_guard import guard_writes
+from hasten.scripts.trials.write_guard import save_by_python
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.tuning.trials.child_process import Messages
 from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
 
 OBSERVED_UPDATES = 4
-LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
 
 Answer = Generator[None, None, dict[str, Any]]
 
@@ -173,16 +172,11 @@ def _served(messages: Messages, do: Callable[[], None]) -> None:
 def in_scratch(program: Program, edited: Mapping[str, str]) -> Scratch:
     """The program in a copy of the user's folder, where this process then is; its writes are guarded. edited: file of
     the user's -> the source of its copy."""
-    place = Path(os.environ["TMPDIR"])
-    scratch = scratch_copy(program, Path.cwd(), place / "copy")
+    scratch = scratch_copy(program, Path.cwd(), Path(os.environ["TMPDIR"]) / "copy")
     for file, text in edited.items():
-        if scratch.path(file) == Path(file):
-            raise PlanError("is outside of the folder that a trial runs in a copy of", where=file)
-        replace_file(scratch.path(file), text.encode())
-    sys.path[:] = [str(scratch.path(each)) if each else each for each in sys.path]
-    os.environ.update(LOGS_NOWHERE)
-    os.chdir(scratch.folder)
-    guard_writes(place, [*scratch.roots])
+        scratch.edit(file, bytes_of(text, read_regular(file)))
+    scratch.enter()
+    save_by_python()
     return scratch
 
 
@@ -210,7 +204,8 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     losses = clock.new_losses()
     if not all(map(math.isfinite, losses)):
         raise NonFinite(f"a loss is {next(each for each in losses if not math.isfinite(each))}")
-    return {"steps": steps, "seconds": seconds, "turns": turns, "losses": losses, "peak_bytes": script.peak_memory()}
+    measured = {"steps": steps, "seconds": seconds, "turns": turns, "usual_seconds": usual}
+    return {**measured, "losses": losses, "peak_bytes": script.peak_memory()}
 
 
 def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hasten.checkpoint.files import open_for_library, replace_folder_link, replace_link
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -31,6 +29,12 @@ def guard_writes(inside: Path, users: Sequence[Path]) -> None:
     """For the rest of this process. inside: the trial's own folder; users: folders of which it holds copies."""
     shared = ("/tmp", "/var/tmp", inside.parent, Path.home() / ".cache", "/dev", "/proc")
     sys.addaudithook(_Guard(*([os.path.realpath(each) for each in some] for some in ([inside], users, shared))))
+
+
+def save_by_python() -> None:
+    """Let torch.save open its files by Python, for the rest of this process."""
+    import torch  # a copy that is run plainly loads torch by itself
+
     torch.save = _by_python(torch.save)
 
 

@@ -1,0 +1,204 @@
+"""Whether the edited script, run plainly by Python, does what it did in its trial: then a patch is written.
+
+A trial runs in a process that hasten has prepared: torch is loaded before the script, random numbers begin from a seed,
+and hooks stand around each step. The patched file has none of that, so it is run without, in a copy of the user's
+folder, for a few steps (plain_run.py). Their losses must be those of the trial to the bit, and a step must not take
+longer.
+
+The losses of a script that seeds nothing differ in every run. It is run a second time from the trial's seed, which the
+answer says. Where even two trials differ, as kernels on a GPU can, the losses must be no further from the trial's than
+a second trial's are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from hasten.checkpoint.files import remove_folder
+from hasten.facts.formatting import three_digits
+from hasten.facts.plan import Plan
+from hasten.facts.scripts.seen import Seen
+from hasten.facts.trials import Doing
+from hasten.regular_files import read_regular
+from hasten.scripts.edits.patch import PatchedFile
+from hasten.scripts.running.program import Program
+from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
+from hasten.scripts.trials.scratch import scratch_copy
+from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, STEPS_OF_AN_EPOCH
+from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.process_tree import kill_all
+from hasten.tuning.trials.trial_outcome import ArmFailed
+from hasten.tuning.trials.trial_process import END_SECONDS, environment_within
+
+STEPS = STEPS_OF_AN_EPOCH  # whose losses are compared
+TIMED_SECONDS, MOST_TIMED = 1.0, 100  # of the steps that are timed, and how many
+SLOWER = 1.1  # from which ratio on a step is slower
+ROUNDS = 3  # in all of which it must be slower
+FURTHER = 2.0  # than a second trial, as a ratio of the largest differences
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acceptance:
+    """reason: a sentence without its subject, which is the patched file, run plainly."""
+
+    passes: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """losses: of the first steps, each the mean of its backward passes. usual_seconds: of a step; None where too few
+    were timed."""
+
+    losses: Sequence[float]
+    usual_seconds: float | None
+    failed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchedScript:
+    """plan: that the patch makes true. place: where temporary folders may be made."""
+
+    program: Program
+    seen: Seen
+    plan: Plan
+    files: Sequence[PatchedFile]
+    place: Path
+
+    def accepted(self, arms: Arms, report: Callable[[Doing], None]) -> Acceptance:
+        report(Doing(what="running the patched file plainly: its losses and speed must be those of its trial"))
+        try:
+            trial = self._in_trial(arms)
+            plain = self._plainly(trial, is_seeded=False)
+            answer = self._judged(arms, trial, plain)
+            rounds = 1
+            while answer.passes and _is_slower(trial, plain) and rounds < ROUNDS:
+                trial = self._in_trial(arms)
+                plain = self._plainly(trial, is_seeded=False)
+                rounds += 1
+        except ArmFailed as failed:
+            return Acceptance(passes=False, reason=f"could not be compared, as its trial failed: {failed.reason}")
+        if answer.passes and _is_slower(trial, plain):
+            took = f"takes {_shown(plain.usual_seconds)} a step, and {_shown(trial.usual_seconds)} in its trial"
+            return Acceptance(passes=False, reason=took)
+        return answer
+
+    def _judged(self, arms: Arms, trial: Steps, plain: Steps) -> Acceptance:
+        """By the losses."""
+        if plain.failed:
+            return Acceptance(passes=False, reason=f"fails: {plain.failed}")
+        if not plain.losses:
+            return Acceptance(passes=False, reason="ends without a step")
+        count = min(len(trial.losses), len(plain.losses))
+        has = f"has the losses of its trial to the last bit, in {count} steps"
+        apart = _apart(trial.losses, plain.losses)
+        if apart is None:
+            return Acceptance(passes=True, reason=f"{has}{_at(plain, trial)}")
+        seeded = self._plainly(trial, is_seeded=True)
+        if not seeded.failed and seeded.losses and _apart(trial.losses, seeded.losses) is None:
+            from_seed = "both from the same seed, as the script does not seed all its random numbers"
+            return Acceptance(passes=True, reason=f"{has}, {from_seed}{_at(plain, trial)}")
+        again = self._in_trial(arms)
+        least = min(_distance(trial.losses, each.losses) for each in (plain, seeded))
+        if (usual := _distance(trial.losses, again.losses)) and least <= FURTHER * usual:
+            differ = f"has losses that differ from its trial's as those of two trials do, in {count} steps"
+            return Acceptance(passes=True, reason=f"{differ}{_at(plain, trial)}")
+        other = f"{plain.losses[apart]!r}, and {trial.losses[apart]!r} in its trial"
+        return Acceptance(passes=False, reason=f"has another loss in step {apart + 1}: {other}")
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _in_trial(self, arms: Arms) -> Steps:
+        """Raises ArmFailed."""
+        with arms.start("planned", self.plan) as arm:
+            asked = {"seed": 0, "steps": STEPS, "metric": None, "seconds": LIMIT_SECONDS}
+            losses = arm.ask("train", LIMIT_SECONDS, **asked)["losses"]
+            arm.window(1)  # begins with the script's first step
+            few = arm.window(2)
+            timed = min(max(math.ceil(TIMED_SECONDS * few.steps / few.seconds), STEPS), MOST_TIMED)
+            return Steps(losses=losses, usual_seconds=arm.ask("window", steps=timed)["usual_seconds"])
+
+    def _plainly(self, trial: Steps, *, is_seeded: bool) -> Steps:
+        """As many steps as the trial has taken, as far as the script has them."""
+        assert trial.usual_seconds is not None
+        timed = min(max(math.ceil(TIMED_SECONDS / trial.usual_seconds), STEPS), MOST_TIMED)
+        folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.place))
+        try:
+            found = self._run(folder, STEPS + timed, is_seeded=is_seeded)
+        finally:
+            remove_folder(folder)
+        seconds = [after - before for before, after in pairwise(found.times)][STEPS - 1 :]
+        losses = [math.fsum(each) / len(each) if each else math.nan for each in found.losses[:STEPS]]
+        usual = median(seconds) if len(seconds) >= STEPS else None
+        return Steps(losses=losses, usual_seconds=usual, failed=found.failed)
+
+    def _run(self, folder: Path, updates: int, *, is_seeded: bool) -> PlainSteps:
+        scratch = scratch_copy(self.program, Path.cwd(), folder / "copy")
+        for each in self.files:
+            scratch.edit(str(each.path), each.after)
+        answer = folder / "answer.json"
+        asked = PlainRun(
+            roots={str(users): str(copy) for users, copy in scratch.roots.items()},
+            place=str(scratch.place),
+            folder=str(scratch.folder),
+            words=scratch.program.words,
+            main=self.seen.main,
+            updates=updates,
+            is_seeded=is_seeded,
+            answer=str(answer),
+            parent=os.getpid(),
+        )
+        command = [sys.executable, "-m", "hasten.scripts.trials.plain_run", json.dumps(asdict(asked))]
+        process = subprocess.Popen(
+            command,
+            env=environment_within(str(folder)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return PlainSteps(failed=f"it took no {updates} steps within {LIMIT_SECONDS:g} s")
+        finally:
+            kill_all(process.pid, END_SECONDS)
+            process.wait()
+        if not answer.exists():
+            return PlainSteps(failed=f"it ended with exit code {process.returncode}")
+        return PlainSteps(**json.loads(read_regular(answer)))
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> int | None:
+    """The first step with another loss; None where all are equal to the bit."""
+    return next((step for step, (a, b) in enumerate(zip(one, other, strict=False)) if a.hex() != b.hex()), None)
+
+
+def _distance(one: Sequence[float], other: Sequence[float]) -> float:
+    return max((abs(a - b) for a, b in zip(one, other, strict=False)), default=math.inf)
+
+
+def _is_slower(trial: Steps, plain: Steps) -> bool:
+    if trial.usual_seconds is None or plain.usual_seconds is None:
+        return False
+    return plain.usual_seconds > SLOWER * trial.usual_seconds
+
+
+def _at(plain: Steps, trial: Steps) -> str:
+    if plain.usual_seconds is None:
+        return "; it has too few steps to judge its speed"
+    return f"; a step takes {_shown(plain.usual_seconds)}, in its trial {_shown(trial.usual_seconds)}"
+
+
+def _shown(seconds: float | None) -> str:
+    return f"{three_digits(1000 * seconds)} ms" if seconds is not None else "?"
