@@ -331,12 +331,17 @@ def verdict_of(confirmed: Confirmed) -> Verdict:
         return Verdict.SLOWER
     if not found.low > 1:
         return Verdict.NO_DIFFERENCE
-    farthest = max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0  # that equal arms differ
+    farthest = farthest_of(noise)
     if (noise.low > 1 or noise.high < 1) and found.low <= farthest:
         return Verdict.WITHIN_NOISE
     if found.ratio < LEAST_GAIN:
         return Verdict.TOO_LITTLE
     return Verdict.FASTER if found.ratio > farthest else Verdict.WITHIN_NOISE
+
+
+def farthest_of(noise: Speedup) -> float:
+    """How much equal arms may differ at most, as a ratio above 1."""
+    return max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0
 
 
 def differs_from_itself(noise: Speedup) -> bool:

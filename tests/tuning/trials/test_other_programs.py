@@ -141,19 +141,20 @@ def test_a_search_does_not_use_trials_that_were_measured_on_a_busy_machine():
 APART, EQUAL = Speedup(ratio=1.1, low=1.05, high=1.15, pairs=12), Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)
 SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+FASTER = Speedup(ratio=1.2, low=1.15, high=1.25, pairs=12)
 
 
 def no_arm(*given: Any) -> None:
     raise ArmFailed("plan", Outcome.CRASHED, "as planted")
 
 
-def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup) -> Confirmed | None:
+def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup, plan: Speedup = FASTER) -> Confirmed | None:
     """What a search proves whose trials are planted. noises: how many times as fast the job is in its second process,
-    in each confirmation."""
+    in each confirmation; plan: and by the plan."""
     left = [*noises]
 
     def planted(*given: Any, **named: Any) -> Confirmation:
-        final = replace(CONFIRMED, noise=left.pop(0))
+        final = replace(CONFIRMED, noise=left.pop(0), speedup=plan)
         given[5](final)
         return Confirmation(confirmed=final, comparison=cast("Any", SimpleNamespace(memory={})))
 
@@ -179,6 +180,10 @@ def test_processes_of_the_same_code_differ_by_a_few_per_cent_and_a_plan_that_gai
     assert confirmed(monkeypatch, Speedup(ratio=1.02, low=1.01, high=1.04, pairs=12)) is not None
 
 
-def test_a_job_that_differs_from_itself_twice_is_not_measurable_however_fast_the_plan_looks(monkeypatch):
+def test_a_job_that_differs_from_itself_twice_is_not_measurable_where_the_plan_is_not_faster_by_far_more(monkeypatch):
     with pytest.raises(NotMeasurable, match=r"two processes of the same job differ in speed, 1\.10"):
         confirmed(monkeypatch, APART, APART)
+
+
+def test_a_plan_that_is_faster_by_far_more_than_the_job_differs_from_itself_is_proven(monkeypatch):
+    assert confirmed(monkeypatch, APART, plan=Speedup(ratio=1.5, low=1.4, high=1.6, pairs=12)) is not None

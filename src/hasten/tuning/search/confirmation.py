@@ -1,7 +1,8 @@
 """Confirms the speed of a whole plan: beside the baseline, and beside itself without each of its choices.
 
 All arms are new processes on new windows: a search keeps the luckiest of many choices, and luck seldom strikes twice.
-The baseline runs a second time in another process: where equal arms differ, the plan must differ more.
+The baseline runs a second time in another process: where equal arms differ, the plan must differ more. Where they
+differ by more than processes of the same code do, the interval of the plan is widened by their farthest ratio.
 
 A choice stays where the plan without it is slower with 80 % confidence, and by more than equal arms differ. The others
 are removed and the rest is measured again, because two choices can replace each other. Choices that earn nothing stay
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Earned, is_gain, is_proven
+from hasten.facts.trials import Confirmed, Earned, differs_from_itself, farthest_of, is_gain, is_proven
 from hasten.measure.paired_timing import over_processes
 from hasten.tuning.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry, Watch, compare_arms
@@ -151,6 +152,9 @@ class _Measuring:
         if choices:
             starts, equal = by_start(plain, planned, length), by_start(plain, again, length)
             faster = over_processes(speedup(plain, planned, length), starts, equal)
+            if differs_from_itself(noise):
+                reach = farthest_of(noise)
+                faster = replace(faster, low=faster.low / reach, high=faster.high * reach)
         if len(choices) == 1:
             earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
         return Confirmed(

@@ -27,6 +27,7 @@ from hasten.facts.trials import (
     Record,
     Surveyed,
     differs_from_itself,
+    is_proven,
 )
 from hasten.tuning.proof.claim_proofs import SEEDS, GradientProver, ProvesGradients, ShortRuns, prove
 from hasten.tuning.search.comparison import ComparisonSettings
@@ -198,9 +199,10 @@ class Search:
             kept(final.confirmed)
 
     def _is_spoiled(self, confirmed: Confirmed) -> bool:
-        """Whether something but other programs' use of the processor changed the speed meanwhile: then the job differs
-        from itself in a second process."""
-        return self._arms.other_programs.are_avoided and differs_from_itself(confirmed.noise)
+        """Whether something but other programs' use of the processor changed the speed meanwhile, and the plan is not
+        faster by far more than that: then the job differs from itself in a second process."""
+        avoided = self._arms.other_programs.are_avoided
+        return avoided and differs_from_itself(confirmed.noise) and not is_proven(confirmed)
 
     # ── the time of the confirmation ────────────────────────────────────────────────────────────────────────────────
 
