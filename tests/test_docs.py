@@ -223,7 +223,7 @@ def test_the_repair_on_the_first_page_prints_what_it_shows(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     Path("examples").mkdir()
     fixed = Path(shutil.copy(REPOSITORY / "examples/naive.py", "examples/fixed.py"))
-    monkeypatch.setattr("hasten.cli.doctor_command.has_accelerator", lambda: False)
+    monkeypatch.setattr("hasten.cli.doctor.doctor_command.has_accelerator", lambda: False)
     page = (build_docs.DOCS / "start/doctor.md").read_text(encoding="utf-8")
     diff, repair, check = re.findall(r"^\$ hasten (doctor examples/fixed.py.*\n(?:[^$`].*\n|\n)+)", page, re.M)
     assert not_printed(diff) == []

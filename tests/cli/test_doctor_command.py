@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from hasten.cli import app
-from hasten.cli.doctor_job import profile_job
-from hasten.errors import HastenError
+from hasten.cli.doctor.doctor_job import profile_job
+from hasten.cli.tuning.script_words import split_at_script
+from hasten.errors import HastenError, UserCodeFailed
 from hasten.report.terminal.command_output import CommandOutput
 from support.cli.commands import ran
 
@@ -82,7 +83,7 @@ def test_the_most_costly_rule_comes_first_with_all_its_places_in_one_block(here)
 def test_what_costs_nothing_without_a_gpu_is_counted_and_not_listed_on_a_machine_without_one(
     here, here_is_one, monkeypatch
 ):
-    monkeypatch.setattr("hasten.cli.doctor_command.has_accelerator", lambda: here_is_one)
+    monkeypatch.setattr("hasten.cli.doctor.doctor_command.has_accelerator", lambda: here_is_one)
     (here / "listed.py").write_text(LISTED)
     code, told, _ = ran("doctor listed.py")
     assert (code, "  verdict   7 findings in 1 file\n" in told) == (1, True)
@@ -286,3 +287,87 @@ def test_a_difference_is_of_a_jobs_file_and_the_job_is_said_not_to_be_looked_at(
     code, told, errors = ran("doctor right.py wrong.py:job --diff --unsafe-fixes")
     assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
     assert "wrong.py:job was not run" in errors
+
+
+# ── a script that runs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+TRAINS = """import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = TensorDataset(torch.randn(64, 8), torch.zeros(64, 1))
+loader, valid = DataLoader(rows, batch_size=8, shuffle=True), DataLoader(rows, batch_size=8)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+for epoch in range(int(sys.argv[1])):
+    model.train()
+    for inputs, labels in loader:
+        loss = nn.functional.mse_loss(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    model.eval()
+    for inputs, labels in valid:
+        print(nn.functional.mse_loss(model(inputs), labels))
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "own", "behind"),
+    [
+        ("doctor --run train.py --epochs 3", "doctor --run train.py", "--epochs 3"),
+        ("doctor train.py --run --json 3", "doctor --run train.py", "--json 3"),
+        ("doctor --json train.py --run -v", "doctor --run --json train.py", "-v"),
+        ("doctor --run --ignore H3 train.py --run", "doctor --run --ignore H3 train.py", "--run"),
+    ],
+)
+def test_what_stands_behind_a_script_that_runs_is_the_scripts_own(line, own, behind):
+    assert split_at_script(line.split()) == (own.split(), behind.split())
+
+
+def test_the_script_that_runs_can_be_a_module():
+    own = ["doctor", "--run", "--", "-m package.train"]
+    assert split_at_script(["doctor", "--run", "-m", "package.train", "-v"]) == (own, ["-v"])
+
+
+@pytest.mark.parametrize("line", ["doctor train.py --select H3", "doctor digits.py:job -- --run", "doctor . -q"])
+def test_without_run_the_doctor_takes_its_options_behind_files_too(line):
+    assert split_at_script(line.split()) is None
+
+
+def test_a_script_that_runs_is_shown_with_its_seconds_and_what_each_finding_costs_of_them(here):
+    (here / "train.py").write_text(TRAINS)
+    code, told, _ = ran("doctor --run --json train.py 3")
+    found = json.loads(told)
+    times, length = found["times"], found["observed"]["length"]
+    assert (code, found["next"]) == (1, "hasten tune train.py 3")
+    assert (length["steps"], length["epochs"]) == (24, 3)
+    assert found["observed"]["loader"]["made"][0]["line"] == 7
+    assert sum(times["parts"].values()) == pytest.approx(times["step"])
+    assert times["shortest"] <= times["step"] <= times["longest"]
+    assert found["run_seconds"] == pytest.approx(times["start"] + 24 * times["step"] + 3 * times["turn"])
+    assert [each["code"] for each in found["findings"]] == ["H413", "H303"]  # the one that has a price comes first
+    price = {"seconds": pytest.approx(3 * times["turn"]), "whole_seconds": found["run_seconds"], "whole": "run"}
+    assert [each["price"] for each in found["findings"]] == [price, None]
+
+
+def test_a_script_that_cannot_run_is_an_error_and_no_finding(here):
+    (here / "train.py").write_text(TRAINS)
+    code, told, errors = ran("doctor --run train.py")
+    assert (code, "verdict" in told) == (UserCodeFailed.exit_code, False)
+    assert "list index out of range" in errors
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("doctor . --run", "--run is for one training script, not for ."),
+        ("doctor digits.py:job --run", "--run is for one training script, not for digits.py:job"),
+        ("doctor --run --fix right.py", "--run has no use for --fix"),
+        ("doctor --run missing.py", "missing.py: is no file"),
+    ],
+)
+def test_what_does_not_run_as_a_script_is_refused(here, line, reason):
+    code, told, errors = ran(line)
+    assert (code, told, reason in errors) == (2, "", True)

@@ -20,7 +20,7 @@ from hasten.cli.application import own_process, split_words
 from hasten.cli.tuning.script_words import split_at_script
 from hasten.stop_signals import end_at_once
 
-from hasten.cli import doctor_command  # isort: skip
+from hasten.cli.doctor import doctor_command  # isort: skip
 from hasten.cli.tuning import tune_command  # isort: skip
 from hasten.cli import run_command  # isort: skip
 from hasten.cli.prove import loss_command, resume_command  # isort: skip

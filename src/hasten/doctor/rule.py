@@ -17,10 +17,11 @@ from hasten.doctor.reading.names.scopes import begin
 from hasten.doctor.reading.source_code import Code
 from hasten.facts.finding import Finding, Safety, Severity
 from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
+from hasten.measure.speedup_bound import Part
 
 __all__ = [
-    "HEADINGS", "Code", "Found", "FoundInModel", "FoundInRun", "Layer", "Line", "ModelProfile", "ModelRule", "Rule",
-    "RunProfile", "RunRule", "Safety", "Severity", "SourceRule", "enrolled",
+    "HEADINGS", "Code", "Found", "FoundInModel", "FoundInRun", "Layer", "Line", "ModelProfile", "ModelRule", "Part",
+    "Rule", "RunProfile", "RunRule", "Safety", "Severity", "SourceRule", "enrolled",
 ]  # fmt: skip
 HEADINGS = ("What it finds", "Why it matters", "Fix", "When to ignore", "Automatic fix")
 Subject = TypeVar("Subject")
@@ -66,7 +67,8 @@ class FoundInRun(NamedTuple):
 class Rule(Generic[Subject, What]):
     """check: yields what is wrong with a source file, a model or a run, and measures nothing itself. safety: of what
     --fix does; None where only a person can fix it. technique: the one that treats it, if any.
-    gpu_only: whether it costs nothing without an accelerator."""
+    gpu_only: whether it costs nothing without an accelerator. part: of a training whose seconds it costs at most; None
+    where the time of no single part says."""
 
     code: str
     severity: Severity = Severity.SLOW
@@ -75,6 +77,7 @@ class Rule(Generic[Subject, What]):
     safety: Safety | None = None
     technique: str | None = None
     gpu_only: bool = False
+    part: Part | None = None
 
     def finding(self, found: Found | FoundInModel | FoundInRun, **place: Any) -> Finding:
         """place: further fields of the finding."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 _SAME_OF_SOURCES = {"H601": "H417"}  # useless_bias, bias_before_norm
 
@@ -34,16 +35,18 @@ class Safety(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """An upper bound of a finding's cost. seconds: of an epoch, that the fix can save. epoch_seconds: of one now."""
+    """An upper bound of a finding's cost. seconds: that the fix can save of the whole; whole_seconds: of that now.
+    whole: "epoch", "run", "step", or "turn" for what happens between two epochs."""
 
     seconds: float
-    epoch_seconds: float
+    whole_seconds: float
+    whole: Literal["epoch", "run", "step", "turn"] = "epoch"
 
     @property
     def most_gain(self) -> float:
-        """How many times as fast an epoch can become; infinite where it takes no other time."""
-        left = self.epoch_seconds - self.seconds
-        return self.epoch_seconds / left if left > 0 else math.inf
+        """How many times as fast the whole can become; infinite where it takes no other time."""
+        left = self.whole_seconds - self.seconds
+        return self.whole_seconds / left if left > 0 else math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,27 +26,36 @@ _LEAST_GAIN = 1.05  # what is less would read as 1
 def as_text(findings: Sequence[Finding]) -> str:
     """A block for each: its place, the line that is meant, and what to do. Findings of one rule in one source file that
     ask for the same share a block, with the place of the first in full."""
+    return "\n\n".join(map(_block, in_blocks(findings)))
+
+
+def in_blocks(findings: Sequence[Finding]) -> list[list[Finding]]:
     blocks: dict[object, list[Finding]] = {}
     for each in findings:
-        same = (each.path, each.code, each.severity, _remedy(each))
+        same = (each.path, each.code, each.severity, remedy(each))
         blocks.setdefault(same if each.source else each, []).append(each)  # those of a job each have their own price
-    return "\n\n".join(map(_block, blocks.values()))
+    return [*blocks.values()]
 
 
 def _block(findings: Sequence[Finding]) -> str:
-    first, *others = findings
+    first = findings[0]
     source = shortened(printable(first.source), MOST_COLUMNS - 4)
     shown = [printable(first.part)] if first.part and first.path else []
     priced = [_price(first.price)] if first.price is not None else []
-    places = ", ".join(each.place.removeprefix(first.path) for each in others)
-    also = wrapped(f"also at {printable(first.path + places)}", MOST_COLUMNS - 4, indent=2) if others else []
-    remedy = wrapped(f"→ {_remedy(first)}", MOST_COLUMNS - 4, indent=2)
-    below = [line for line in (source, *shown, *priced, *also, *remedy) if line]
+    also = wrapped(places, MOST_COLUMNS - 4, indent=2) if (places := also_at(findings)) else []
+    below = [source, *shown, *priced, *also, *wrapped(f"→ {remedy(first)}", MOST_COLUMNS - 4, indent=2)]
     head = wrapped(f"{printable(first.place)}  {first.code}  {printable(first.message)}", MOST_COLUMNS, indent=2)
-    return "\n".join([*head, *(f"    {line}" for line in below)])
+    return "\n".join([*head, *(f"    {line}" for line in below if line)])
 
 
-def _remedy(finding: Finding) -> str:
+def also_at(findings: Sequence[Finding]) -> str:
+    """The places of a block's other findings; empty where there are none."""
+    first, *others = findings
+    places = ", ".join(each.place.removeprefix(first.path) for each in others)
+    return f"also at {printable(first.path + places)}" if others else ""
+
+
+def remedy(finding: Finding) -> str:
     return printable(finding.fix) + ("  [--fix]" if finding.safety is Safety.SAFE else "")
 
 
@@ -64,10 +73,10 @@ def as_github(findings: Sequence[Finding]) -> str:
 
 
 def _price(price: Price) -> str:
-    share = price.seconds / price.epoch_seconds
+    share = price.seconds / price.whole_seconds
     shown = share <= _NEARLY_ALL and price.most_gain >= _LEAST_GAIN
     gain = f", {price.most_gain:.2g} times as fast" if shown else ""
-    seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
+    seconds = f"{price.seconds:.3g} s of an epoch of {price.whole_seconds:.3g} s"
     return f"at most {seconds} to gain ({percent(share)}{gain}; upper bound)"
 
 

@@ -232,7 +232,7 @@ def test_memory_grows_only_where_it_grew_in_every_later_round():
 
 
 def finding(code: str, severity: Severity = Severity.SLOW, seconds: float | None = None) -> Finding:
-    price = None if seconds is None else Price(seconds=seconds, epoch_seconds=10.0)
+    price = None if seconds is None else Price(seconds=seconds, whole_seconds=10.0)
     return Finding(code=code, rule=code, severity=severity, message="", fix="", path="job.py", price=price)
 
 

@@ -9,8 +9,10 @@ MODULE = "-m"
 _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "tune": ("--output", "-o", "--allow", "--seconds", "--steps", "--set"),
     "run": ("--plan",),
+    "doctor": ("--select", "--ignore"),
 }
-"""Command -> its options that are followed by a value."""
+"""Command -> its options that are followed by a value and may precede a script."""
+RUN = "--run"  # the option by which `hasten doctor` runs a script; before its name or behind it
 
 
 def is_script(name: str) -> bool:
@@ -27,10 +29,16 @@ def program_words(name: str, words: Sequence[str]) -> list[str]:
 def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """hasten's own words, the script's name the last of them, and the script's. None where a command has no script.
 
-    `-m MODULE` becomes one word. `hasten run FILE --plan PLAN` is understood as well as `hasten run --plan PLAN FILE`.
+    `-m MODULE` becomes one word. `hasten run FILE --plan PLAN` is understood as well as `hasten run --plan PLAN FILE`,
+    and `hasten doctor FILE --run` as `hasten doctor --run FILE`.
     """
     if not words or words[0] not in _WITH_VALUE:
         return None
+    found = _split(_with_run_first(words) if words[0] == "doctor" else words)
+    return None if found is None or (words[0] == "doctor" and RUN not in found[0]) else found
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     place = 1
     while place < len(words):
         word = words[place]
@@ -42,6 +50,13 @@ def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
             return _with_plan([*words[: place + 1]], words[place + 1 :])
         place += 2 if word in _WITH_VALUE[words[0]] else 1
     return None
+
+
+def _with_run_first(words: Sequence[str]) -> Sequence[str]:
+    place = words.index(RUN) if RUN in words else 0
+    if place and is_script(words[place - 1]):
+        return [words[0], RUN, *words[1:place], *words[place + 1 :]]
+    return words
 
 
 def _with_plan(own: list[str], behind: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Part, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -39,5 +39,6 @@ RULE = SourceRule(
     code="H413",
     severity=Severity.SLIGHT,
     fix="evaluate under torch.no_grad() or torch.inference_mode()",
+    part=Part.TURN,
     check=check,
 )

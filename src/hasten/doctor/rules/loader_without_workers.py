@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Part, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -39,5 +39,6 @@ RULE = SourceRule(
     severity=Severity.COSTLY,
     fix="pass num_workers: processes that load the next batches during the step",
     technique="loader_workers",
+    part=Part.DATA_WAIT,
     check=check,
 )

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Part, Safety, SourceRule
 
 _FUSED = tuple(f"torch.optim.{name}" for name in ("SGD", "Adam", "AdamW", "Adagrad"))
 _CHOICES = ("fused", "foreach", "capturable", "differentiable")
@@ -51,5 +51,6 @@ RULE = SourceRule(
     fix="pass fused=True",
     safety=Safety.UNSAFE,
     technique="fused_optimizer",
+    part=Part.OPTIMIZER,
     check=check,
 )

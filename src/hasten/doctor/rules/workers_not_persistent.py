@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import Loader
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Part, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -50,5 +50,6 @@ RULE = SourceRule(
     fix="pass persistent_workers=True",
     safety=Safety.UNSAFE,
     technique="persistent_workers",
+    part=Part.TURN,
     check=check,
 )

@@ -98,4 +98,4 @@ def price_of(profile: RunProfile, found: FoundInRun) -> Price | None:
     if found.step_seconds is None:
         return None
     seconds = found.step_seconds * profile.epoch_steps + found.epoch_seconds
-    return Price(seconds=min(seconds, profile.epoch_seconds), epoch_seconds=profile.epoch_seconds)
+    return Price(seconds=min(seconds, profile.epoch_seconds), whole_seconds=profile.epoch_seconds)

@@ -13,12 +13,13 @@ from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
 MEASURED_SECONDS = 6.0  # of all windows, unless a step is long
-WINDOWS, FEWEST_WINDOWS = 8, 3
+WINDOWS, FEWEST_WINDOWS = 8, 2
 WARM_UP_STEPS = 2
 MOST_STEPS = 100  # of a window
 COUNTED_STEPS = 4  # in which a GPU is waited for
 LONGEST_TURN_SECONDS = 60.0
-PHASES = WINDOWS + 4  # that are reported
+PHASES = WINDOWS + 3  # that are reported
+_PARTS = ("data_wait", "forward", "backward", "optimizer", "python")
 
 
 def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> ScriptTimes:
@@ -30,14 +31,13 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
         report(1, "warming up")
         usual = arm.window(WARM_UP_STEPS).seconds / WARM_UP_STEPS
         steps, count = windows_of(usual, seen.length)
-        windows = list[float]()
+        windows, budgets = list[float](), list[dict[str, float]]()
         for number in range(count):
-            report(2 + number, "timing steps")
+            report(2 + number * WINDOWS // count, "timing steps")
             windows.append(others.undisturbed(lambda: arm.window(steps)).seconds / steps)
-        report(PHASES - 2, "timing the parts of a step")
-        spent = arm.ask("budget", steps=steps)["spent"]
-        parts = {name: spent[name] for name in ("data_wait", "forward", "backward", "optimizer", "python")}
+            budgets.append(arm.ask("budget", steps=steps)["spent"])
         step = median(windows)
+        parts = {part: median(each[part] for each in budgets) for part in _PARTS}
         syncs = _syncs(arm, seen)
         report(PHASES - 1, "timing the turn between two epochs")
         turn, why = _turn(arm, seen)
@@ -57,10 +57,12 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
 
 
 def windows_of(step_seconds: float, length: Length) -> tuple[int, int]:
-    """How many steps of a window, and how many windows. A run that is short is not repeated for them."""
-    most = MOST_STEPS if length.steps is None else min(MOST_STEPS, length.steps // WINDOWS)
-    steps = max(1, min(most, int(MEASURED_SECONDS / WINDOWS / max(step_seconds, 1e-6))))
-    return steps, max(FEWEST_WINDOWS, min(WINDOWS, int(MEASURED_SECONDS / (steps * max(step_seconds, 1e-6)))))
+    """How many steps of a window, and how many windows, each with another one for the parts of its steps. A run that
+    is short is not repeated for them."""
+    step_seconds = max(step_seconds, 1e-6)
+    most = MOST_STEPS if length.steps is None else min(MOST_STEPS, length.steps // (2 * WINDOWS))
+    steps = max(1, min(most, int(MEASURED_SECONDS / (2 * WINDOWS * step_seconds))))
+    return steps, max(FEWEST_WINDOWS, min(WINDOWS, int(MEASURED_SECONDS / (2 * steps * step_seconds))))
 
 
 def _turn(arm: Arm, seen: Seen) -> tuple[float | None, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hasten.cli.application import AsJson, PlanPath, Quiet, SetOption, app, command, ends_with_exit_code, job_options
-from hasten.cli.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
+from hasten.cli.doctor.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
+from hasten.cli.doctor.doctor_script import run_script
+from hasten.cli.tuning.script_words import MODULE, is_script
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Safety, ranked, without_repeats
 from hasten.facts.formatting import printable
@@ -25,7 +27,7 @@ from hasten.report.finding_formats import as_diff, as_github, as_sarif, as_text,
 from hasten.report.finding_formats import as_json as as_json_list
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
-from hasten.report.terminal.output import Output, failure_block, show
+from hasten.report.terminal.output import Lines, Output, failure_block, show
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -45,19 +47,24 @@ class Format(StrEnum):
     GITHUB = "github"
 
 
+Targets = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH...", help="Python files, notebooks or folders of them; or a job: digits.py:job."),
+]
 UnsafeFixes = Annotated[
     bool, typer.Option("--unsafe-fixes", help="With --fix or --diff: include fixes that may change results.")
 ]
+RUN = (
+    "Run some steps of one training script, in a copy of its folder: show where the seconds go, and what each finding "
+    "costs. The script's own options follow its name."
+)
 
 
 @app.command()
 @ends_with_exit_code
 def doctor(
     context: typer.Context,
-    targets: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH...", help="Python files, notebooks or folders of them; or a job: digits.py:job."),
-    ],
+    targets: Targets,
     plan: PlanPath = None,
     settings: SetOption = None,
     select: Annotated[str, typer.Option(metavar="CODES", help="Only these rules: H201,H3.")] = "",
@@ -66,11 +73,12 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed safely.")] = False,
     unsafe_fixes: UnsafeFixes = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
+    run: Annotated[bool, typer.Option("--run", help=RUN)] = False,
     everything: Annotated[bool, typer.Option("--all", help="Show findings for GPUs on any machine.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what slows training, in source files or in a job. It executes no source file; of a job it runs some steps.
+    """Find what slows training, in source files or a job. It runs no file without --run, and some steps of a job.
 
     The exit code is 0 if nothing was found or everything was fixed, 1 if something was found, and 2 if a file cannot be
     read. A project may choose rules in its pyproject.toml, under [tool.hasten].
@@ -78,20 +86,24 @@ def doctor(
     \b
     Examples:
       hasten doctor train.py
+      hasten doctor --run train.py --epochs 3
       hasten doctor digits.py:job
       hasten doctor src --select H2 --json
       hasten doctor train.py --diff
     """
-    from hasten.doctor.lint.source_files import files_in
-
-    jobs, options = [each for each in targets if is_job(each)], job_options(context, settings)
-    files_of_jobs = [path for each in jobs for path in file_of(each)]
-    paths = [*(Path(each) for each in targets if each not in jobs), *files_of_jobs]
+    options, jobs = job_options(context, settings), [*filter(is_job, targets)]
+    paths, files_of_jobs = _paths_of(targets, jobs)
     _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff)
-    files, unreadable = files_in(paths)
-    projects = _projects(files, chosen := partial(_project, _codes(select), _codes(ignore)))
+    chosen = partial(_project, _codes(select), _codes(ignore))
+    if run:
+        unused = {"--plan": plan, "--set": settings, "--fix": fix, "--diff": diff, "--format": form is not Format.TEXT}
+        script = _script_of(targets, unused)
+        _run_script(script, context.obj or (), chosen, everything, CommandOutput(quiet=quiet, as_json=as_json))
+        return
+    files, unreadable = _files_in(paths)
     if not files and not jobs:
         _stop_at(unreadable)
+    projects = _projects(files, chosen)
     if diff:
         _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
         return
@@ -99,18 +111,16 @@ def doctor(
     with CommandOutput(quiet=quiet, as_json=as_json or form is not Format.TEXT) as output:
         output.header(f"Checking {listed(targets)}")
         findings, linted, failed = _findings(projects, output)
-        if not linted and not jobs:
-            _stop_at([*unreadable, *failed])
-        _warn_of(unreadable := [*unreadable, *failed])
-        for job in jobs:
-            projects.append(own := _project_of(job, chosen))
+        unreadable += failed
+        _warn_of(unreadable) if linted or jobs else _stop_at(unreadable)
+        for job, own in (of_jobs := {job: _project_of(job, chosen) for job in jobs}).items():
             findings += _of_job(job, plan, options, own, output)
-        once = ranked(without_repeats(findings, [*map(str, files_of_jobs)]))
+        once = ranked(without_repeats(findings, files_of_jobs))
         if as_json or form is Format.TEXT:
             following = partial(_next, [command("tune", job, None, options) for job in jobs], files)
             _show(once, everything or as_json, summary(once, linted, len(unreadable)), mended, following, output)
         else:
-            output.document(_document(once, form, projects))
+            output.document(_document(once, form, [*projects, *of_jobs.values()]))
     _end(unreadable, bool(findings))
 
 
@@ -126,6 +136,32 @@ def _findings(projects: Sequence[_Project], output: CommandOutput) -> tuple[list
     _warn(note for each in linted for note in each.notes)
     failed = [each.unreadable for each in linted if each.unreadable is not None]
     return [finding for each in linted for finding in each.findings], len(linted) - len(failed), failed
+
+
+def _paths_of(targets: Sequence[str], jobs: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """All, and those of the jobs' files."""
+    files_of_jobs = [path for each in jobs for path in file_of(each)]
+    return [*(Path(each) for each in targets if each not in jobs), *files_of_jobs], [*map(str, files_of_jobs)]
+
+
+def _files_in(paths: Sequence[Path]) -> tuple[list[Path], list[Unreadable]]:
+    from hasten.doctor.lint.source_files import files_in
+
+    return files_in(paths)
+
+
+def _run_script(
+    script: str, words: Sequence[str], chosen: Callable[..., _Project], everything: bool, output: CommandOutput
+) -> None:
+    """words: its own. Ends with the exit code of what is found in its files."""
+    with output:
+        run = run_script(script, words, output)
+        findings, _, unreadable = _findings(_projects(run.files, chosen), output)
+        _warn_of(unreadable)
+        priced = run.priced(findings)
+        shown = priced if everything else (_here(priced) or priced)
+        run.show(priced, shown, _hidden(len(priced) - len(shown)), output)
+    _end(unreadable, bool(priced))
 
 
 def _project_of(job: str, chosen: Callable[..., _Project]) -> _Project:
@@ -148,6 +184,16 @@ def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff
         option = "--diff" if diff else "--fix"
         what = f"{option} needs a file, but the job is given as a module"
         raise Misconfigured(what, fix=f"name its file: hasten doctor train.py {option}")
+
+
+def _script_of(targets: Sequence[str], unused: Mapping[str, object]) -> str:
+    """unused: options that have no effect on a script that runs, with what was given for each."""
+    if others := [option for option, given in unused.items() if given]:
+        raise Misconfigured(f"--run has no use for {others[0]}", fix=f"use either --run or {others[0]}")
+    if len(targets) != 1 or not (is_script(targets[0]) or targets[0].startswith(MODULE)):
+        what = f"--run is for one training script, not for {listed(targets)}"
+        raise Misconfigured(what, fix="name a script and its options: hasten doctor --run train.py --epochs 3")
+    return targets[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,10 +314,13 @@ def _show(
     if shown:
         output.text(f"\n{as_text(shown)}")
     facts = [("" if number else "fixed", f"{each.count:,} in {each.path}") for number, each in enumerate(mended)]
-    if hidden := len(findings) - len(shown):
-        cost = f"cost{'s' if hidden == 1 else ''} time on a GPU only"
-        facts.append(("note", f"{many(hidden, 'more finding')} {cost}, and this machine has none: add --all"))
+    facts += _hidden(len(findings) - len(shown))
     output.result(sentence, facts, following(shown), {"findings": findings})
+
+
+def _hidden(count: int) -> Lines:
+    cost = f"cost{'s' if count == 1 else ''} time on a GPU only"
+    return [("note", f"{many(count, 'more finding')} {cost}, and this machine has none: add --all")] if count else []
 
 
 def _document(findings: Sequence[Finding], form: Format, projects: Sequence[_Project]) -> str:
