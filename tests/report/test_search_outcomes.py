@@ -8,6 +8,7 @@ from typing import Any
 
 from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan, make_plan
+from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.trials import Budget, Confirmed, Ended, Proven, Reached, Record, Surveyed, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import next_command, sentence_of
@@ -88,6 +89,14 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     assert "The plan has no technique: the job runs unchanged." in shown
     assert "was not measured as a whole" not in shown
     assert next_command(evidence) == "hasten train examples/digits.py:job"
+
+
+def test_the_page_of_a_script_names_the_script_and_runs_it():
+    places = ScriptPlaces(script="train.py", sources={}, device="cpu", optimizers=())
+    found = told(replace(sample_plan(), script=places), changed(Surveyed, job="train.py --epochs 3"))
+    assert next_command(found) == "hasten run --plan plan.toml train.py --epochs 3"
+    none = told(replace(NONE, script=places), [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
+    assert sentence_of(none).headline == "No faster: nothing that was tried is proven to shorten this script"
 
 
 def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():

@@ -14,6 +14,7 @@ from hasten.report.display import duration, interval, listed, many, named, ratio
 from hasten.report.sentence import Sentence
 
 NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
+NO_FASTER_SCRIPT = "No faster: nothing that was tried is proven to shorten this script"
 _WHOLE_RUN = "the whole run, startup included"
 _STOPS_EARLY = "early stopping may end the run before"
 _NO_FASTER = {
@@ -30,19 +31,20 @@ def search_sentence(
     *,
     between: Between | None = None,
     stops_early: bool = False,
+    nothing_proven: str = NOTHING_PROVEN,
 ) -> Sentence:
     """The result of a search.
 
     plain_seconds, between: of the baseline, where no plan is proven, and their spread, if it is known.
     gained: the choices that change training and joined the plan, in that order. stops_early: whether early stopping
-    can end the planned run earlier.
+    can end the planned run earlier. nothing_proven: the headline where nothing is faster.
     """
     sentences: list[Sentence] = []
     if proven is not None:
         sentences.append(plan_sentence(proven))
     elif not gained:
         takes = f"the baseline is predicted to take {duration(plain_seconds)} for {_WHOLE_RUN}"
-        sentences.append(Sentence(headline=NOTHING_PROVEN, small_print=_lines(takes, _spreads(between, None))))
+        sentences.append(Sentence(headline=nothing_proven, small_print=_lines(takes, _spreads(between, None))))
     if gained:
         sentences.append(target_sentence(gained))
     small_print = [each.small_print for each in sentences]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hasten.cli.tuning.script_words import program_words
 from hasten.facts.finding import Finding, ranked
 from hasten.report.script_budget import budget_lines, budget_sentence, priced_rows
 from hasten.report.script_sentence import found_lines
@@ -66,7 +67,7 @@ def run_script(name: str, words: Sequence[str], output: CommandOutput) -> Script
     HastenError where the script fails or shows no training."""
     from hasten.scripts.running.program import program_of
 
-    program = program_of([*name.split(" ", 1), *words])
+    program = program_of(program_words(name, words))
     program.path  # noqa: B018  raises where there is none
     output.header(f"Running some steps of {shlex.join(program.words)}")
     from hasten.checkpoint.folders.process_folder import process_folder
@@ -82,7 +83,7 @@ def run_script(name: str, words: Sequence[str], output: CommandOutput) -> Script
             arms = script_arms(program, seen, process_folder(), OtherPrograms(None))
             times = timed(arms, seen, lambda phase, text: waiting(1 + phase, whole, text))
         except ArmFailed as failure:
-            raise failure.as_error() from failure
+            raise failure.as_error(shlex.join(["python", *program.words])) from failure
     from hasten.facts.machine import read_machine
 
     run = ScriptRun(program=program, machine=read_machine().summary, seen=seen, times=times)

@@ -14,6 +14,7 @@ from hasten.cli.tuning.script_words import program_words
 from hasten.cli.tuning.search_run import Subject
 from hasten.errors import Misconfigured
 from hasten.report.display import listed
+from hasten.report.plan_sentence import NO_FASTER_SCRIPT
 from hasten.report.script_sentence import found_lines
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -81,12 +82,14 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
     longer = ["--steps", str(asked.steps)] if asked.steps else []
     return Subject(
         name=shlex.join(program.words),
+        plain=shlex.join(["python", *program.words]),
         arms=lambda others: script_arms(program, seen, process_folder(), others),
         prover=ScriptGradientProver,
         again=lambda own: ["hasten", "tune", *own, *longer, *(["--apply"] if asked.applies else []), *program.words],
         following=patch.following,
         completed=lambda plan: replace(plan, script=places),
         written=patch.written,
+        nothing_proven=NO_FASTER_SCRIPT,
     )
 
 
@@ -97,7 +100,7 @@ def _observed(program: Program, waiting: ProgressBar) -> Seen:
     try:
         return observe(program, lambda: waiting(0, 1))
     except ArmFailed as failure:
-        raise failure.as_error() from failure
+        raise failure.as_error(shlex.join(["python", *program.words])) from failure
 
 
 def _check_patch(patch: Path) -> None:
@@ -116,12 +119,14 @@ class _Patch:
     seen: Seen
     asked: AskedOfScript
     is_applied: bool = False
+    applying: str = ""  # the command; empty where no patch is to be applied
 
     def following(self, plan: Path | None) -> str:
-        if self.is_applied:
+        if self.applying:
+            return self.applying
+        if plan is None or self.is_applied:
             return shlex.join(["python", *self.program.words])
-        planned = [] if plan is None else ["--plan", str(plan)]
-        return shlex.join(["hasten", "run", *planned, *self.program.words])
+        return shlex.join(["hasten", "run", "--plan", str(plan), *self.program.words])
 
     def written(self, plan: Plan, file: Path, report: Callable[[Doing], None] | None) -> Lines:
         """The patch of an earlier search is removed where there is none now."""
@@ -136,12 +141,16 @@ class _Patch:
             return lines
         here = _folder_of(files)
         write_atomically(patch, patch_of(files, here, patch.parent))
+        where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]
+        command, relative = ["git", *where, "apply"], os.path.relpath(patch, here)
+        changed = listed([os.path.relpath(each.path) for each in files])
         if self.asked.applies:
             apply(files)
             self.is_applied = True
-            return [*lines, ("applied", f"to {listed([os.path.relpath(each.path) for each in files])}; undo: {patch}")]
-        where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]
-        return [*lines, ("patch", f"{patch}: {shlex.join(['git', *where, 'apply', os.path.relpath(patch, here)])}")]
+            return [*lines, ("applied", f"to {changed}"), ("undo", shlex.join([*command, "--reverse", relative]))]
+        without = f"{self.following(file)}, which changes no file"
+        self.applying = shlex.join([*command, relative])
+        return [*lines, ("patch", f"{patch}, of {changed}"), ("or", without)]
 
     def _accepted(
         self, plan: Plan, files: Sequence[PatchedFile], report: Callable[[Doing], None] | None

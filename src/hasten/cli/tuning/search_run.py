@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hasten.cli.tuning.trials_file import Trials
 from hasten.facts.choice import Preserves
 from hasten.report.display import listed, named
+from hasten.report.plan_sentence import NOTHING_PROVEN, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -49,7 +50,8 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What is tuned. name: as on the command line. arms: starts its trials. prover: makes what proves gradients.
+    """What is tuned. name: as on the command line. plain: the command that trains it without a plan. arms: starts its
+    trials. prover: makes what proves gradients. nothing_proven: the headline where nothing is faster.
 
     again: (options of hasten) -> the words of the command that continues the search. following: (the plan's file; None
     where there is no plan) -> the command to run next. completed: (plan) -> with what the subject adds. written: (plan,
@@ -58,12 +60,14 @@ class Subject:
     """
 
     name: str
+    plain: str
     arms: Callable[[OtherPrograms], Arms]
     prover: Callable[[Arms, Path], ProvesGradients]
     again: Callable[[list[str]], list[str]]
     following: Callable[[Path | None], str]
     completed: Callable[[Plan], Plan] = lambda plan: plan
     written: Callable[[Plan, Path, Callable[[Doing], None] | None], Lines] = lambda plan, file, report: []
+    nothing_proven: str = NOTHING_PROVEN
 
 
 def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
@@ -82,7 +86,9 @@ def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
         if written:
             write_found_plan(plan, file)
             further = subject.written(plan, file, None if found.interrupted else screen.doing)
-    sentence = _sentence(found, others.share) if written else Sentence(headline=INTERRUPTED_EARLY)
+    sentence = (
+        _sentence(found, others.share, subject.nothing_proven) if written else Sentence(headline=INTERRUPTED_EARLY)
+    )
     unproven = faster_and_rejected(plan, log.tried) if written else []
 
     def again(seconds: float) -> str:
@@ -134,19 +140,25 @@ def _searched(subject: Subject, asked: Asked, others: OtherPrograms, trials: Tri
     try:
         return run()
     except ArmFailed as failure:
-        raise failure.as_error() from failure
+        raise failure.as_error(subject.plain) from failure
 
 
-def _sentence(found: Found, others: float) -> Sentence:
+def _sentence(found: Found, others: float, nothing_proven: str) -> Sentence:
     """others: share of the CPU that other programs used."""
     from hasten.report.display import percent
-    from hasten.report.plan_sentence import search_sentence
     from hasten.tuning.search.objective import least_visible
 
     gained = [found.gained.reached] if found.gained else []
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     between = None if plain is None else plain.between
-    result = search_sentence(found.proven, _baseline_seconds(found), gained, between=between, stops_early=stops_early)
+    result = search_sentence(
+        found.proven,
+        _baseline_seconds(found),
+        gained,
+        between=between,
+        stops_early=stops_early,
+        nothing_proven=nothing_proven,
+    )
     if others <= MUCH_ELSE:
         return result
     seen = None if found.has_plan else least_visible(found.log.tried)

@@ -110,6 +110,7 @@ def _job_subject(job: str, options: JobOptions, output: CommandOutput) -> Subjec
 
     return Subject(
         name=job,
+        plain=command("train", job, None, options),
         arms=lambda others: Arms(job, place=process_folder(), other_programs=others, options=options),
         prover=GradientProver,
         again=lambda own: ["hasten", "tune", job, *own, *options.words],

@@ -23,6 +23,7 @@ from hasten.report.page.tried_choices import (
     what_was_tried,
 )
 from hasten.report.plan_sentence import (
+    NO_FASTER_SCRIPT,
     NOTHING_PROVEN,
     plan_sentence,
     search_sentence,
@@ -78,9 +79,12 @@ def sentence_of(evidence: Evidence) -> Sentence:
         return target_sentence(evidence.gained)
     if evidence.came_to_nothing or (not evidence.choices and confirmed is not None and not is_proven(confirmed)):
         costs = confirmed.plain if confirmed is not None else evidence.plain.costs if evidence.plain else None
+        nothing = NOTHING_PROVEN if evidence.plan.script is None else NO_FASTER_SCRIPT
         if costs is None:
-            return Sentence(headline=NOTHING_PROVEN)
-        return search_sentence(None, costs.total, between=costs.between, stops_early=evidence.stops_early)
+            return Sentence(headline=nothing)
+        return search_sentence(
+            None, costs.total, between=costs.between, stops_early=evidence.stops_early, nothing_proven=nothing
+        )
     if evidence.plan.total is not None:
         return stated_sentence(evidence.plan.total)
     if evidence.tried and not evidence.choices:
@@ -92,6 +96,9 @@ def sentence_of(evidence: Evidence) -> Sentence:
 
 def next_command(evidence: Evidence) -> str:
     """To train, by the plan if it is proven; to search where no search has ended."""
+    if evidence.plan.script is not None and evidence.surveyed is not None:
+        planned = ["--plan", evidence.path] if evidence.choices else []
+        return shlex.join(["hasten", "run", *planned, *shlex.split(evidence.surveyed.job)])
     job = evidence.job or "JOB"
     if evidence.gained or evidence.has_proven_speed:
         return shlex.join(["hasten", "train", job, "--plan", evidence.path, *evidence.options])

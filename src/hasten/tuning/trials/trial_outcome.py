@@ -112,19 +112,19 @@ class ArmFailed(Exception):
     def reason(self) -> str:
         return f"{self.outcome.value}: {self.what}"
 
-    def as_error(self) -> HastenError:
-        """As the failure of the job itself, where no other arm is left."""
+    def as_error(self, plain: str = "hasten train") -> HastenError:
+        """As the failure of what is tuned, where no other arm is left. plain: the command that trains it."""
         error = None if self.sent is None else self.sent.as_error()
         kind, fix = _ERRORS[self.outcome]
-        return error or kind(self.what, fix=fix)
+        return error or kind(self.what, fix=fix.format(plain=plain))
 
 
 _ERRORS: Mapping[Outcome, tuple[type[HastenError], str]] = {
     Outcome.OUT_OF_MEMORY: (OutOfMemory, "make the microbatch smaller: hasten explain microbatch"),
     Outcome.DISK_FULL: (StorageFailed, "free space on the disk of temporary files, or set TMPDIR to another one"),
-    Outcome.CRASHED: (UserCodeFailed, "run hasten train to see it fail"),
-    Outcome.HUNG: (Hang, "run hasten train to see where it hangs"),
-    Outcome.NON_FINITE: (NonFinite, "run hasten train to see where it begins"),
+    Outcome.CRASHED: (UserCodeFailed, "run {plain} to see it fail"),
+    Outcome.HUNG: (Hang, "run {plain} to see where it hangs"),
+    Outcome.NON_FINITE: (NonFinite, "run {plain} to see where it begins"),
     Outcome.REFUSED: (Misconfigured, ""),
     Outcome.NOTHING_RAN: (DataFailed, "look at how many batches the training data gives"),
 }
