@@ -25,6 +25,7 @@ import build_docs
 import hasten
 import messages
 from hasten.cli import app
+from hasten.cli.tuning.script_words import split_at_script
 from hasten.doctor.lint.linter import check_file
 from hasten.doctor.rules import ALL as SOURCE_RULES
 from hasten.facts.finding import ranked
@@ -129,8 +130,11 @@ def test_commands_on_pages_exist_with_their_options():
 
 
 def unknown_words(line: str) -> list[str]:
-    """The options of a command, without `hasten`, that it does not have; or the command, where there is none."""
-    words = [*takewhile("--".__ne__, shlex.split(line, comments=True))]
+    """The options of a command, without `hasten`, that it does not have; or the command, where there is none. Those of
+    a script, behind its name, are its own."""
+    whole = shlex.split(line, comments=True)
+    own, _ = split_at_script(whole) or (whole, [])
+    words = [*takewhile("--".__ne__, own)]
     command = COMMANDS
     while words and hasattr(command, "commands"):
         if words[0] not in command.commands:
