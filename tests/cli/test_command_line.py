@@ -298,6 +298,26 @@ def test_techniques_are_listed_and_each_can_be_explained():
         assert last_line(shown).startswith("next ")
 
 
+def test_techniques_of_scripts_alone_are_listed_and_explained():
+    from hasten.scripts.techniques import OF_SCRIPTS
+
+    _, listed, _ = ran("techniques")
+    for technique in OF_SCRIPTS:
+        assert technique.headline in flat(listed)
+        _, shown, _ = ran("explain", technique.name)
+        assert flat(technique.manual) in flat(shown)
+
+
+def test_a_job_is_not_run_by_a_plan_that_edits_a_script(here: Path):
+    Path("plan.toml").write_text(
+        '[[choice]]\ntechnique = "cache_decoded_images"\nvalue = true\n'
+        '[script]\nscript = "train.py"\nsources = {}\ndevice = "cpu"\noptimizers = []\n'
+    )
+    code, _, said = ran("train", "jobs_of_tests.py:digits", "--plan", "plan.toml")
+    assert code == 2
+    assert "edits the source of a script" in flat(said)
+
+
 def test_a_schedule_is_drawn_before_training(here: Path):
     code, shown, _ = ran("schedule", "jobs_of_tests.py:job", "--png", "rate.png")
     assert code == 0

@@ -72,7 +72,8 @@ def places(source: str = SCRIPT) -> ScriptPlaces:
 
 
 def edited(technique: str, value: Value, source: str = SCRIPT, at: ScriptPlaces | None = None) -> str:
-    return edited_source(source, edits_of([Choice(technique=technique, value=value)], at or places(source)))
+    choices = [Choice(technique=technique, value=value)]
+    return edited_source(source, edits_of(choices, at or places(source), lambda file: source))
 
 
 def test_a_keyword_replaces_the_one_that_the_call_has():
@@ -146,7 +147,7 @@ def test_torch_is_imported_where_a_file_has_only_its_parts():
 
 def test_several_choices_of_one_call_are_one_edit():
     choices = [Choice(technique="loader_workers", value=2), Choice(technique="persistent_workers", value=True)]
-    text = edited_source(SCRIPT, edits_of(choices, places()))
+    text = edited_source(SCRIPT, edits_of(choices, places(), lambda file: SCRIPT))
     assert ast.unparse(ast.parse(text)).count("num_workers=2, persistent_workers=True") == 1
 
 

@@ -23,6 +23,7 @@ from hasten.errors import (
     TERMINATED,
     HastenError,
     NoJob,
+    PlanError,
     RankFailed,
     StorageFailed,
     Terminated,
@@ -275,7 +276,21 @@ def read(plan: Path | None) -> Plan | None:
     from hasten.facts.plan_file import read_plan
     from hasten.techniques import ALL
 
-    return None if plan is None else read_plan(plan, [technique.name for technique in ALL])
+    if plan is None:
+        return None
+    _check_is_of_jobs(read_plan(plan), plan)
+    return read_plan(plan, [technique.name for technique in ALL])
+
+
+def _check_is_of_jobs(plan: Plan, file: Path) -> None:
+    """Raises PlanError for a plan that edits a script's source."""
+    if plan.script is None:
+        return
+    from hasten.scripts.techniques import OF_SCRIPTS
+
+    if own := [each.name for each in OF_SCRIPTS if plan.value_of(each.name) is not None]:
+        fix = f"hasten run --plan {file} {plan.script.script}"
+        raise PlanError(f"{own[0]} edits the source of a script, and a job has none", where=str(file), fix=fix)
 
 
 def command(verb: str, job: str, plan: Path | None, options: JobOptions) -> str:

@@ -16,6 +16,7 @@ from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import wrapped
 
 if TYPE_CHECKING:
+    from hasten.scripts.techniques import ScriptTechnique
     from hasten.techniques.contract import Technique
 
 _CODE = re.compile(r"H\d+")  # of a rule of `hasten doctor`
@@ -31,13 +32,14 @@ def techniques(as_json: AsJson = False) -> None:
       hasten techniques
       hasten techniques --json
     """
-    from hasten.techniques import ALL, Stage
+    from hasten.techniques import Stage
 
+    known = _known()
     with CommandOutput(as_json=as_json) as output:
-        width = max(len(each.name) for each in ALL)
-        stages = [stage for stage in Stage if any(each.stage is stage for each in ALL)]
+        width = max(map(len, known))
+        stages = [stage for stage in Stage if any(each.stage is stage for each in known.values())]
         for stage in stages:
-            of_stage = [each for each in ALL if each.stage is stage]
+            of_stage = [each for each in known.values() if each.stage is stage]
             output.facts(
                 stage.name.capitalize(),
                 [
@@ -46,8 +48,8 @@ def techniques(as_json: AsJson = False) -> None:
                     for line in ((each.name.ljust(width), each.headline), ("", f"when {each.treats.value}"))
                 ],
             )
-        sentence = Sentence(headline=f"{len(ALL)} techniques, in {len(stages)} stages")
-        answer = {"techniques": [_fields(each) for each in ALL]}
+        sentence = Sentence(headline=f"{len(known)} techniques, in {len(stages)} stages")
+        answer = {"techniques": [_fields(each) for each in known.values()]}
         output.result(sentence, [], "hasten explain precision", answer)
 
 
@@ -75,9 +77,7 @@ def explain(
 
 
 def _explain_technique(name: str, output: CommandOutput) -> None:
-    from hasten.techniques import ALL
-
-    known = {technique.name: technique for technique in ALL}
+    known = _known()
     if name not in known:
         raise Misconfigured(f'there is no technique "{name}"', fix=did_you_mean(name, known))
     technique = known[name]
@@ -113,6 +113,14 @@ def _show_manual(title: str, manual: str, output: CommandOutput) -> None:
         output.text("\n" + (paragraph if "\n " in paragraph else "\n".join(wrapped(paragraph, MOST_COLUMNS))))
 
 
-def _fields(technique: Technique) -> dict[str, Any]:
+def _known() -> dict[str, Technique | ScriptTechnique]:
+    """All techniques by name, with those of scripts alone."""
+    from hasten.scripts.techniques import OF_SCRIPTS
+    from hasten.techniques import ALL
+
+    return {technique.name: technique for technique in (*ALL, *OF_SCRIPTS)}
+
+
+def _fields(technique: Technique | ScriptTechnique) -> dict[str, Any]:
     names = ("name", "stage", "headline", "treats", "values", "costs", "source")
     return {each: getattr(technique, each) for each in names} | {"stage": technique.stage.name.lower()}

@@ -11,6 +11,7 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Budget
 from hasten.measure.speedup_bound import EVERYTHING, PlannedRun
+from hasten.scripts.techniques import OF_SCRIPTS
 from hasten.techniques import ALL, Symptom
 from hasten.tuning.search.bounds import (
     REACH,
@@ -43,7 +44,7 @@ def gain(technique: str, around: Around = ALONE, budget: Budget = BUDGET) -> flo
 
 
 def test_every_technique_has_a_place_in_the_table_and_every_symptom_in_the_other():
-    assert REACH.keys() == {technique.name for technique in ALL}
+    assert REACH.keys() == {technique.name for technique in (*ALL, *OF_SCRIPTS)}
     assert REMEDIED.keys() == {symptom.name for symptom in Symptom}
 
 

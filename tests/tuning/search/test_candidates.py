@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.scripts.techniques import OF_SCRIPTS
 from hasten.techniques import ALL
 from hasten.techniques.combinations import conflicts
 from hasten.tuning.search.candidates import (
@@ -19,7 +20,7 @@ from hasten.tuning.search.candidates import (
     without,
 )
 
-NAMES = {technique.name for technique in ALL}
+NAMES = {technique.name for technique in (*ALL, *OF_SCRIPTS)}
 
 
 def choice(technique: str, value: object = True, preserves: Preserves | None = Preserves.BITS) -> Choice:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceCall:
-    """A call in a source file. file: relative to the script's folder. line, end_line: from 1; column, end_column: bytes
-    of UTF-8 from 0, as Python's ast counts; the end is behind the call."""
+    """A call, or a loop, in a source file. file: relative to the script's folder. line, end_line: from 1; column,
+    end_column: bytes of UTF-8 from 0, as Python's ast counts; the end is behind it."""
 
     file: str
     line: int
@@ -29,6 +29,7 @@ class ScriptPlaces:
     stepped, the one that counts the steps first. model: a name of the trained module where that one is made. forward:
     the call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. step,
     backward: calls of one function, in which forward and backward run. autocasts: the script has autocast of its own.
+    decodings: calls that open and convert an image, in a data set. evaluations: loops that evaluate under gradients.
     """
 
     script: str
@@ -42,4 +43,6 @@ class ScriptPlaces:
     step: SourceCall | None = None
     backward: SourceCall | None = None
     autocasts: bool = False
+    decodings: tuple[SourceCall, ...] = ()
+    evaluations: tuple[SourceCall, ...] = ()
     missing: Mapping[str, str] | None = None

@@ -26,11 +26,13 @@ helper can be called from several places."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenLoader:
-    """number: how many loaders the script had made before it. batches: of an epoch, None where that has no length."""
+    """number: how many loaders the script had made before it. dataset_file: of the class of its data set, or of the one
+    that a Subset is of; "" of a library's. batches: of an epoch, None where that has no length."""
 
     number: int
     kind: str  # its class
     dataset: str  # the class of its data set
+    dataset_file: str
     made: Stack
     made_by: str  # the library that made it for the script; "" for the script itself
     iterated: Stack

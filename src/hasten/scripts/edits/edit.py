@@ -8,6 +8,9 @@ from typing import Literal
 
 from hasten.facts.scripts.script_places import SourceCall
 
+LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
+"""Of torch's DataLoader, by position."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetKeywords:

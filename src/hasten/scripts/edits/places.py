@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
@@ -17,6 +18,7 @@ from hasten.scripts.edits.edit import file_of
 from hasten.scripts.edits.edited_source import edited_source
 from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.edits.technique_edits import edits_of
+from hasten.scripts.techniques import cache_decoded_images, evaluation_without_gradients
 
 
 def places_of(seen: Seen, script: Path) -> ScriptPlaces:
@@ -56,24 +58,51 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         missing=missing,
     )
     files = {script.name, *(each.file for each in _calls(places))}
+    places = _with_places_in_sources(places, seen, sorted(files), script.parent)
+    files |= {each.file for each in (*places.decodings, *places.evaluations)}
     return replace(places, sources={file: _digest(script.parent / file) for file in sorted(files)})
+
+
+def _with_places_in_sources(places: ScriptPlaces, seen: Seen, files: Sequence[str], folder: Path) -> ScriptPlaces:
+    """With those that are found by reading the sources."""
+    of_data = [os.path.relpath(seen.loader.dataset_file, folder)] if seen.loader and seen.loader.dataset_file else []
+    decodes, evaluates = list[SourceCall](), list[SourceCall]()
+    for file in dict.fromkeys([*files, *of_data]):
+        try:
+            code = Code(_text(folder / file))
+        except (PlanError, SyntaxError, ValueError, RecursionError, MemoryError):  # whatever Python itself can read
+            continue
+        evaluates += evaluation_without_gradients.evaluations(code, file)
+        if file in of_data:
+            decodes += cache_decoded_images.decodings(code, file)
+    return replace(places, decodings=tuple(decodes), evaluations=tuple(evaluates))
 
 
 def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path) -> dict[str, str]:
     """File, relative to the script's folder -> its source under a plan. Raises PlanError where a source does not allow
     it, or has changed since it was observed."""
-    found = dict[str, str]()
-    edits = edits_of(choices, places)
-    for file in dict.fromkeys(map(file_of, edits)):
-        data = read_regular(folder / file)
-        if hashlib.sha256(data).hexdigest() != places.sources.get(file):
+
+    def source(file: str) -> str:
+        if _digest(folder / file) != places.sources.get(file):
             what = "has changed since the plan was made for it"
             raise PlanError(what, where=str(folder / file), fix=f"run hasten tune {places.script}")
+        return _text(folder / file)
+
+    edits, found = edits_of(choices, places, source), dict[str, str]()
+    for file in dict.fromkeys(map(file_of, edits)):
         try:
-            found[file] = edited_source(text_of(data), [each for each in edits if file_of(each) == file])
+            found[file] = edited_source(source(file), [each for each in edits if file_of(each) == file])
         except PlanError as error:
             raise PlanError(error.what, where=error.where or str(folder / file), fix=error.fix) from error
     return found
+
+
+def _text(path: Path) -> str:
+    """Raises PlanError."""
+    try:
+        return text_of(read_regular(path))
+    except PlanError as error:
+        raise PlanError(error.what, where=str(path), fix=error.fix) from error
 
 
 def _digest(path: Path) -> str:

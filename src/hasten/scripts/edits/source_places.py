@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import TypeVar
 
 from hasten.errors import PlanError
@@ -47,3 +48,23 @@ def _at(tree: ast.Module, place: SourceCall, kind: type[Placed], word: str) -> P
         if isinstance(node, kind) and place_of(node, place.file) == place:
             return node
     raise PlanError(f"has no {word} at line {place.line}: the {word} was not found in the source")
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def free_name(tree: ast.Module, names: Sequence[str]) -> str:
+    """The first that the file does not use. Raises PlanError where it uses all."""
+    used = names_in(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.arg(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                used.add(name)
+            case ast.alias(name, other):
+                used.add(other or name)
+            case _:
+                pass
+    if (free := next((name for name in names if name not in used), None)) is None:
+        raise PlanError(f"uses all of the names {', '.join(names)}")
+    return free

@@ -10,6 +10,7 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.scripts.edits.edit import (
+    LOADER_ARGUMENTS,
     AddImport,
     AddLines,
     AddToHeader,
@@ -18,19 +19,27 @@ from hasten.scripts.edits.edit import (
     WrapArguments,
     WrapStatements,
 )
+from hasten.scripts.techniques import OF_SCRIPTS
+from hasten.scripts.techniques.script_technique import Sources
+from hasten.techniques.common.plan_values import check_true
 
 NEEDS_OWN_LOOP = "needs hasten's own training loop, and so a job: docs/start/job.md"
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 Editing = Callable[[Choice, ScriptPlaces], list[Edit]]
 
 
-def edits_of(choices: Sequence[Choice], places: ScriptPlaces) -> list[Edit]:
+def edits_of(choices: Sequence[Choice], places: ScriptPlaces, sources: Sources) -> list[Edit]:
     """Of a plan. Raises PlanError, with the reason, for a choice that the script's source does not allow."""
     found = list[Edit]()
     for choice in choices:
-        if choice.technique not in EDITS:
+        of_scripts = next((each for each in OF_SCRIPTS if each.name == choice.technique), None)
+        if of_scripts is not None:
+            check_true(choice)
+            found += of_scripts.edits(places, sources)
+        elif choice.technique in EDITS:
+            found += EDITS[choice.technique](choice, places)
+        else:
             raise PlanError(NEEDS_OWN_LOOP, where=choice.technique)
-        found += EDITS[choice.technique](choice, places)
     return _merged(found)
 
 
@@ -74,10 +83,6 @@ def _there(found: SourceCall | str | None, name: str, places: ScriptPlaces) -> N
 
 
 # ── the loader ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
-"""Of torch's DataLoader, by position."""
 
 
 def _loader_keywords(**keywords: str) -> Editing:

@@ -5,6 +5,7 @@ Nothing is timed here: the process ends with what was seen, and trials are proce
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from hasten.errors import Misconfigured
 from hasten.facts.scripts.seen import Call, Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack, Window
@@ -25,6 +26,7 @@ from hasten.scripts.observing.calls import call_in, library_between, users_calls
 from hasten.scripts.observing.loops import length_of
 from hasten.scripts.observing.named_modules import modules_named_in, trained_parameters
 from hasten.scripts.patching import replaced
+from hasten.users_code import is_users_file
 
 Framed = tuple[tuple[int, Call], ...]
 """The user's running calls, each with the identity of its frame, the innermost first."""
@@ -210,6 +212,7 @@ class Observer:
             number=found.number,
             kind=type(loader).__name__,
             dataset=type(loader.dataset).__name__,
+            dataset_file=_file_of_dataset(loader.dataset),
             made=found.made,
             made_by=found.made_by,
             iterated=found.iterated,
@@ -269,6 +272,13 @@ def _implementation(optimizer: Optimizer) -> str:
 
 def _is_image(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point()
+
+
+def _file_of_dataset(dataset: Any) -> str:
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    file = getattr(sys.modules.get(type(dataset).__module__), "__file__", None) or ""
+    return file if file and is_users_file(file) else ""
 
 
 def _batches_of(loader: DataLoader[Any]) -> int | None:

@@ -32,6 +32,7 @@ from hasten.facts.trials import Doing
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.patch import PatchedFile
 from hasten.scripts.running.program import Program
+from hasten.scripts.techniques import filling_steps
 from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
 from hasten.scripts.trials.scratch import scratch_copy
 from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, STEPS_OF_AN_EPOCH
@@ -131,13 +132,14 @@ class PatchedScript:
     def _plainly(self, trial: Steps, *, is_seeded: bool) -> Steps:
         """As many steps as the trial has taken, as far as the script has them."""
         assert trial.usual_seconds is not None
+        before = max(STEPS, filling_steps(self.plan, self.seen))
         timed = min(max(math.ceil(TIMED_SECONDS / trial.usual_seconds), STEPS), MOST_TIMED)
         folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.place))
         try:
-            found = self._run(folder, STEPS + timed, is_seeded=is_seeded)
+            found = self._run(folder, before + timed, is_seeded=is_seeded)
         finally:
             remove_folder(folder)
-        seconds = [after - before for before, after in pairwise(found.times)][STEPS - 1 :]
+        seconds = [after - before for before, after in pairwise(found.times)][before - 1 :]
         losses = [math.fsum(each) / len(each) if each else math.nan for each in found.losses[:STEPS]]
         usual = median(seconds) if len(seconds) >= STEPS else None
         return Steps(losses=losses, usual_seconds=usual, failed=found.failed)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.scripts.seen import Seen, as_table, seen_of
+from hasten.scripts.edits.places import places_of
 from hasten.scripts.running.program import Program
 from hasten.tuning.trials.arms import Arms, Limits
 from hasten.tuning.trials.other_programs import OtherPrograms
@@ -40,8 +42,10 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
 
 def script_arms(program: Program, seen: Seen, place: Path | None, other_programs: OtherPrograms) -> Arms:
     name, libraries = f"{program.path}:", libraries_of(f"{program.path}:")
+    places = places_of(seen, program.path)
 
     def launch(plan: Plan) -> TrialProcess:
-        return TrialProcess(f"{_SERVES}serve_trial", libraries, program, as_table(seen), plan_to_toml(plan))
+        planned = plan_to_toml(replace(plan, script=places))
+        return TrialProcess(f"{_SERVES}serve_trial", libraries, program, as_table(seen), planned)
 
     return Arms(name, Limits(), place, other_programs, launch=launch, imports=IMPORTED_BY_SCRIPTS)

@@ -19,15 +19,17 @@ from typing import Any
 import torch
 
 from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite
+from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_from_toml
 from hasten.facts.scripts.seen import Seen, as_table, seen_of
 from hasten.regular_files import read_regular
-from hasten.scripts.edits.places import edited_sources, places_of
+from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.observing.observer import Observer
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.running.program import Program, run
 from hasten.scripts.running.script_seeds import use_seed
+from hasten.scripts.techniques import filling_steps
 from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.scratch import Scratch, scratch_copy
 from hasten.scripts.trials.script_survey import setup_of, survey_of
@@ -38,16 +40,21 @@ from hasten.tuning.trials.child_process import Messages
 from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
 
 OBSERVED_UPDATES = 4
+STEPS_AFTER_FILLING = 3  # of the second epoch, which the first one is compared with
 
 Answer = Generator[None, None, dict[str, Any]]
 
 
 class RunningScript:
-    """In the process of its trial; run() never returns. users_file: the script's own, of which it runs a copy."""
+    """In the process of its trial; run() never returns. users_file: the script's own, of which it runs a copy by this
+    plan."""
 
-    def __init__(self, messages: Messages, scratch: Scratch, seen: Seen, users_file: Path) -> None:
+    def __init__(self, messages: Messages, scratch: Scratch, seen: Seen, plan: Plan, users_file: Path) -> None:
         self._messages, self.scratch, self.seen, self.users_file = messages, scratch, seen, users_file
-        self.clock = StepClock(seen=seen, at_update=self._between_steps)
+        assert plan.script is not None
+        self.places = plan.script
+        steps = filling_steps(plan, seen)
+        self.clock = StepClock(seen=seen, at_update=self._between_steps, filling_steps=steps)
         self.starts = 0
         self.peak_memory = peak_memory(torch.device(seen.model.device))
         self._asked: Mapping[str, Any] | None = None
@@ -102,15 +109,17 @@ class RunningScript:
 
 
 def serve_trial(messages: Messages, program: Program, seen: Mapping[str, Any], plan: str) -> None:
-    """seen: a table of seen.as_table. plan: TOML. The present folder is that of the user; TMPDIR is the trial's own."""
+    """seen: a table of seen.as_table. plan: TOML, with the script's places. The present folder is that of the user;
+    TMPDIR is the trial's own."""
     found = seen_of(seen)
 
     def trial() -> None:
         script = program.path  # before the process is in another folder
-        choices = [each.choice for each in plan_from_toml(plan).choices]
-        sources = edited_sources(choices, places_of(found, script), script.parent) if choices else {}
+        read = plan_from_toml(plan)
+        assert read.script is not None
+        sources = edited_sources([each.choice for each in read.choices], read.script, script.parent)
         edited = {os.path.normpath(script.parent / file): text for file, text in sources.items()}
-        RunningScript(messages, in_scratch(program, edited), found, script).run()
+        RunningScript(messages, in_scratch(program, edited), found, read, script).run()
 
     _served(messages, trial)
 
@@ -145,13 +154,16 @@ def _check_exit(end: SystemExit, program: Program) -> None:
         raise Misconfigured(f"ended with exit code {end.code}", where=program.name, fix=fix) from end
 
 
+_FILES = frozenset({"file", "dataset_file"})  # keys of the tables of facts.scripts.seen
+
+
 def _with_users_paths(value: Any, scratch: Scratch) -> Any:
     """A table whose files are the user's own and not their copies."""
     match value:
         case dict():
             table: dict[str, Any] = value
             return {
-                name: scratch.users_path(each) if name == "file" else _with_users_paths(each, scratch)
+                name: scratch.users_path(each) if name in _FILES else _with_users_paths(each, scratch)
                 for name, each in table.items()
             }
         case list() | tuple():
@@ -190,9 +202,10 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     taken, seconds = 0, 0.0
     if clock.is_first:
         first = clock.first_step_seconds
-        turns.append((0, clock.start_seconds - first))
         taken, seconds = 1, first
         clock.is_first = False
+        filling = yield from _filled(clock)
+        turns.append((0, clock.start_seconds - first + filling))
     clock.intervals.clear()
     clock.turns.clear()
     while taken + len(clock.intervals) < steps:
@@ -206,6 +219,16 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         raise NonFinite(f"a loss is {next(each for each in losses if not math.isfinite(each))}")
     measured = {"steps": steps, "seconds": seconds, "turns": turns, "usual_seconds": usual}
     return {**measured, "losses": losses, "peak_bytes": script.peak_memory()}
+
+
+def _filled(clock: StepClock) -> Generator[None, None, float]:
+    """Seconds of a first epoch that fills a cache, beyond those of as many later steps; 0 where none does."""
+    if not clock.filling_steps:
+        return 0.0
+    clock.intervals.clear()
+    while len(clock.intervals) < STEPS_AFTER_FILLING:
+        yield
+    return max(0.0, math.fsum(clock.filling) - len(clock.filling) * clock.usual)
 
 
 def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
@@ -263,7 +286,7 @@ def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         torch.zeros(shape, dtype=getattr(torch, kind.removeprefix("torch."))) for shape, kind in seen.model.inputs
     ]
     setup = setup_of(clock.module, clock.main, clock.trained_on, seen, sample)
-    return survey_of(setup, seen, places_of(seen, script.users_file), script.users_file)
+    return survey_of(setup, seen, clock.trained_on, script.places, script.users_file)
     yield  # makes it a generator
 
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.sources.job_data import source_of
+from hasten.data.sources.job_data import Source, source_of
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.formatting import printable
@@ -22,6 +22,7 @@ from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.scripts.seen import Seen
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.technique_edits import EDITS, NEEDS_OWN_LOOP
+from hasten.scripts.techniques import OF_SCRIPTS, RunningLoader
 from hasten.techniques import ALL, No, Setup
 from hasten.training.setup.prepared_job import fingerprint_of, proven_here
 from hasten.tuning.trials.search_key import digest_of_sources
@@ -39,11 +40,24 @@ def setup_of(module: nn.Module, optimizer: Optimizer, loader: DataLoader[Any] | 
     machine = read_machine()
     setup = Setup(job=job, machine=machine, device=torch.device(seen.model.device), model=module)
     if loader is not None:
-        setup.train = replace(source_of(loader, field="train"), columns=None, rows=None)  # torch reads sample by sample
+        setup.train = replace(_source(loader), columns=None, rows=None)  # torch reads sample by sample
         setup.loader = setup.train.options or LoaderOptions()
         setup.batch_size = loader.batch_size
     setup.draw_sample = lambda setup: sample
     return setup
+
+
+def _source(loader: DataLoader[Any]) -> Source:
+    """Of a loader whose data set gives whole batches, for which Source has no form: its data set and its options."""
+    if loader.batch_sampler is not None:
+        return source_of(loader, field="train")
+    options = LoaderOptions(
+        workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+        pin_memory=loader.pin_memory,
+    )
+    return replace(source_of(loader.dataset, field="train"), options=options)
 
 
 def _as_claimed(choice: Choice) -> Choice:
@@ -54,9 +68,19 @@ def _as_claimed(choice: Choice) -> Choice:
 _BY_WORKERS = frozenset({"loader_workers", "persistent_workers", "prefetch"})
 
 
-def survey_of(setup: Setup, seen: Seen, places: ScriptPlaces, script: Path) -> dict[str, Any]:
+def survey_of(
+    setup: Setup, seen: Seen, loader: DataLoader[Any] | None, places: ScriptPlaces, script: Path
+) -> dict[str, Any]:
     """As tuning.trials.survey.survey: a choice whose edit the source does not allow is refused with that reason."""
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
+    running = RunningLoader(loader=loader, epochs=seen.length.epochs, memory_bytes=setup.machine.memory_bytes)
+    for technique in OF_SCRIPTS:
+        choice = Choice(technique=technique.name, value=True, preserves=technique.preserves)
+        reason = _refused(choice, places, script) or technique.why_not(running)
+        if reason:
+            refused[technique.name] = printable(reason)
+        else:
+            proposed.append(as_table(choice))
     for technique in ALL:
         reason = None if technique.name in EDITS else NEEDS_OWN_LOOP
         answer = technique.applies(setup) if reason is None else No(reason)
@@ -64,10 +88,8 @@ def survey_of(setup: Setup, seen: Seen, places: ScriptPlaces, script: Path) -> d
             refused[technique.name] = printable(answer.reason)
             continue
         for choice in technique.candidates(setup):
-            try:
-                edited_sources([choice], places, script.parent)
-            except PlanError as error:
-                refused[technique.name] = printable(error.what)
+            if reason := _refused(choice, places, script):
+                refused[technique.name] = printable(reason)
             else:
                 proposed.append(as_table(_as_claimed(choice)))
     samples = None if setup.train is None else setup.train.count
@@ -75,7 +97,7 @@ def survey_of(setup: Setup, seen: Seen, places: ScriptPlaces, script: Path) -> d
     return {
         "proposed": proposed,
         "refused": refused,
-        "treats": {technique.name: technique.treats.name for technique in ALL},
+        "treats": {technique.name: technique.treats.name for technique in (*ALL, *OF_SCRIPTS)},
         "seed": 0,
         "total_steps": seen.length.steps,
         "total_epochs": seen.length.epochs,
@@ -88,3 +110,12 @@ def survey_of(setup: Setup, seen: Seen, places: ScriptPlaces, script: Path) -> d
         "proven_on": asdict(proven_here(setup.machine)),
         "sources": digest_of_sources(),
     }
+
+
+def _refused(choice: Choice, places: ScriptPlaces, script: Path) -> str:
+    """Why its edit cannot be made; "" where it can."""
+    try:
+        edited_sources([choice], places, script.parent)
+    except PlanError as error:
+        return error.what
+    return ""

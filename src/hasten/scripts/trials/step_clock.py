@@ -55,10 +55,13 @@ class Parts:
 @dataclass(kw_only=True)
 class StepClock:
     """seen: of the observed script. at_update: called after each update of the main optimizer, outside of all times.
-    began: by time.perf_counter(), when the script was started."""
+    began: by time.perf_counter(), when the script was started. filling_steps: so many after each start fill a cache,
+    and are no intervals."""
 
     seen: Seen
     at_update: Callable[[], None]
+    filling_steps: int = 0
+    filling: list[float] = field(default_factory=list[float])  # seconds of those steps, since the start
     began: float = field(default_factory=time.perf_counter)
     intervals: list[float] = field(default_factory=list[float])  # seconds, without turns
     turns: list[float] = field(default_factory=list[float])  # whole intervals
@@ -100,6 +103,7 @@ class StepClock:
         """The script starts now, for the first time or again."""
         self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
         self._known, self.main, self.trained_on = WeakSet(), None, None
+        self.filling = []
         self._part_began, self._step = self.began, Parts()
 
     def end(self) -> None:
@@ -210,6 +214,8 @@ class StepClock:
             self.start_seconds, self.first_step_seconds = now - self.began, step.computing
         elif self._turned:
             self.turns.append(now - self._last)
+        elif self.updates <= self.filling_steps:
+            self.filling.append(now - self._last)
         else:
             self.intervals.append(now - self._last)
             self.parts.add(step)

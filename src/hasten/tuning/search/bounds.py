@@ -57,7 +57,9 @@ REACH: Mapping[str, Reach] = {
     "activation_checkpointing": _MEMORY,
     "allocator": Reach(always=EVERYTHING),
     "batch_size": _TRAINING,
+    "batches_by_index": _READING,
     "cache": _READING,
+    "cache_decoded_images": _READING,
     "channels_last": Reach(always=COMPUTING | {Part.TRANSFER}),  # images are converted on their way to the device
     "clipping": _TRAINING,
     "communication": Reach(always=frozenset({Part.BACKWARD})),
@@ -68,6 +70,7 @@ REACH: Mapping[str, Reach] = {
     "device_prefetch": _READING,
     "device_transform": _READING,
     "evaluation_batch": Reach(always=frozenset({Part.EVALUATION})),
+    "evaluation_without_gradients": Reach(always=frozenset({Part.EVALUATION, Part.TURN})),
     "flush_denormals": Reach(always=EVERYTHING),
     "fused_operators": Reach(always=COMPUTING),
     "fused_optimizer": Reach(always=frozenset({Part.OPTIMIZER}), off_cpu=STEP),
@@ -107,7 +110,7 @@ REMEDIED: Mapping[str, Parts] = {
     "SLOW_CONVERGENCE": NOTHING,
     "UNSTABLE_TRAINING": NOTHING,
     "SLOW_COMMUNICATION": frozenset({Part.BACKWARD}),
-    "SLOW_EVALUATION": frozenset({Part.EVALUATION}),
+    "SLOW_EVALUATION": frozenset({Part.EVALUATION, Part.TURN}),
 }
 """Symptom -> the parts in which it shows. It only orders what is tried."""
 

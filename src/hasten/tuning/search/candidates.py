@@ -15,10 +15,12 @@ from hasten.tuning.search.bounds import Bound, order
 from hasten.tuning.search.objective import WORTH_SEEING
 
 INTERACTIONS: Mapping[str, frozenset[str]] = {
+    "batches_by_index": frozenset({"loader_workers"}),
+    "cache_decoded_images": frozenset({"loader_workers", "persistent_workers"}),
     "channels_last": frozenset({"precision", "compile"}),
     "compile": frozenset({"precision", "channels_last", "microbatch"}),
     "cudnn_autotune": frozenset({"precision", "channels_last"}),
-    "loader_workers": frozenset({"threads", "cache"}),
+    "loader_workers": frozenset({"threads", "cache", "cache_decoded_images", "batches_by_index"}),
     "microbatch": frozenset({"precision", "compile"}),
     "precision": frozenset({"channels_last"}),
     "threads": frozenset({"loader_workers"}),

@@ -42,9 +42,11 @@ _RUN_BY_FRAMEWORKS = re.compile(r"valid|test|predict|eval")
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
     """One run of an evaluation loop. call: of the model, or the call in the loop that leads to it where training uses
-    the function around it too. index: of the model's call in the timeline. model: the objects that it may be."""
+    the function around it too. loop: around that call. index: of the model's call in the timeline. model: the objects
+    that it may be."""
 
     call: ast.Call
+    loop: ast.AST
     index: int
     modes: Modes
     model: frozenset[Identity]
@@ -91,7 +93,8 @@ class Evaluations:
             shared = inside and inside[0] in self._used_in_training
             model = self._timelines.with_owners(_callee(call), moment.path)
             quiet = off or self._is_quiet(moment, call)
-            yield Evaluation(outer if shared else call, index, modes, model, not quiet)
+            loop = moment.around[place][0]
+            yield Evaluation(outer if shared else call, loop, index, modes, model, not quiet)
 
     def _loop_around(self, moment: Moment) -> int | None:
         """Where in what is around it the innermost loop over batches is; None where it is not one that evaluates."""
