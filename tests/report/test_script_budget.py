@@ -30,6 +30,7 @@ LOADER = SeenLoader(
     number=0,
     kind="DataLoader",
     dataset="Photos",
+    dataset_file="",
     made=(),
     made_by="",
     iterated=(),
@@ -131,9 +132,14 @@ def test_prices_are_in_columns_and_findings_of_one_rule_share_a_block():
     ]
 
 
+def test_prices_of_a_training_of_unknown_length_are_of_a_step():
+    title, head, _ = priced_rows(with_prices([finding("H101", 7)], TIMES, ENDLESS))
+    assert (title, head) == ("saves of a step  finding", "110 ms  55 %     H101  train.py:7:5  is slow")
+
+
 def test_the_sentence_names_the_largest_part_of_a_step():
     priced = with_prices([finding("H101", 7)], TIMES, SEEN.length)
-    sentence = budget_sentence(TIMES, priced, 1)
+    sentence = budget_sentence(SEEN, TIMES, priced, 1)
     assert sentence.headline == "A step takes 200 ms, 55 % of it waiting for data"
     assert sentence.small_print.split("\n") == [
         "1 finding in 1 file",

@@ -113,6 +113,15 @@ def test_a_lower_precision_is_more_than_rounding(arms, tmp_path):
     assert answer.gradient_error > 100
 
 
+def test_the_traceback_of_a_script_that_fails_names_the_users_own_file(tmp_path, monkeypatch):
+    (tmp_path / "fails.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArmFailed) as failed:
+        observe(Program(name="fails.py"))
+    assert failed.value.sent is not None
+    assert f'File "{tmp_path / "fails.py"}", line 1' in failed.value.sent.trace
+
+
 def test_a_script_that_refuses_its_options_is_not_called_a_script_that_trains_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(ArmFailed, match="ended with exit code 2") as failed:

@@ -29,7 +29,7 @@ _LONG_NAMES = {
 }
 _NOT_SPEED = {Severity.FAILS: "may fail", Severity.WRONG: "wrong"}
 _NOT_PRICED = "not priced"
-_TITLE = "saves at most"
+_TITLE, _TITLE_OF_STEP = "saves at most", "saves of a step"
 _CODE = 6  # columns of a rule's code
 _UPPER_BOUND = "the seconds of a finding are an upper bound of what its fix saves"
 
@@ -77,8 +77,9 @@ def priced_rows(findings: Sequence[Finding]) -> list[str]:
     prices = [_price(each[0].price) for each in blocks]
     seconds = max((len(spent) for spent, share in prices if share), default=0)
     shares = max(len(share) for _, share in prices)
-    column = max(seconds + 2 + shares, len(_TITLE)) + 2
-    rows = [f"{_TITLE:<{column}}finding"]
+    title = _TITLE_OF_STEP if any(each.price and each.price.whole == "step" for each in findings) else _TITLE
+    column = max(seconds + 2 + shares, len(title)) + 2
+    rows = [f"{title:<{column}}finding"]
     for (spent, share), block in zip(prices, blocks, strict=True):
         first, also = block[0], also_at(block)
         price = f"{spent:>{seconds}}  {share:>{shares}}" if share else _NOT_SPEED.get(first.severity, spent)
@@ -100,13 +101,14 @@ def _price(price: Price | None) -> tuple[str, str]:
     return duration(price.seconds), share
 
 
-def budget_sentence(times: ScriptTimes, findings: Sequence[Finding], files: int) -> Sentence:
+def budget_sentence(seen: Seen, times: ScriptTimes, findings: Sequence[Finding], files: int) -> Sentence:
     """files: that were read."""
+    names = _LONG_NAMES if seen.loader is not None else {**_LONG_NAMES, "forward": "the batch and the forward pass"}
     part = max(times.parts, key=lambda each: times.parts[each])
     share = percent(times.parts[part] / times.step)
     found = summary(findings, files)
     bound = f"\n{_UPPER_BOUND}" if any(each.price is not None for each in findings) else ""
     return Sentence(
-        headline=f"A step takes {duration(times.step)}, {share} of it {_LONG_NAMES[part]}",
+        headline=f"A step takes {duration(times.step)}, {share} of it {names[part]}",
         small_print=f"{found.headline}{bound}",
     )

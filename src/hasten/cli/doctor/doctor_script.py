@@ -50,7 +50,7 @@ class ScriptRun:
         """findings: with prices, of which these are shown to people."""
         if shown:
             output.table(priced_rows(shown))
-        words = self.program.words
+        steps = ["--steps", "1000"] if self.seen.length.steps is None else []  # without it the search is refused
         answer: dict[str, Any] = {
             "machine": self.machine,
             "observed": self.seen,
@@ -58,8 +58,8 @@ class ScriptRun:
             "run_seconds": self.times.run(self.seen.length),
             "findings": findings,
         }
-        sentence = budget_sentence(self.times, shown, len(self.files))
-        output.result(sentence, notes, shlex.join(["hasten", "tune", *words]), answer)
+        sentence = budget_sentence(self.seen, self.times, shown, len(self.files))
+        output.result(sentence, notes, shlex.join(["hasten", "tune", *steps, *self.program.words]), answer)
 
 
 def run_script(name: str, words: Sequence[str], output: CommandOutput) -> ScriptRun:

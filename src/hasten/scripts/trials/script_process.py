@@ -173,18 +173,27 @@ def _with_users_paths(value: Any, scratch: Scratch) -> Any:
 
 
 def _served(messages: Messages, do: Callable[[], None]) -> None:
+    copy = str(_copy_place())
     try:
         do()
     except BaseException as error:
-        message = f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE]
-        messages.send({"failed": outcome_of(error).value, "message": message, "error": asdict(sent_error(error))})
+        message = f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE].replace(copy, "")
+        sent = {
+            name: text.replace(copy, "") for name, text in asdict(sent_error(error)).items()
+        }  # the user's own paths
+        messages.send({"failed": outcome_of(error).value, "message": message, "error": sent})
     os._exit(0)  # what the script has left running ends with it
+
+
+def _copy_place() -> Path:
+    """Under which every copied file has its whole path."""
+    return Path(os.environ["TMPDIR"]) / "copy"
 
 
 def in_scratch(program: Program, edited: Mapping[str, str]) -> Scratch:
     """The program in a copy of the user's folder, where this process then is; its writes are guarded. edited: file of
     the user's -> the source of its copy."""
-    scratch = scratch_copy(program, Path.cwd(), Path(os.environ["TMPDIR"]) / "copy")
+    scratch = scratch_copy(program, Path.cwd(), _copy_place())
     for file, text in edited.items():
         scratch.edit(file, bytes_of(text, read_regular(file)))
     scratch.enter()

@@ -10,7 +10,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.scripts.script_times import ScriptTimes, Sync
 from hasten.facts.scripts.seen import Length, Seen
 from hasten.tuning.trials.arms import Arm, Arms
-from hasten.tuning.trials.trial_outcome import ArmFailed
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 
 MEASURED_SECONDS = 6.0  # of all windows, unless a step is long
 WINDOWS, FEWEST_WINDOWS = 8, 2
@@ -72,7 +72,9 @@ def _turn(arm: Arm, seen: Seen) -> tuple[float | None, str]:
     try:
         return arm.ask("turn", LONGEST_TURN_SECONDS)["seconds"], ""
     except ArmFailed as failed:
-        return None, failed.what
+        if failed.outcome is Outcome.HUNG:
+            return None, f"it is longer than {LONGEST_TURN_SECONDS:g} s"
+        return None, f"the script fails where its loader ends early: {failed.what.rstrip(': ')}"
 
 
 def _syncs(arm: Arm, seen: Seen) -> tuple[Sync, ...]:
