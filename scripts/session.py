@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 TRANSCRIPT = ROOT / "docs" / "images" / "session.txt"
 WIDTH = 100
-JOB = "examples/photos.py:job"
+SCRIPT = ("naive.py", "--epochs", "8")
+FILES = ("naive.py", "sample_photos.py")  # of examples/
 SHOWN_RULES = ("H413", "H101")  # of the doctor's findings
 WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # nothing is loaded from another host
 STYLES = (
@@ -30,6 +32,8 @@ STYLES = (
     (r"^\S+:\d+:\d+", "cyan"),
     (r"  H\d+ ", "bold yellow"),
     (r"^ +→.*", "green"),
+    (r"^\+.*", "green"),
+    (r"^-.*", "red"),
     (r"^ +verdict .*", "bold green"),
     (r"^ +next .*", "bold cyan"),
     (r"^ *⋮$", "bright_black"),
@@ -38,22 +42,28 @@ STYLES = (
 
 def record() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        plan = str(Path(folder, "plan.toml"))
+        for name in FILES:
+            shutil.copy(ROOT / "examples" / name, folder)
         parts = [
-            run("doctor", "examples/naive.py", shown=of_rules),
-            run("tune", JOB, "-o", plan, "--seconds", "120", shown=from_the_verdict),
-            run("train", JOB, "--plan", plan, "--run-dir", str(Path(folder, "run")), shown=last_lines),
+            run(folder, "tune", "--seconds", "90", *SCRIPT, shown=from_what_was_found),
+            "\n".join(["$ cat plan.patch", Path(folder, "plan.patch").read_text(encoding="utf-8")]),
+            run(folder, "doctor", SCRIPT[0], shown=of_rules),
         ]
-    return "\n".join(parts).replace(f"{folder}/", "")
+    return "\n".join(parts)
 
 
-def run(*arguments: str, shown: Callable[[list[str]], Iterator[str]]) -> str:
+def run(folder: str, *arguments: str, shown: Callable[[list[str]], Iterator[str]]) -> str:
     environment = {**os.environ, "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "hasten", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(done.stderr)
     return "\n".join([f"$ hasten {' '.join(arguments)}", *shown(done.stdout.splitlines()), ""])
+
+
+def from_what_was_found(lines: list[str]) -> Iterator[str]:
+    """What standard output has, from what was found on."""
+    yield from lines[next(number for number, line in enumerate(lines) if line.startswith("  loader")) :]
 
 
 def of_rules(lines: list[str]) -> Iterator[str]:
@@ -68,21 +78,6 @@ def of_rules(lines: list[str]) -> Iterator[str]:
             yield "⋮"
             gap = True
     yield from result.split("\n")
-
-
-def from_the_verdict(lines: list[str]) -> Iterator[str]:
-    """Its headline, its reasons, the machine and the next command."""
-    start = next(number for number, line in enumerate(lines) if line.startswith("  verdict"))
-    end = next(number for number, line in enumerate(lines) if line.startswith("  machine"))
-    yield "⋮"
-    yield from lines[start : end + 1]
-    yield "⋮"
-    yield lines[-1]
-
-
-def last_lines(lines: list[str]) -> Iterator[str]:
-    yield "⋮"
-    yield from lines[next(number for number, line in enumerate(lines) if line.startswith("  verdict")) :]
 
 
 def session_svg(transcript: str) -> str:
