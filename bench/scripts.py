@@ -3,8 +3,8 @@
     python -m bench.scripts FOLDER …            # minutes a script; nothing else may run; writes a record
     python -m bench.scripts --quick FOLDER …    # one run of each; shows that it works, and judges nothing
 
-A folder holds a script and a file RUN, whose one line starts it: `python train.py --epochs 2`. Each script is tuned
-once. It is then run as it is and, where a plan was proven, by its plan: whole processes, in turns, every other pair in
+A folder holds a script and a file RUN, whose one line starts it: `NAME=value python train.py --epochs 2`. A file OPTIONS
+there may hold options of hasten, such as `--steps 300`. Each script is tuned once. It is then run as it is and, where a plan was proven, by its plan: whole processes, in turns, every other pair in
 the opposite order, at once after the search.
 """
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -55,11 +55,12 @@ class Tuned:
 def main() -> None:
     parser = parser_of("scripts", __doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="holds a script and a file RUN")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="runs of each script with and without its plan")
     parser.add_argument("--seconds", type=float, default=60, help="of each search")
     options = parser.parse_args()
     found = list[Tuned]()
     for folder in options.folders:
-        found.append(measured(folder.resolve(), options.seconds, 1 if options.quick else PAIRS))
+        found.append(measured(folder.resolve(), options.seconds, 1 if options.quick else options.pairs))
         print("\n".join(page_lines(found[-1:])), flush=True)
     if options.quick:
         print("--quick judges nothing: no record was written")
@@ -68,12 +69,14 @@ def main() -> None:
 
 
 def measured(folder: Path, seconds: float, pairs: int) -> Tuned:
-    words = shlex.split((folder / "RUN").read_text(encoding="utf-8"))[1:]  # behind `python`
+    given, words = command_of(folder)
+    environment = {**os.environ, **given}
     with tempfile.TemporaryDirectory() as place:
         plan = str(Path(place, "plan.toml"))
+        options = shlex.split((folder / "OPTIONS").read_text(encoding="utf-8")) if (folder / "OPTIONS").exists() else []
         began = time.perf_counter()
-        tune = hasten("tune", "--json", "--seconds", str(seconds), "-o", plan, *words)
-        done = subprocess.run(tune, cwd=folder, capture_output=True, text=True, check=False)
+        tune = hasten("tune", "--json", "--seconds", str(seconds), "-o", plan, *options, *words)
+        done = subprocess.run(tune, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         search = time.perf_counter() - began
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
         if done.returncode:
@@ -89,7 +92,7 @@ def measured(folder: Path, seconds: float, pairs: int) -> Tuned:
         runs: dict[str, list[float]] = {arm: [] for arm in commands}
         for pair in range(pairs):
             for arm in commands if pair % 2 == 0 else reversed(commands):
-                runs[arm].append(seconds_of(commands[arm], folder))
+                runs[arm].append(seconds_of(commands[arm], folder, environment))
     names = [f"{each['technique']} = {each['value']}" for each in answer["choices"]]
     return Tuned(
         script=folder.name,
@@ -105,9 +108,16 @@ def hasten(*words: str) -> list[str]:
     return [sys.executable, "-m", "hasten", *words]
 
 
-def seconds_of(command: Sequence[str], folder: Path) -> float:
+def command_of(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """The environment that RUN gives, and what stands behind `python`."""
+    words = shlex.split((folder / "RUN").read_text(encoding="utf-8"))
+    start = words.index("python")
+    return dict(each.split("=", 1) for each in words[:start]), words[start + 1 :]
+
+
+def seconds_of(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> float:
     began = time.perf_counter()
-    subprocess.run(command, cwd=folder, env={**os.environ}, capture_output=True, check=True)
+    subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True)
     return time.perf_counter() - began
 
 
@@ -138,7 +148,8 @@ def written(found: Sequence[Tuned], records: Path) -> Path:
     tuned = [each for each in found if not each.refused]
     near = [each for each in tuned if all(abs(off) <= WITHIN for off in each.off.values())]
     claim = "Unmodified training scripts: what hasten tune finds, and whether runs take the seconds that it predicts"
-    facts = [f"{PAIRS} whole runs of each script as it is, and by its plan, in turns, at once after the search"]
+    count = max((len(runs) for each in tuned for runs in each.runs.values()), default=0)
+    facts = [f"{count} whole runs of each script as it is, and by its plan, in turns, at once after the search"]
     page = [
         *head(claim, machine, surroundings, facts, "python -m bench.scripts FOLDER …"),
         f"All predictions within {WITHIN:.0%} of the median run: {len(near)} of {len(tuned)} scripts.",
