@@ -3,9 +3,10 @@
     python -m bench.scripts FOLDER …            # minutes a script; nothing else may run; writes a record
     python -m bench.scripts --quick FOLDER …    # one run of each; shows that it works, and judges nothing
 
-A folder holds a script and a file RUN, whose one line starts it: `NAME=value python train.py --epochs 2`. A file OPTIONS
-there may hold options of hasten, such as `--steps 300`. Each script is tuned once. It is then run as it is and, where a plan was proven, by its plan: whole processes, in turns, every other pair in
-the opposite order, at once after the search.
+A folder holds a script and a file RUN, whose one line starts it: `NAME=value python train.py --epochs 2`. A file
+OPTIONS there may hold options of hasten, such as `--steps 300`. Each script is tuned once. It is then run as it is and,
+where a plan was proven, by its plan: whole processes, in turns, every other pair in the opposite order, at once after
+the search.
 """
 
 from __future__ import annotations
