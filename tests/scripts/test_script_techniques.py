@@ -28,6 +28,7 @@ from hasten.scripts.techniques import (
     batches_by_index,
     cache_decoded_images,
     evaluation_without_gradients,
+    filling_steps,
 )
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
@@ -320,8 +321,10 @@ def test_the_losses_of_a_running_script_are_the_same_to_the_bit(technique, tmp_p
         Image.fromarray(pixels).save(folder / f"{number}.png")
     monkeypatch.chdir(folder)
     program, losses = Program(name=FILE), list[list[float]]()
-    arms = script_arms(program, observe(program), tmp_path, OtherPrograms(None))
-    for plan in (Plan(), plan_of([Choice(technique=technique, value=True)])):
+    seen = observe(program)
+    arms = script_arms(program, seen, tmp_path, OtherPrograms(None))
+    planned = plan_of([Choice(technique=technique, value=True)])
+    for plan in (Plan(), planned):
         with arms.start("any", plan) as arm:
             proposed = [each["technique"] for each in arm.ask("survey")["proposed"]]
             arm.window(1)
@@ -329,6 +332,7 @@ def test_the_losses_of_a_running_script_are_the_same_to_the_bit(technique, tmp_p
         with arms.start("any", plan) as arm:
             losses.append(arm.ask("train", seed=0, steps=12, metric=None, seconds=60.0)["losses"])
         assert technique in proposed or plan.choices
+    assert filling_steps(planned, seen) == (4 if technique == "cache_decoded_images" else 0)
     assert len(losses[0]) == 12
     assert losses[0] == losses[1]
 

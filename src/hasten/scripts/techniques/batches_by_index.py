@@ -185,11 +185,11 @@ def _is_indexed(node: ast.expr, index: str) -> bool:
 
 
 def _gives_same_batches(dataset: Any) -> bool:
-    samples = len(dataset)
-    indices = sorted({0, samples // 2, samples - 1})
     try:
+        samples = len(dataset)
+        indices = sorted({0, samples // 2, samples - 1})
         return _same(default_collate([dataset[each] for each in indices]), default_convert(dataset[indices]))
-    except (IndexError, TypeError, ValueError, RuntimeError):  # a list is not indexed by a list
+    except (LookupError, TypeError, ValueError, RuntimeError):  # a list is not indexed by a list
         return False
 
 
