@@ -104,9 +104,15 @@ def test_fused_replaces_foreach():
     assert edited("fused_optimizer", "fused") == expected
 
 
-def test_compile_is_called_behind_the_optimizer():
+def test_compile_is_called_before_the_optimizer_is_made():
     line = "    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)\n"
-    assert edited("compile", "default") == SCRIPT.replace(line, f"{line}    model.compile()\n")
+    assert edited("compile", "default") == SCRIPT.replace(line, f"    model.compile()\n{line}")
+
+
+def test_compile_is_called_where_the_optimizer_is_returned():
+    source = SCRIPT.replace("optimizer = torch.optim.Adam(", "return torch.optim.Adam(")
+    returned = "    return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)\n"
+    assert edited("compile", "default", source) == source.replace(returned, f"    model.compile()\n{returned}")
 
 
 def test_autocast_is_around_forward_and_loss_and_not_around_backward():

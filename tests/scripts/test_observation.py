@@ -21,8 +21,6 @@ LENGTH_UNKNOWN = {
     "plain/cnn_shapes.py": "no known length",  # a loop over a generator
     "plain/lstm_stream.py": "no known length",
     "odd/iterable.py": "no known length",
-    "libraries/lightning_digits.py": "no loop",
-    "libraries/hf_trainer.py": "no loop",
 }
 LENGTH_BY_LOOPS = {
     "steps/accumulate.py": 89,  # its last window of an epoch has fewer batches

@@ -193,7 +193,7 @@ PROGRAMS = {
     ),
     # Lightning Fabric: setup, backward, clip_gradients, save.
     "libraries/fabric_segments.py": Program(
-        "_FabricModule",
+        "NBeats",
         "RAdam",
         updates=159,
         epochs=3,

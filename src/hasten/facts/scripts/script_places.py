@@ -21,6 +21,18 @@ class SourceCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerPlace:
+    """Where an object of another library is made whose arguments decide how the script trains. kind: library and
+    class, such as "lightning.Trainer". precision: that it has, "" for float32. optimizer: class of the one that is
+    stepped."""
+
+    kind: str
+    call: SourceCall
+    precision: str
+    optimizer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptPlaces:
     """Of a script; what is None is not in its own source, and `missing` says why, by the name of the field.
 
@@ -45,4 +57,5 @@ class ScriptPlaces:
     autocasts: bool = False
     decodings: tuple[SourceCall, ...] = ()
     evaluations: tuple[SourceCall, ...] = ()
+    trainer: TrainerPlace | None = None
     missing: Mapping[str, str] | None = None

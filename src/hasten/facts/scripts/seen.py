@@ -73,6 +73,17 @@ class SeenOptimizer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SeenTrainer:
+    """An object of another library whose arguments decide how the script trains. kind: library and class, such as
+    "lightning.Trainer". precision: as the library calls it; "" for float32."""
+
+    kind: str
+    made: Stack
+    made_by: str  # the library that made it for the script; "" for the script itself
+    precision: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """Of one function that contains both: its calls in which the forward of the step and its backward run."""
 
@@ -105,6 +116,7 @@ class Seen:
     length: Length
     updates: int  # that were observed
     seconds: float  # from the script's start to the last of them
+    trainer: SeenTrainer | None = None
 
     @property
     def optimizer(self) -> SeenOptimizer:
@@ -116,7 +128,7 @@ def as_table(seen: Seen) -> dict[str, Any]:
 
 
 def seen_of(table: Mapping[str, Any]) -> Seen:
-    loader, window = table["loader"], table["window"]
+    loader, window, trainer = table["loader"], table["window"], table["trainer"]
     return Seen(
         **{name: table[name] for name in ("main", "autocasts", "updates", "seconds")},
         loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made", "iterated")),
@@ -125,6 +137,7 @@ def seen_of(table: Mapping[str, Any]) -> Seen:
         backward=_stack(table["backward"]),
         window=None if window is None else Window(**{name: _call(each) for name, each in window.items()}),
         length=Length(**table["length"]),
+        trainer=None if trainer is None else SeenTrainer(**_with_stacks(trainer, "made")),
     )
 
 

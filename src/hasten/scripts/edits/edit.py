@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hasten.errors import PlanError
 from hasten.facts.scripts.script_places import SourceCall
 
 LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
@@ -97,6 +98,13 @@ class WrapArguments:
     call: SourceCall
     positions: tuple[int, ...]
     method: str
+
+
+def number_text(value: object) -> str:
+    """A number or a truth value as Python writes it: a plan may hold any text, and none of it becomes code."""
+    if not isinstance(value, bool | int | float):
+        raise PlanError(f"is {value!r}", fix="write a number, true or false")
+    return repr(value)
 
 
 Edit = (

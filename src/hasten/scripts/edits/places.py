@@ -11,7 +11,7 @@ from pathlib import Path
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
-from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall, TrainerPlace
 from hasten.facts.scripts.seen import Call, Seen, Stack
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.edit import file_of
@@ -41,8 +41,12 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
     own = [each for each in optimizers if each is not None]
     if not seen.model.names:
         missing["model"] = f"the script has no name for {seen.model.kind} where it makes its optimizer"
+    trainer = seen.trainer
+    call = None if trainer is None else first("trainer", trainer.kind, trainer.made, trainer.made_by)
     if seen.window is None:
-        missing["step"] = "one call does both forward and backward, so autocast cannot end between them"
+        missing["step"] = (
+            missing.get("trainer") or "one call does both forward and backward, so autocast cannot end between them"
+        )
     places = ScriptPlaces(
         script=script.name,
         sources={},
@@ -55,6 +59,9 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         step=None if seen.window is None else _relative(seen.window.forward, script.parent),
         backward=None if seen.window is None else _relative(seen.window.backward, script.parent),
         autocasts=seen.autocasts,
+        trainer=None
+        if trainer is None or call is None
+        else TrainerPlace(kind=trainer.kind, call=call, precision=trainer.precision, optimizer=seen.optimizer.kind),
         missing=missing,
     )
     files = {script.name, *(each.file for each in _calls(places))}
@@ -111,7 +118,8 @@ def _digest(path: Path) -> str:
 
 def _calls(places: ScriptPlaces) -> list[SourceCall]:
     found = (places.loader, *places.optimizers, places.forward, places.step, places.backward)
-    return [each for each in found if each is not None]
+    of_library = () if places.trainer is None else (places.trainer.call,)
+    return [each for each in (*found, *of_library) if each is not None]
 
 
 def _relative(call: Call, folder: Path) -> SourceCall:

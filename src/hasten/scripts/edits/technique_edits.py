@@ -18,7 +18,9 @@ from hasten.scripts.edits.edit import (
     SetKeywords,
     WrapArguments,
     WrapStatements,
+    number_text,
 )
+from hasten.scripts.edits.trainer_arguments import trainer_edits
 from hasten.scripts.techniques import OF_SCRIPTS
 from hasten.scripts.techniques.script_technique import Sources
 from hasten.techniques.common.plan_values import check_true
@@ -37,7 +39,7 @@ def edits_of(choices: Sequence[Choice], places: ScriptPlaces, sources: Sources) 
             check_true(choice)
             found += of_scripts.edits(places, sources)
         elif choice.technique in EDITS:
-            found += EDITS[choice.technique](choice, places)
+            found += trainer_edits(choice, places) or EDITS[choice.technique](choice, places)
         else:
             raise PlanError(NEEDS_OWN_LOOP, where=choice.technique)
     return _merged(found)
@@ -93,17 +95,10 @@ def _loader_keywords(**keywords: str) -> Editing:
             raise PlanError("torch's DataLoader has no worker threads")
         _there(places.loader, "loader", places)
         assert places.loader is not None
-        written = {name: text.format(value=_written(choice.value)) for name, text in keywords.items()}
+        written = {name: text.format(value=number_text(choice.value)) for name, text in keywords.items()}
         return [SetKeywords(call=places.loader, keywords=written, positions=LOADER_ARGUMENTS)]
 
     return edits
-
-
-def _written(value: object) -> str:
-    """A number or a truth value as Python writes it: a plan may hold any text, and none of it becomes code."""
-    if not isinstance(value, bool | int | float):
-        raise PlanError(f"is {value!r}", fix="write a number, true or false")
-    return repr(value)
 
 
 # ── the process ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +106,7 @@ def _written(value: object) -> str:
 
 def _header(line: str) -> Editing:
     def edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
-        text = line.format(value=_written(choice.value)) if "{" in line else line
+        text = line.format(value=number_text(choice.value)) if "{" in line else line
         return [AddImport(file=places.script, module="torch"), AddToHeader(file=places.script, lines=(text,))]
 
     return edits
@@ -147,7 +142,7 @@ def _compile(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if choice.value not in modes:
         raise PlanError(f"is {choice.value!r}", fix=f"write one of {', '.join(modes)}")
     line = f"{_model(places)}.compile({modes[str(choice.value)]})"
-    return [AddLines(call=_optimizer(places), lines=(line,), where="after")]
+    return [AddLines(call=_optimizer(places), lines=(line,), where="before")]  # it can be returned at once
 
 
 def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:

@@ -40,13 +40,22 @@ def users_calls() -> Stack:
     return tuple(map(call_in, users_frames()))
 
 
-def library_between() -> str:
-    """The package that calls torch on behalf of the user's innermost call, such as "transformers"; "" where that calls
-    torch itself."""
-    frame = inspect.currentframe()
+def library_between(made: object) -> str:
+    """The package that makes an object of torch's on behalf of the user's innermost call, such as "transformers"; ""
+    where that call is the one of the object's class, whoever has written or wrapped that."""
+    frame, found, below = inspect.currentframe(), "", None
     while frame is not None and not is_users_file(frame.f_code.co_filename):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package not in _BELOW and not frame.f_code.co_filename.startswith("<"):
-            return package
-        frame = frame.f_back
-    return ""
+            found = package
+        frame, below = frame.f_back, frame
+    return "" if below is not None and _first_argument(below) is made else found
+
+
+def _first_argument(frame: FrameType) -> object:
+    code = frame.f_code
+    if code.co_argcount:
+        return frame.f_locals.get(code.co_varnames[0])
+    takes_any = bool(code.co_flags & inspect.CO_VARARGS)
+    given = frame.f_locals.get(code.co_varnames[code.co_kwonlyargcount], ()) if takes_any else ()
+    return next(iter(given), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from torch import nn
@@ -22,12 +23,30 @@ def modules_named_in(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
         yield "self", owner
 
 
-def module_in(frame: FrameType, kind: str, parameters: int) -> nn.Module | None:
-    """The named module of this class with so many parameters that are trained."""
-    for _, module in modules_named_in(frame):
-        if type(module).__name__ == kind and trained_parameters(module) == parameters:
-            return module
+def module_in(frames: Iterable[FrameType], kind: str, parameters: int) -> nn.Module | None:
+    """The first named module of this class with so many parameters that are trained."""
+    for frame in frames:
+        for _, module in modules_named_in(frame):
+            if type(module).__name__ == kind and trained_parameters(module) == parameters:
+                return module
     return None
+
+
+def all_frames() -> Iterator[FrameType]:
+    """Of the calling thread, also those of libraries, the innermost first."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def within(named: Iterable[tuple[str, nn.Module]], outer: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Those that are the outer module, or where there are none, those that a wrapper around them trains alone."""
+    known = list(named)
+    if own := [(name, each) for name, each in known if each is outer]:
+        return own
+    inside, trained = set(map(id, outer.modules())), trained_parameters(outer)
+    return [(name, each) for name, each in known if id(each) in inside and trained_parameters(each) == trained]
 
 
 def trained_parameters(module: nn.Module) -> int:

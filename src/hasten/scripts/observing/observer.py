@@ -24,7 +24,8 @@ from hasten.errors import Misconfigured
 from hasten.facts.scripts.seen import Call, Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack, Window
 from hasten.scripts.observing.calls import call_in, library_between, users_calls, users_frames
 from hasten.scripts.observing.loops import length_of
-from hasten.scripts.observing.named_modules import modules_named_in, trained_parameters
+from hasten.scripts.observing.named_modules import modules_named_in, trained_parameters, within
+from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
 from hasten.users_code import is_users_file
 
@@ -70,6 +71,7 @@ class Observer:
     enough: Callable[[int], None]
     loaders: list[_Loader] = field(default_factory=list[_Loader])
     optimizers: list[_Optimizer] = field(default_factory=list[_Optimizer])
+    trainers: TrainerObjects = field(default_factory=TrainerObjects)
     _forwards: list[_Forward] = field(default_factory=list[_Forward])  # since the last backward
     _last: tuple[_Forward, Framed] | None = None  # of a step: its forward, and its backward
     _depth: int = 0
@@ -81,6 +83,7 @@ class Observer:
 
     def start(self) -> None:
         enter = self._resources.enter_context
+        self.trainers.start(self._resources)
         enter(replaced(DataLoader, "__init__", self._loader_made))
         enter(replaced(DataLoader, "__iter__", self._loader_iterated))
         enter(replaced(Optimizer, "__init__", self._optimizer_made))
@@ -99,7 +102,7 @@ class Observer:
         if loader not in self._known:
             self._known.add(loader)
             number, made = len(self.loaders), users_calls()
-            self.loaders.append(_Loader(number=number, loader=loader, made=made, made_by=library_between()))
+            self.loaders.append(_Loader(number=number, loader=loader, made=made, made_by=library_between(loader)))
 
     def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Iterator[Any]:
         found = next((each for each in self.loaders if each.loader is loader), None)
@@ -116,7 +119,7 @@ class Observer:
                 if (frame := next(users_frames(), None)) is None
                 else [(name, ref(each)) for name, each in modules_named_in(frame)]
             )
-            number, calls, by = len(self.optimizers), users_calls(), library_between()
+            number, calls, by = len(self.optimizers), users_calls(), library_between(made)
             self.optimizers.append(_Optimizer(number=number, optimizer=made, made=calls, made_by=by, named=names))
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,19 +165,20 @@ class Observer:
         if self._last is None:
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
         main, (forward, backward) = self._main(), self._last
-        module = forward.module
-        names = [name for name, each in main.named if each() is module]
+        named = [(name, module) for name, each in main.named if (module := each()) is not None]
+        owned = within(named, forward.module)
+        module = owned[0][1] if owned else forward.module
         return Seen(
             loader=self._trained_on(),
             model=SeenModel(
                 kind=type(module).__name__,
                 parameters=trained_parameters(module),
                 device=next((each.device.type for each in module.parameters()), "cpu"),
-                names=tuple(dict.fromkeys(names)),
+                names=tuple(dict.fromkeys(name for name, _ in owned)),
                 images=forward.images,
                 inputs=forward.inputs,
                 called=tuple(call for _, call in forward.calls),
-                is_compiled=type(module).__name__ == "OptimizedModule",
+                is_compiled=type(forward.module).__name__ == "OptimizedModule",
             ),
             optimizers=tuple(
                 SeenOptimizer(
@@ -195,9 +199,12 @@ class Observer:
             length=self._frames or Length(steps=None, epochs=None, why="fewer than two steps were observed"),
             updates=main.updates,
             seconds=time.perf_counter() - self._began,
+            trainer=self.trainers.seen(),
         )
 
     def _length(self) -> Length:
+        if (of_trainer := self.trainers.length()) is not None:
+            return of_trainer
         read = max(self.loaders, key=lambda each: each.batches, default=None)
         if read is None or not read.batches:
             return length_of(users_frames(), None, 0.0)
@@ -207,14 +214,14 @@ class Observer:
         found = max(self.loaders, key=lambda each: each.batches, default=None)
         if found is None or not found.batches:
             return None
-        loader = found.loader
+        loader, source = found.loader, self._given_by_script(found)
         return SeenLoader(
             number=found.number,
             kind=type(loader).__name__,
             dataset=type(loader.dataset).__name__,
             dataset_file=_file_of_dataset(loader.dataset),
-            made=found.made,
-            made_by=found.made_by,
+            made=source.made,
+            made_by=source.made_by,
             iterated=found.iterated,
             is_iterable=isinstance(loader.dataset, IterableDataset),
             batch_size=loader.batch_size,
@@ -223,6 +230,11 @@ class Observer:
             pins_memory=loader.pin_memory,
             keeps_workers=loader.persistent_workers,
         )
+
+    def _given_by_script(self, found: _Loader) -> _Loader:
+        """A library can make a loader with the settings of one that the script gives it."""
+        given = (each for each in self.loaders if not each.made_by and each.loader.dataset is found.loader.dataset)
+        return next(given, found) if found.made_by else found
 
 
 _WHAT_IS_FOLLOWED = "hasten follows scripts that call backward() on a loss, and step() of a torch.optim optimizer"

@@ -81,8 +81,21 @@ class GradientSteps:
         """Of one step: eight or more were counted."""
         return max(1, max(self._counts.values(), default=1) // self.updates)
 
-    def _before_update(self, optimizer: Optimizer, args: Any, named: Any) -> None:
-        assert self.module is not None
+    def _before_update(self, optimizer: Optimizer, args: Any, named: Any) -> Any:
+        """Of a step with a closure, which computes the gradients, the closure is replaced."""
+        closure = named.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._before_gradients_are_used(optimizer)
+            return None
+
+        def computed() -> Any:
+            loss = closure()
+            self._before_gradients_are_used(optimizer)
+            return loss
+
+        return args[:1], {**named, "closure": computed}
+
+    def _before_gradients_are_used(self, optimizer: Optimizer) -> None:
         if self.updates < HELD_BACK:
             self._hold_back(optimizer)
         else:

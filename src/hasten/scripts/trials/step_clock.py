@@ -25,8 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader
 
 from hasten.facts.scripts.seen import Seen
-from hasten.scripts.observing.calls import users_frames
-from hasten.scripts.observing.named_modules import module_in
+from hasten.scripts.observing.named_modules import all_frames, module_in
 from hasten.scripts.patching import replaced
 
 UNTIMED_STEPS = 2  # after the script was started again
@@ -147,9 +146,8 @@ class StepClock:
             self._known.add(made)
             self._part_began = time.perf_counter()  # what comes before belongs to the script's start
             if len(self._known) - 1 == self.seen.main:
-                self.main, frame = made, next(users_frames(), None)
-                model = self.seen.model
-                self.module = None if frame is None else module_in(frame, model.kind, model.parameters)
+                self.main, model = made, self.seen.model
+                self.module = module_in(all_frames(), model.kind, model.parameters)
                 self.at_optimizer()
 
     def _loader_made(self, original: Callable[..., None], loader: DataLoader[Any], *args: Any, **named: Any) -> None:
