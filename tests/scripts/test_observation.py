@@ -54,8 +54,6 @@ def observed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     "name", [each if each in FEW else pytest.param(each, marks=pytest.mark.proof) for each in PROGRAMS]
 )
 def test_a_script_is_seen_as_it_trains(name, tmp_path, monkeypatch):
-    if name.endswith(".ipynb"):
-        pytest.skip("notebooks are not observed yet")
     if name in REFUSED:
         with pytest.raises(ArmFailed, match=REFUSED[name]):
             observed(name, tmp_path, monkeypatch)

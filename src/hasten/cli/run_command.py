@@ -12,7 +12,8 @@ import typer
 from hasten.cli.application import app, ends_with_exit_code
 from hasten.cli.tuning.script_words import program_words
 
-ScriptName = Annotated[str, typer.Argument(metavar="FILE", help="The training script, or -m and a module.")]
+SCRIPT = "The training script or notebook, a console script's name, or -m and a module."
+ScriptName = Annotated[str, typer.Argument(metavar="FILE", help=SCRIPT)]
 
 
 @app.command()
@@ -37,9 +38,12 @@ def run(
     program = program_of(program_words(script, context.obj or ()))
     program.path  # noqa: B018  raises where there is none
     sys.stdout.flush()
-    if plan is None:
-        os.execv(sys.executable, [sys.executable, *program.words])
+    from hasten.scripts.running.notebook import is_notebook
     from hasten.scripts.running.start import edited_by
 
-    edited_by(str(plan), program)
-    os.execv(sys.executable, [sys.executable, "-m", "hasten.scripts.running.start", str(plan), *program.words])
+    if plan is not None:
+        edited_by(str(plan), program)
+    elif not program.entry and not is_notebook(program.name):
+        os.execv(sys.executable, [sys.executable, *program.words])
+    planned = "" if plan is None else str(plan)
+    os.execv(sys.executable, [sys.executable, "-m", "hasten.scripts.running.start", planned, *program.words])

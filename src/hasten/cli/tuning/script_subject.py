@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from hasten.cli.tuning.script_words import program_words
 from hasten.cli.tuning.search_run import Subject
 from hasten.errors import Misconfigured
+from hasten.regular_files import read_regular
 from hasten.report.display import listed
 from hasten.report.plan_sentence import NO_FASTER_SCRIPT
 from hasten.report.script_sentence import found_lines
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
+from hasten.users_code import is_users_file
 
 if TYPE_CHECKING:
     from hasten.facts.plan import Plan
@@ -56,12 +58,14 @@ def applied_before(asked: AskedOfScript) -> str:
 
 
 def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output: CommandOutput) -> Subject:
-    """name: of the file, or "-m MODULE". words: the script's own. Raises HastenError where the script fails, shows no
-    training, or its length is not known; or where the patch's file is another's."""
+    """name: of the file or console script, or "-m MODULE". words: the script's own. Raises HastenError where the script
+    fails, shows no training, or its length is not known; or where the patch's file is another's."""
     from hasten.scripts.running.program import program_of
 
     program = program_of(program_words(name, words))
-    program.path  # noqa: B018  raises where there is none
+    if not is_users_file(str(program.path)):
+        fix = "install the project by pip install -e, so that its sources can be edited"
+        raise Misconfigured("is installed, and not a source of this project", where=program.name, fix=fix)
     _check_patch(asked.patch)
     output.header(f"Tuning {shlex.join(program.words)}")
     with closing(output.progress("starting the script")) as waiting:
@@ -140,6 +144,7 @@ class _Patch:
                 remove_file(patch)
             return lines
         here = _folder_of(files)
+        lines += _write_notebooks(files, file.parent)
         write_atomically(patch, patch_of(files, here, patch.parent))
         where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]
         command, relative = ["git", *where, "apply"], os.path.relpath(patch, here)
@@ -170,6 +175,24 @@ class _Patch:
             return [("no patch", why)], False
         label = "accepted" if found.passes else "no patch"
         return [(label, f"the patched file, run plainly, {found.reason}")], found.passes
+
+
+def _write_notebooks(files: Sequence[PatchedFile], folder: Path) -> Lines:
+    """A copy of each notebook, edited."""
+    from hasten.checkpoint.files import write_atomically
+    from hasten.scripts.running.notebook import is_notebook
+
+    lines: Lines = []
+    for each in files:
+        copy = folder / f"{each.path.stem}.hasten{each.path.suffix}"
+        if not is_notebook(each.path):
+            continue
+        if copy.exists() and read_regular(copy) != each.after:
+            lines.append(("notebook", f"{copy} exists and is not overwritten: move it, and run the same command again"))
+        else:
+            write_atomically(copy, each.after)
+            lines.append(("notebook", f"{copy}: a copy with the plan's changes"))
+    return lines
 
 
 def _folder_of(files: Sequence[PatchedFile]) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MODULE = "-m"
+_SUFFIXES = frozenset({".py", ".ipynb"})
 _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "tune": ("--output", "-o", "--allow", "--seconds", "--steps", "--set"),
     "run": ("--plan",),
@@ -16,8 +18,11 @@ RUN = "--run"  # the option by which `hasten doctor` runs a script; before its n
 
 
 def is_script(name: str) -> bool:
-    """Whether a name on the command line is that of a script, and not of a job, path/file.py:function."""
-    return Path(name).suffix == ".py"
+    """Whether a name on the command line is that of a script, and not of a job, path/file.py:function. A console script
+    lies beside this Python."""
+    if Path(name).suffix in _SUFFIXES:
+        return True
+    return Path(name).name == name and Path(sys.executable).with_name(name).is_file()
 
 
 def program_words(name: str, words: Sequence[str]) -> list[str]:

@@ -27,7 +27,10 @@ from hasten.report.terminal.command_output import CommandOutput
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
 
-FILE = "The training script, or -m and a module; the script's own options follow it. Or a job: path/file.py:function."
+FILE = (
+    "The training script or notebook, a console script's name, or -m and a module; the script's own options follow it. "
+    "Or a job: path/file.py:function."
+)
 STEPS = "The optimizer steps of the script's whole training, where its loops do not say."
 ALLOW = (
     "The most that a choice may change: bits, rounding, statistics, training. "

@@ -18,6 +18,7 @@ from hasten.scripts.edits.edit import file_of
 from hasten.scripts.edits.edited_source import edited_source
 from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.edits.technique_edits import edits_of
+from hasten.scripts.running.notebook import is_notebook, script_of, with_script
 from hasten.scripts.techniques import cache_decoded_images, evaluation_without_gradients
 
 
@@ -98,18 +99,20 @@ def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path
     edits, found = edits_of(choices, places, source), dict[str, str]()
     for file in dict.fromkeys(map(file_of, edits)):
         try:
-            found[file] = edited_source(source(file), [each for each in edits if file_of(each) == file])
+            text = edited_source(source(file), [each for each in edits if file_of(each) == file])
+            found[file] = with_script(text_of(read_regular(folder / file)), text, file) if is_notebook(file) else text
         except PlanError as error:
             raise PlanError(error.what, where=error.where or str(folder / file), fix=error.fix) from error
     return found
 
 
 def _text(path: Path) -> str:
-    """Raises PlanError."""
+    """Of a notebook, as a script. Raises PlanError."""
     try:
-        return text_of(read_regular(path))
+        text = text_of(read_regular(path))
     except PlanError as error:
         raise PlanError(error.what, where=str(path), fix=error.fix) from error
+    return script_of(text, str(path)) if is_notebook(path) else text
 
 
 def _digest(path: Path) -> str:

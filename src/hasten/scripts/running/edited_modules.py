@@ -9,6 +9,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
 from hasten.regular_files import read_regular
+from hasten.scripts.running.notebook import is_notebook, script_of
 
 
 def use_edited(edited: Mapping[str, str]) -> None:
@@ -21,8 +22,11 @@ def use_edited(edited: Mapping[str, str]) -> None:
 
 
 def source_of(path: str, edited: Mapping[str, str]) -> str | bytes:
-    """Bytes of the file where it has no other source: Python reads their encoding itself."""
-    return edited[path] if path in edited else read_regular(path)
+    """Bytes of the file where it has no other source: Python reads their encoding itself. Of a notebook, its code."""
+    source = edited[path] if path in edited else read_regular(path)
+    if is_notebook(path):
+        return script_of(source if isinstance(source, str) else source.decode(), path)
+    return source
 
 
 class _EditedFinder:

@@ -1,4 +1,5 @@
-"""Runs a script by a plan: python -m hasten.scripts.running.start PLAN FILE OPTIONS. No file is changed."""
+"""Runs a script by a plan: python -m hasten.scripts.running.start PLAN FILE OPTIONS. No file is changed. An empty PLAN
+changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from hasten.scripts.running.program import Program, program_of, run
 def main() -> None:
     plan, *words = sys.argv[1:]
     program = program_of(words)
-    edited = edited_by(plan, program)
+    edited = edited_by(plan, program) if plan else {}
     try:
         run(program, edited)
     except SystemExit:

@@ -27,6 +27,9 @@ _LEFT_OUT = frozenset({"__pycache__"})
 _LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
 
 
+_SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # plt.show() would wait for a person
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scratch:
     """place: a folder of the trial's own, which holds each copy at its whole path. roots: folder of the user's -> its
@@ -61,15 +64,17 @@ class Scratch:
     def enter(self) -> None:
         """From now on this process is in the copy, and imports from there; nothing of the user's is written to, and
         nothing is sent to a service that collects logs."""
+        own = [str(self.path(str(self.program.root)))] if self.program.module else []
         sys.path[:] = [str(self.path(each)) if each else each for each in sys.path]
-        os.environ.update(_LOGS_NOWHERE)
+        sys.path[1:1] = own  # before what finds an installed project
+        os.environ.update(_LOGS_NOWHERE | _SHOWS_NOWHERE)
         os.chdir(self.folder)
         guard_writes(self.place.parent, [*self.roots])
 
 
 def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
-    """The folder that the script runs in, and that of the script where it lies elsewhere."""
-    script = program.path.parent
+    """The folder that the script runs in, and that of its own modules where it lies elsewhere."""
+    script = program.root
     if script.is_relative_to(folder):
         return (folder,)
     return (script,) if folder.is_relative_to(script) else (folder, script)
@@ -90,7 +95,7 @@ def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
         _link_beside(root, copy)
     scratch = Scratch(place=place, roots=copies, program=program, folder=folder)
     here, name = scratch.path(str(folder)), program.name
-    if not program.is_module:
+    if not program.module:
         name = os.path.relpath(scratch.path(str(program.path)), here)
     return replace(scratch, program=replace(program, name=name), folder=here)
 
