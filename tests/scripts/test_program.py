@@ -44,7 +44,7 @@ def console_script(project: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def started(*words: str, folder: Path, others: str = "") -> str:
     """What it prints, unchanged by any plan."""
     command = [sys.executable, "-m", "hasten.scripts.running.start", "", *words]
-    begin = f"import sys; sys.path.insert(0, {others!r}); sys.argv[:] = {command[3:]!r}; "
+    begin = f"import sys; sys.path.insert(0, {others!r}); sys.argv[:] = {command[2:]!r}; "
     if others:
         command = [sys.executable, "-c", f"{begin}from hasten.scripts.running.start import main; main()"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()

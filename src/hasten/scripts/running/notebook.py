@@ -77,7 +77,7 @@ def _python(cell: dict[str, Any], number: int, where: str) -> str:
         raise Misconfigured(f"is %%{whole[1]}, which only a notebook runs", where=place, fix="remove the cell")
     commented = _MAGIC.sub(_comment, source)
     if not _is_python(commented):
-        fix = "write its lines in Python; whole lines of % and ! are left out"
+        fix = "write its lines in Python; whole lines of % and ! are skipped"
         raise Misconfigured("is not Python", where=place, fix=fix)
     return commented
 
