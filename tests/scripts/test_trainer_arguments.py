@@ -14,16 +14,19 @@ from hasten.scripts.edits.technique_edits import edits_of
 
 KINDS = {
     "transformers.TrainingArguments": 'args = TrainingArguments("results", num_train_epochs=2)\n',
+    "transformers.HfArgumentParser": "(args,) = parser.parse_args_into_dataclasses()\n",
     "lightning.Trainer": "trainer = L.Trainer(max_epochs=3)\n",
     "lightning.Fabric": "fabric = Fabric()\n",
     "accelerate.Accelerator": "accelerator = Accelerator(mixed_precision=args.precision)\n",
 }
 PRECISIONS = {
     "transformers.TrainingArguments": "num_train_epochs=2, bf16=True)",
+    "transformers.HfArgumentParser": "parser.set_defaults(bf16=True)\n(args,) = parser",
     "lightning.Trainer": 'L.Trainer(max_epochs=3, precision="bf16-mixed")',
     "lightning.Fabric": 'Fabric(precision="bf16-mixed")',
     "accelerate.Accelerator": 'Accelerator(mixed_precision="bf16")',
 }
+PARSER = "transformers.HfArgumentParser"
 TRANSFORMERS = "transformers.TrainingArguments"
 
 
@@ -40,8 +43,8 @@ def first_call(source: str) -> SourceCall:
     )
 
 
-def edited(kind: str, *choices: Choice, precision: str = "", optimizer: str = "AdamW") -> str:
-    source = f"import torch\n{KINDS[kind]}"
+def edited(kind: str, *choices: Choice, precision: str = "", optimizer: str = "AdamW", line: str = "") -> str:
+    source = f"import torch\n{line or KINDS[kind]}"
     places = ScriptPlaces(
         script="train.py",
         sources={},
@@ -81,6 +84,17 @@ def test_compile_and_fused_are_arguments_where_transformers_makes_the_optimizer(
 def test_another_optimizer_than_adamw_is_not_replaced():
     with pytest.raises(PlanError, match="no fused form of SGD"):
         edited(TRANSFORMERS, choice("fused_optimizer", "fused"), optimizer="SGD")
+
+
+def test_a_parser_of_the_arguments_has_other_defaults():
+    defaults = "parser.set_defaults(bf16=True)\nparser.set_defaults(dataloader_num_workers=2)\n"
+    found = edited(PARSER, choice("precision", "bf16"), choice("loader_workers", 2))
+    assert found == f"import torch\n{defaults}{KINDS[PARSER]}"
+
+
+def test_a_parser_without_a_name_is_refused():
+    with pytest.raises(PlanError, match="no name"):
+        edited(PARSER, choice("precision", "bf16"), line="HfArgumentParser(A).parse()\n")
 
 
 def test_a_setting_of_the_process_is_written_as_for_any_script():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hasten.cli.tuning.script_words import program_words
 from hasten.cli.tuning.search_run import Subject
 from hasten.errors import Misconfigured
+from hasten.facts.ranks import launched
 from hasten.regular_files import read_regular
 from hasten.report.display import listed
 from hasten.report.plan_sentence import NO_FASTER_SCRIPT
@@ -57,11 +58,16 @@ def applied_before(asked: AskedOfScript) -> str:
     return f"{asked.patch} is applied already: nothing is changed"
 
 
+ONE_PROCESS = "a script is tuned as one process: run it without torchrun or accelerate launch"
+
+
 def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output: CommandOutput) -> Subject:
     """name: of the file or console script, or "-m MODULE". words: the script's own. Raises HastenError where the script
     fails, shows no training, or its length is not known; or where the patch's file is another's."""
     from hasten.scripts.running.program import program_of
 
+    if launched().all.many:
+        raise Misconfigured("was started as several processes by a launcher", where="hasten tune", fix=ONE_PROCESS)
     program = program_of(program_words(name, words))
     if not is_users_file(str(program.path)):
         fix = "install the project by pip install -e, so that its sources can be edited"

@@ -25,6 +25,14 @@ class SetKeywords:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SetDefaults:
+    """Of the argument parser whose method a call is, before that call: name -> source."""
+
+    call: SourceCall
+    keywords: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaceCall:
     """By an expression."""
 
@@ -109,6 +117,7 @@ def number_text(value: object) -> str:
 
 Edit = (
     SetKeywords
+    | SetDefaults
     | ReplaceCall
     | AddLines
     | AddDefinition

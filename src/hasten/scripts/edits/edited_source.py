@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from hasten.doctor.edits import AddArgument, Append, Replace, Splice, Unspliceable, is_python, spliced, splices_of
@@ -17,6 +17,7 @@ from hasten.scripts.edits.edit import (
     Decorate,
     Edit,
     ReplaceCall,
+    SetDefaults,
     SetKeywords,
     WrapArguments,
     WrapLoop,
@@ -51,6 +52,9 @@ def _splices(file: Statements, edit: Edit) -> Iterable[Splice]:
     match edit:
         case SetKeywords(call=place):
             return _with_keywords(file, call_at(file.tree, place), edit)
+        case SetDefaults(call=place, keywords=keywords):
+            call = call_at(file.tree, place)
+            return [file.before(file.around(call)[-1], [f"{_parser(call)}.set_defaults({_written(keywords)})"])]
         case ReplaceCall(call=place, source=source):
             return splices_of(Replace(call_at(file.tree, place), source), text)
         case WrapArguments(call=place, positions=positions, method=method):
@@ -73,6 +77,16 @@ def _splices(file: Statements, edit: Edit) -> Iterable[Splice]:
         case Decorate(call=place, decorator=decorator):
             functions = [each for each in file.around(loop_at(file.tree, place)) if isinstance(each, Function)]
             return [file.decorated(functions[-1], decorator)]
+
+
+def _parser(call: ast.Call) -> str:
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name | ast.Attribute):
+        raise PlanError("the argument parser has no name where it parses")
+    return ast.unparse(call.func.value)
+
+
+def _written(keywords: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={source}" for name, source in keywords.items())
 
 
 def _statements_between(file: Statements, edit: WrapStatements) -> list[ast.stmt]:

@@ -1,7 +1,7 @@
 """What a technique changes where a library runs the training: an argument of the library's own object.
 
-Such an argument is used where the script has no call of its own for it, and for the precision in every case: the
-library casts and scales by it.
+Where that object is made of the command line by an HfArgumentParser, its default is changed. Such an argument is used
+where the script has no call of its own for it, and for the precision in every case: the library casts and scales by it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.scripts.script_places import ScriptPlaces, TrainerPlace
-from hasten.scripts.edits.edit import Edit, SetKeywords, number_text
+from hasten.scripts.edits.edit import Edit, SetDefaults, SetKeywords, number_text
 
-_TRANSFORMERS = "transformers.TrainingArguments"
+_ARGUMENTS = "transformers.TrainingArguments"
+_PARSER = "transformers.HfArgumentParser"
+_TRANSFORMERS: Mapping[str, Mapping[str, str]] = {"bf16": {"bf16": "True"}, "fp16": {"fp16": "True"}}
 _LIGHTNING = {"bf16": {"precision": '"bf16-mixed"'}, "fp16": {"precision": '"16-mixed"'}}
 _PRECISION: Mapping[str, Mapping[str, Mapping[str, str]]] = {
-    _TRANSFORMERS: {"bf16": {"bf16": "True"}, "fp16": {"fp16": "True"}},
+    _ARGUMENTS: _TRANSFORMERS,
+    _PARSER: _TRANSFORMERS,
     "lightning.Trainer": _LIGHTNING,
     "lightning.Fabric": _LIGHTNING,
     "accelerate.Accelerator": {"bf16": {"mixed_precision": '"bf16"'}, "fp16": {"mixed_precision": '"fp16"'}},
@@ -41,11 +44,14 @@ def trainer_edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
         return []
     if choice.technique == "precision":
         keywords = _precision(choice, trainer)
-    elif trainer.kind == _TRANSFORMERS:
+    elif trainer.kind in (_ARGUMENTS, _PARSER):
         keywords = _of_transformers(choice, places, trainer)
     else:
         keywords = {}
-    return [SetKeywords(call=trainer.call, keywords=keywords)] if keywords else []
+    if not keywords:
+        return []
+    change = SetDefaults if trainer.kind == _PARSER else SetKeywords
+    return [change(call=trainer.call, keywords=keywords)]
 
 
 def _precision(choice: Choice, trainer: TrainerPlace) -> Mapping[str, str]:

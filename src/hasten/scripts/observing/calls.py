@@ -52,6 +52,14 @@ def library_between(made: object) -> str:
     return "" if below is not None and _first_argument(below) is made else found
 
 
+def function_between() -> str:
+    """The name of the function that the user's innermost call is of; "" where that is not known."""
+    frame, below = inspect.currentframe(), None
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
+        frame, below = frame.f_back, frame
+    return "" if below is None else below.f_code.co_name
+
+
 def _first_argument(frame: FrameType) -> object:
     code = frame.f_code
     if code.co_argcount:

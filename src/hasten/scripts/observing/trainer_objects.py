@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from hasten.facts.scripts.seen import Length, SeenTrainer, Stack
-from hasten.scripts.observing.calls import library_between, users_calls
+from hasten.scripts.observing.calls import function_between, library_between, users_calls
 from hasten.scripts.patching import replaced
 
 
@@ -73,6 +73,7 @@ class _Watched:
 
 
 _ARGUMENTS = _Watched(kind="transformers.TrainingArguments", method="__post_init__", precision=_of_arguments)
+_PARSED = _Watched(kind="transformers.HfArgumentParser", precision=_of_arguments)
 _LIGHTNING = _Watched(kind="lightning.Trainer", precision=_of_lightning, length=_length_of_lightning)
 _FABRIC = _Watched(kind="lightning.Fabric", precision=_of_fabric)
 _WATCHED: Mapping[str, _Watched] = {
@@ -100,6 +101,7 @@ class TrainerObjects:
     """All that were made, in this order."""
 
     _made: list[_Made] = field(default_factory=list[_Made])
+    _validating: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])  # trainer, its own interval
 
     def start(self, resources: ExitStack) -> None:
         """From now on, until the resources are closed."""
@@ -116,13 +118,28 @@ class TrainerObjects:
         def constructed(original: Callable[..., None], made: Any, *args: Any, **named: Any) -> None:
             original(made, *args, **named)
             if not any(each.made is made for each in self._made):
-                self._made.append(_Made(watched, made, users_calls(), library_between(made)))
+                parsed = watched is _ARGUMENTS and function_between() == "parse_args_into_dataclasses"
+                by = "" if parsed else library_between(made)
+                self._made.append(_Made(_PARSED if parsed else watched, made, users_calls(), by))
 
         resources.enter_context(replaced(getattr(module, watched.name), watched.method, constructed))
 
     def length(self) -> Length | None:
         """Of the training that is running, as the last trainer says; None where the script has the loop."""
         return next((each.watched.length(each.made) for each in reversed(self._made) if each.watched.length), None)
+
+    def epoch_ends_early(self) -> None:
+        """The loader is about to end. Lightning validates when it has counted to the epoch's last batch, and not when a
+        loader ends before: it does so after the present batch."""
+        trainer = next((each.made for each in reversed(self._made) if each.watched is _LIGHTNING), None)
+        if trainer is not None and not self._validating:
+            self._validating.append((trainer, trainer.val_check_batch))
+            trainer.val_check_batch = 1
+
+    def epoch_ended(self) -> None:
+        for trainer, interval in self._validating:
+            trainer.val_check_batch = interval
+        self._validating.clear()
 
     def seen(self) -> SeenTrainer | None:
         """The last one that the script itself made; else the last one."""

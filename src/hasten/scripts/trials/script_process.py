@@ -26,6 +26,7 @@ from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.observing.observer import Observer
+from hasten.scripts.observing.several_processes import refuse_several_processes
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.running.program import Program, run
 from hasten.scripts.running.script_seeds import use_seed
@@ -137,6 +138,7 @@ def serve_observation(messages: Messages, program: Program) -> None:
         observer = Observer(enough=lambda updates: done() if updates >= OBSERVED_UPDATES else None)
         use_seed(0)
         observer.start()
+        refuse_several_processes()
         try:
             run(scratch.program)
         except SystemExit as end:
@@ -248,7 +250,7 @@ def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         return {"seconds": 0.0}
     usual = clock.usual
     clock.turns.clear()
-    clock.ends_epoch = True
+    clock.end_epoch()
     while not clock.turns:
         yield
     return {"seconds": max(clock.turns[-1] - (usual or clock.usual), 0.0)}
@@ -262,7 +264,8 @@ def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         while len(losses) < (part + 1) * steps and script.starts == 1:
             yield
             losses.append(_mean(clock.new_losses()))
-        clock.ends_epoch = part == 0 and script.seen.loader is not None and (script.seen.length.epochs or 1) > 1
+        if part == 0 and script.seen.loader is not None and (script.seen.length.epochs or 1) > 1:
+            clock.end_epoch()
     return {"losses": losses[: 2 * steps]}
 
 

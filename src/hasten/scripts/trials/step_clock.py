@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader
 
 from hasten.facts.scripts.seen import Seen
 from hasten.scripts.observing.named_modules import all_frames, module_in
+from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
 
 UNTIMED_STEPS = 2  # after the script was started again
@@ -71,7 +72,8 @@ class StepClock:
     updates: int = 0  # since the script's start
     parts: Parts = field(default_factory=Parts)  # of those intervals
     settles: bool = False  # an accelerator finishes each part before the next one begins
-    ends_epoch: bool = False  # the loader that the steps read ends at its next batch, once
+    trainers: TrainerObjects = field(default_factory=TrainerObjects)
+    _ends_epoch: bool = False
     _step: Parts = field(default_factory=Parts)  # since the last update of the main optimizer
     _last: float = 0.0
     _part_began: float = 0.0
@@ -89,6 +91,7 @@ class StepClock:
 
     def start(self) -> None:
         enter = self._resources.enter_context
+        self.trainers.start(self._resources)
         enter(replaced(DataLoader, "__init__", self._loader_made))
         enter(replaced(DataLoader, "__iter__", self._loader_iterated))
         enter(replaced(Optimizer, "__init__", self._optimizer_made))
@@ -110,6 +113,18 @@ class StepClock:
         follows there."""
         if self.updates:
             self.turns.append(self.since_last + self.usual)
+
+    def end_epoch(self) -> None:
+        """The loader that the steps read ends at its next batch, once."""
+        self._ends_epoch = True
+        self.trainers.epoch_ends_early()
+
+    def epoch_ends(self) -> bool:
+        """Whether it is to end now."""
+        ends, self._ends_epoch = self._ends_epoch, False
+        if ends:
+            self.trainers.epoch_ended()
+        return ends
 
     @property
     def since_last(self) -> float:
@@ -226,8 +241,7 @@ class _Timed(Iterator[Any]):
         self._batches, self._clock = batches, clock
 
     def __next__(self) -> Any:
-        if self._clock.ends_epoch:
-            self._clock.ends_epoch = False
+        if self._clock.epoch_ends():
             raise StopIteration
         begin = self._clock.now()
         batch = next(self._batches)
