@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasten.cli.tuning.script_words import program_words
+from hasten.cli.tuning.script_words import MODULE, is_console_script, program_words
 from hasten.cli.tuning.search_run import Subject
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import launched
@@ -20,6 +20,7 @@ from hasten.report.plan_sentence import NO_FASTER_SCRIPT
 from hasten.report.script_sentence import found_lines
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
+from hasten.scripts.running.notebook import is_notebook
 from hasten.users_code import is_users_file
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class AskedOfScript:
 
 
 def command_of(name: str, words: Sequence[str]) -> str:
-    """That runs the script without hasten."""
-    return shlex.join(["python", *program_words(name, words)])
+    """That runs the script without a plan: by Python, where that can."""
+    starts = ["hasten", "run"] if is_notebook(name) else [] if is_console_script(name) else ["python"]
+    return shlex.join([*starts, *program_words(name, words)])
 
 
 def applied_before(asked: AskedOfScript) -> str:
@@ -134,9 +136,10 @@ class _Patch:
     def following(self, plan: Path | None) -> str:
         if self.applying:
             return self.applying
+        own = self.program
         if plan is None or self.is_applied:
-            return shlex.join(["python", *self.program.words])
-        return shlex.join(["hasten", "run", "--plan", str(plan), *self.program.words])
+            return command_of(f"{MODULE} {own.name}" if own.is_module else own.name, own.options)
+        return shlex.join(["hasten", "run", "--plan", str(plan), *own.words])
 
     def written(self, plan: Plan, file: Path, report: Callable[[Doing], None] | None) -> Lines:
         """The patch of an earlier search is removed where there is none now."""
@@ -186,7 +189,6 @@ class _Patch:
 def _write_notebooks(files: Sequence[PatchedFile], folder: Path) -> Lines:
     """A copy of each notebook, edited."""
     from hasten.checkpoint.files import write_atomically
-    from hasten.scripts.running.notebook import is_notebook
 
     lines: Lines = []
     for each in files:

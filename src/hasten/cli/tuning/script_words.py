@@ -18,10 +18,12 @@ RUN = "--run"  # the option by which `hasten doctor` runs a script; before its n
 
 
 def is_script(name: str) -> bool:
-    """Whether a name on the command line is that of a script, and not of a job, path/file.py:function. A console script
-    lies beside this Python."""
-    if Path(name).suffix in _SUFFIXES:
-        return True
+    """Whether a name on the command line is that of a script, and not of a job, path/file.py:function."""
+    return Path(name).suffix in _SUFFIXES or is_console_script(name)
+
+
+def is_console_script(name: str) -> bool:
+    """It lies beside this Python."""
     return Path(name).name == name and Path(sys.executable).with_name(name).is_file()
 
 
