@@ -53,7 +53,7 @@ def edited(kind: str, *choices: Choice, precision: str = "", optimizer: str = "A
         trainer=TrainerPlace(kind=kind, call=first_call(source), precision=precision, optimizer=optimizer),
         missing={"loader": "the DataLoader is made by transformers, not by the script"},
     )
-    return edited_source(source, edits_of(choices, places))
+    return edited_source(source, edits_of(choices, places, lambda file: source))
 
 
 def choice(technique: str, value: Value) -> Choice:
