@@ -32,17 +32,60 @@ CHANGES_ITS_PROCESS = """
 """
 
 
-@pytest.fixture
-def arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Arms:
-    users, place = tmp_path / "users", tmp_path / "place"
+EVALUATES_AFTER_EACH_STEP = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(torch.ones(24, 3), batch_size=4, shuffle=True)
+    for step in range(20):
+        model.train()
+        batch = next(iter(loader))
+        optimizer.zero_grad()
+        model(batch).backward(torch.ones(4, 2))
+        optimizer.step()
+        model.eval()
+"""
+SKIPS_STEPS = """
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step in range(40):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 3), float("inf") if step % 3 == 2 else 1.0)).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def arms_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Arms:
+    users, place = folder / "users", folder / "place"
     users.mkdir()
     place.mkdir()
-    (users / "train.py").write_text(dedent(CHANGES_ITS_PROCESS))
+    (users / "train.py").write_text(dedent(text))
     monkeypatch.chdir(users)
     program = Program(name="train.py")
     return script_arms(program, observe(program), place, OtherPrograms(None))
 
 
-def test_a_script_that_changes_its_process_is_started_again(arms):
-    with arms.start("plain", Plan()) as arm:
+def test_a_script_that_changes_its_process_is_started_again(tmp_path, monkeypatch):
+    with arms_of(CHANGES_ITS_PROCESS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
         assert [arm.window(4).steps for _ in range(3)] == [4, 4, 4]  # it has 6 steps
+
+
+def test_what_is_done_after_every_step_is_part_of_the_step(tmp_path, monkeypatch):
+    with arms_of(EVALUATES_AFTER_EACH_STEP, tmp_path, monkeypatch).start("plain", Plan()) as arm:
+        windows = [arm.window(5) for _ in range(2)]
+        assert arm.ask("turn")["seconds"] == 0.0  # no epoch of it can be ended: it draws its batches by next()
+    assert [window.steps for window in windows] == [5, 5]
+    assert len(windows[0].losses) >= 5
+
+
+def test_steps_that_a_scaler_skips_are_not_counted(tmp_path, monkeypatch):
+    with arms_of(SKIPS_STEPS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
+        losses = arm.ask("train", seed=0, steps=4, metric=None, seconds=60.0)["losses"]
+    assert len(losses) == 4

@@ -49,5 +49,12 @@ def within(named: Iterable[tuple[str, nn.Module]], outer: nn.Module) -> list[tup
     return [(name, each) for name, each in known if id(each) in inside and trained_parameters(each) == trained]
 
 
+def around(named: Iterable[tuple[str, nn.Module]], inner: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The smallest of those that a module is part of: an agent whose actor and critic the script calls."""
+    known = [(name, each) for name, each in named if any(inner is part for part in each.modules())]
+    least = min((trained_parameters(each) for _, each in known), default=0)
+    return [(name, each) for name, each in known if trained_parameters(each) == least]
+
+
 def trained_parameters(module: nn.Module) -> int:
     return sum(each.numel() for each in module.parameters() if each.requires_grad)

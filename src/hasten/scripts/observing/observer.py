@@ -14,23 +14,20 @@ from typing import Any
 from weakref import WeakSet, ref
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from hasten.errors import Misconfigured
-from hasten.facts.scripts.seen import Call, Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack, Window
-from hasten.scripts.observing.calls import call_in, library_between, users_calls, users_frames
-from hasten.scripts.observing.loops import length_of
-from hasten.scripts.observing.named_modules import modules_named_in, trained_parameters, within
+from hasten.facts.scripts.seen import Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack
+from hasten.scripts.observing.calls import library_between, users_calls, users_frames
+from hasten.scripts.observing.loops import length_of, turn_of
+from hasten.scripts.observing.named_modules import around, modules_named_in, trained_parameters, within
+from hasten.scripts.observing.passes import Passes, Step
 from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
 from hasten.users_code import is_users_file
-
-Framed = tuple[tuple[int, Call], ...]
-"""The user's running calls, each with the identity of its frame, the innermost first."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,16 +49,9 @@ class _Optimizer:
     named: list[tuple[str, ref[nn.Module]]]
     stepped: Stack = ()
     updates: int = 0
-
-
-@dataclass(kw_only=True, slots=True)
-class _Forward:
-    """Of the outermost module in a step, with gradients."""
-
-    module: nn.Module
-    calls: Framed
-    images: tuple[int, ...]
-    inputs: tuple[tuple[tuple[int, ...], str], ...]
+    skipped: int = 0  # by a GradScaler
+    step: Step | None = None  # the last one
+    first_turn: int | None = None  # of the loop around its first update
 
 
 @dataclass(kw_only=True)
@@ -72,10 +62,7 @@ class Observer:
     loaders: list[_Loader] = field(default_factory=list[_Loader])
     optimizers: list[_Optimizer] = field(default_factory=list[_Optimizer])
     trainers: TrainerObjects = field(default_factory=TrainerObjects)
-    _forwards: list[_Forward] = field(default_factory=list[_Forward])  # since the last backward
-    _last: tuple[_Forward, Framed] | None = None  # of a step: its forward, and its backward
-    _depth: int = 0
-    _autocasts: bool = False
+    passes: Passes = field(default_factory=Passes)
     _frames: Length | None = None
     _began: float = field(default_factory=time.perf_counter)
     _resources: ExitStack = field(default_factory=ExitStack)
@@ -87,13 +74,9 @@ class Observer:
         enter(replaced(DataLoader, "__init__", self._loader_made))
         enter(replaced(DataLoader, "__iter__", self._loader_iterated))
         enter(replaced(Optimizer, "__init__", self._optimizer_made))
-        enter(replaced(torch.autograd, "backward", self._backward))
-        for handle in (
-            register_module_forward_pre_hook(self._forward_begins),
-            register_module_forward_hook(self._forward_ends, always_call=True),
-            register_optimizer_step_post_hook(self._updated),
-        ):
-            self._resources.callback(handle.remove)
+        enter(replaced(torch.amp.GradScaler, "step", self._scaled_step))
+        self.passes.start(self._resources)
+        self._resources.callback(register_optimizer_step_post_hook(self._updated).remove)
 
     # ── what the script makes ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,29 +107,27 @@ class Observer:
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._depth += 1
-        if self._depth == 1 and torch.is_grad_enabled() and module.training:
-            images = tuple(number for number, each in enumerate(args) if _is_image(each))
-            inputs = tuple((tuple(each.shape), str(each.dtype)) for each in args if isinstance(each, Tensor))
-            self._forwards.append(_Forward(module=module, calls=_framed(), images=images, inputs=inputs))
-        self._autocasts = self._autocasts or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    def _scaled_step(
+        self, original: Callable[..., Any], scaler: Any, optimizer: Optimizer, *args: Any, **named: Any
+    ) -> Any:
+        """A step that overflows is no update."""
+        found = self._known_optimizer(optimizer)
+        before = found.updates if found else 0
+        result = original(scaler, optimizer, *args, **named)
+        if found and found.updates == before:
+            found.skipped += 1
+        return result
 
-    def _forward_ends(self, module: nn.Module, args: Any, result: Any) -> None:
-        self._depth -= 1
-
-    def _backward(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
-        if self._forwards:
-            largest = max(self._forwards, key=lambda each: trained_parameters(each.module))
-            self._last = largest, _framed()
-            self._forwards.clear()
-        original(*args, **named)
+    def _known_optimizer(self, optimizer: Optimizer) -> _Optimizer | None:
+        return next((each for each in self.optimizers if each.optimizer is optimizer), None)
 
     def _updated(self, optimizer: Optimizer, args: Any, named: Any) -> None:
-        found = next((each for each in self.optimizers if each.optimizer is optimizer), None)
+        found = self._known_optimizer(optimizer)
         if found is None:
             return
-        found.updates, found.stepped = found.updates + 1, users_calls()
+        found.updates, found.stepped, found.step = found.updates + 1, users_calls(), self.passes.step_of(optimizer)
+        if found.updates == 1:
+            found.first_turn = turn_of(users_frames())
         main = self._main()
         if found is main:
             if found.updates == 2:
@@ -162,11 +143,12 @@ class Observer:
         """Raises Misconfigured where the script has shown no training that can be followed."""
         if not any(each.updates for each in self.optimizers):
             raise Misconfigured("trains nothing: no optimizer of torch made a step", fix=_WHAT_IS_FOLLOWED)
-        if self._last is None:
+        main = self._main()
+        if main.step is None:
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
-        main, (forward, backward) = self._main(), self._last
+        forward = main.step.forward
         named = [(name, module) for name, each in main.named if (module := each()) is not None]
-        owned = within(named, forward.module)
+        owned = within(named, forward.module) or around(named, forward.module)
         module = owned[0][1] if owned else forward.module
         return Seen(
             loader=self._trained_on(),
@@ -193,9 +175,9 @@ class Observer:
                 if each.updates
             ),
             main=main.number,
-            backward=tuple(call for _, call in backward),
-            window=_window(forward.calls, backward),
-            autocasts=self._autocasts,
+            backward=tuple(call for _, call in main.step.backward),
+            window=main.step.window,
+            autocasts=self.passes.autocasts,
             length=self._frames or Length(steps=None, epochs=None, why="fewer than two steps were observed"),
             updates=main.updates,
             seconds=time.perf_counter() - self._began,
@@ -205,10 +187,11 @@ class Observer:
     def _length(self) -> Length:
         if (of_trainer := self.trainers.length()) is not None:
             return of_trainer
-        read = max(self.loaders, key=lambda each: each.batches, default=None)
+        read, main = max(self.loaders, key=lambda each: each.batches, default=None), self._main()
         if read is None or not read.batches:
-            return length_of(users_frames(), None, 0.0)
-        return length_of(users_frames(), _batches_of(read.loader), read.batches / self._main().updates)
+            return length_of(users_frames(), None, 0.0, main.first_turn)
+        per_update = read.batches / (main.updates + main.skipped)
+        return length_of(users_frames(), _batches_of(read.loader), per_update)
 
     def _trained_on(self) -> SeenLoader | None:
         found = max(self.loaders, key=lambda each: each.batches, default=None)
@@ -259,31 +242,12 @@ class _Counted(Iterator[Any]):
         return getattr(self._batches, name)
 
 
-def _framed() -> Framed:
-    return tuple((id(frame), call_in(frame)) for frame in users_frames())
-
-
-def _window(forward: Framed, backward: Framed) -> Window | None:
-    """In the innermost function that runs both. None where it is one call that does."""
-    by_frame = dict(forward)
-    for frame, call in backward:
-        if frame in by_frame:
-            first = by_frame[frame]
-            same = (first.line, first.column) == (call.line, call.column)
-            return None if same else Window(forward=first, backward=call)
-    return None
-
-
 def _implementation(optimizer: Optimizer) -> str:
     defaults = optimizer.defaults
     for name in ("fused", "foreach"):
         if defaults.get(name):
             return name
     return "" if defaults.get("foreach", False) is None else "for_loop"
-
-
-def _is_image(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point()
 
 
 def _file_of_dataset(dataset: Any) -> str:

@@ -52,7 +52,8 @@ class GradientSteps:
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
         if self.arm == FLOAT64:
             module.double()
-            module.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
+            for each in module.modules():  # a script can call parts of it
+                each.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
             enter(Lifted())
         if self.arm == PLAIN:
             self._counts = terms_counted(module)

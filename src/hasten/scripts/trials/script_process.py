@@ -246,7 +246,7 @@ def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """The seconds between two epochs, with what the script does there: it evaluates, saves, begins its loader again.
     Behind its last epoch, those until its end."""
     clock = script.clock
-    if script.seen.loader is None:
+    if script.seen.loader is None or script.seen.length.epochs is None:  # batches can be drawn by next()
         return {"seconds": 0.0}
     usual = clock.usual
     clock.turns.clear()

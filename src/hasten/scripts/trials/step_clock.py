@@ -2,7 +2,8 @@
 
 An interval lies between two updates of the main optimizer. One in which a loader began, the model was evaluated or a
 file was saved is a turn: it is timed by itself and counts in no window, because a window would contain one or not, by
-chance. A turn's seconds are those beyond a usual interval.
+chance. A turn's seconds are those beyond a usual interval. What a script does in every interval, as one that evaluates
+after each step, is no turn.
 
 The script is never ended by an exception, which its own code could catch: control is handed to a function that returns
 when the script is to continue.
@@ -65,7 +66,7 @@ class StepClock:
     began: float = field(default_factory=time.perf_counter)
     intervals: list[float] = field(default_factory=list[float])  # seconds, without turns
     turns: list[float] = field(default_factory=list[float])  # whole intervals
-    losses: list[Tensor] = field(default_factory=list[Tensor])  # of every backward, not read yet
+    losses: list[Tensor] = field(default_factory=list[Tensor])  # of every backward, the mean of a tensor, not read yet
     start_seconds: float = 0.0  # to the first update
     first_step_seconds: float = 0.0  # of that update's step, from its batch on
     is_first: bool = True  # nobody has asked for the first step yet
@@ -78,7 +79,9 @@ class StepClock:
     _last: float = 0.0
     _part_began: float = 0.0
     _turned: bool = True
+    _had_turned: bool = False  # in the interval before
     _made: int = 0  # loaders
+    _optimizers: int = 0
     main: Optimizer | None = None
     module: nn.Module | None = None  # that is trained, by its name where the optimizer is made
     at_optimizer: Callable[[], None] = lambda: None
@@ -96,6 +99,7 @@ class StepClock:
         enter(replaced(DataLoader, "__iter__", self._loader_iterated))
         enter(replaced(Optimizer, "__init__", self._optimizer_made))
         enter(replaced(torch.autograd, "backward", self._backward))
+        enter(replaced(torch.amp.GradScaler, "step", self._scaled_step))
         enter(replaced(torch, "save", self._interrupts))
         enter(replaced(nn.Module, "eval", self._interrupts))
         self._resources.callback(register_optimizer_step_pre_hook(self._begins).remove)
@@ -104,6 +108,7 @@ class StepClock:
     def begin(self) -> None:
         """The script starts now, for the first time or again."""
         self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
+        self._had_turned, self._optimizers = False, 0
         self._known, self.main, self.trained_on = WeakSet(), None, None
         self.filling = []
         self._part_began, self._step = self.began, Parts()
@@ -149,7 +154,7 @@ class StepClock:
         self._counted += self._last - before
 
     def new_losses(self) -> list[float]:
-        """Since the last call, of every backward on a single number."""
+        """Since the last call, of every backward."""
         found, self.losses = self.losses, []
         return [float(each) for each in found]
 
@@ -159,8 +164,9 @@ class StepClock:
         original(made, *args, **named)
         if made not in self._known:
             self._known.add(made)
+            self._optimizers += 1
             self._part_began = time.perf_counter()  # what comes before belongs to the script's start
-            if len(self._known) - 1 == self.seen.main:
+            if self._optimizers - 1 == self.seen.main:
                 self.main, model = made, self.seen.model
                 self.module = module_in(all_frames(), model.kind, model.parameters)
                 self.at_optimizer()
@@ -196,8 +202,7 @@ class StepClock:
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
         loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
-        if loss.numel() == 1:
-            self.losses.append(loss.detach())
+        self.losses.append(loss.detach() if loss.numel() == 1 else loss.detach().mean())
         self._step.to_backward += self._own_seconds(self._part_began, self._counted)
         begin, counted = self._part_began, self._counted
         original(tensors, *args, **named)
@@ -207,6 +212,17 @@ class StepClock:
         """What saves or evaluates."""
         self._turned = True
         return original(*args, **named)
+
+    def _scaled_step(
+        self, original: Callable[..., Any], scaler: Any, optimizer: Optimizer, *args: Any, **named: Any
+    ) -> Any:
+        """A step that overflows is no update, and in no interval."""
+        before = self.updates
+        result = original(scaler, optimizer, *args, **named)
+        if optimizer is self.main and self.updates == before:
+            self._last = self._part_began = self.now()
+            self._step = Parts()
+        return result
 
     def _begins(self, optimizer: Optimizer, args: Any, named: Any) -> None:
         self._part_began = self.now()
@@ -225,14 +241,14 @@ class StepClock:
             pass  # the script was started again
         elif self.updates == 1:
             self.start_seconds, self.first_step_seconds = now - self.began, step.computing
-        elif self._turned:
+        elif self._turned and not self._had_turned:
             self.turns.append(now - self._last)
         elif self.updates <= self.filling_steps:
             self.filling.append(now - self._last)
         else:
             self.intervals.append(now - self._last)
             self.parts.add(step)
-        self._turned, self._last = False, now
+        self._had_turned, self._turned, self._last = self._turned, False, now
         self.at_update()
 
 

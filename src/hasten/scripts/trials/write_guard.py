@@ -68,7 +68,8 @@ class _Guard:
             if self._is_own(place) and follows and os.path.islink(place):
                 replace_link(Path(place), keep=not truncates)
             elif not self._is_own(os.path.realpath(place) if follows else place):
-                raise PermissionError(f"a trial does not write to {name}, which is outside of its copy of the folder")
+                what = f"a trial does not write to {name}, which is outside of its copy of the folder"
+                raise PermissionError(f"{what}: give the script a path within")
         finally:
             self._is_busy = False
 

@@ -1,0 +1,119 @@
+"""The last forward and backward passes of a script: which module an optimizer trains, and where it is called."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+
+from hasten.facts.scripts.seen import Call, Window
+from hasten.scripts.observing.calls import call_in, users_frames
+from hasten.scripts.observing.named_modules import trained_parameters
+from hasten.scripts.patching import replaced
+
+Framed = tuple[tuple[int, Call], ...]
+"""The user's running calls, each with the identity of its frame, the innermost first."""
+
+_KEPT = 64  # passes, of which a step accumulates
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forward:
+    """Of an outermost module, with gradients."""
+
+    module: nn.Module
+    calls: Framed
+    images: tuple[int, ...]
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    forwards: Sequence[Forward]  # until the backward, at least one
+    backward: Framed
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """forward: of the module that an optimizer trains. backward: the last one before its update; window: of that
+    backward and the first forward before it."""
+
+    forward: Forward
+    backward: Framed
+    window: Window | None
+
+
+@dataclass(slots=True)
+class Passes:
+    autocasts: bool = False  # a forward ran in autocast
+    _depth: int = 0
+    _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
+    _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT))
+
+    def start(self, resources: ExitStack) -> None:
+        """From now on, until the resources are closed."""
+        resources.enter_context(replaced(torch.autograd, "backward", self._backward))
+        resources.callback(register_module_forward_pre_hook(self._forward_begins).remove)
+        resources.callback(register_module_forward_hook(self._forward_ends, always_call=True).remove)
+
+    def step_of(self, optimizer: Optimizer) -> Step | None:
+        """That an update ends now. Of several modules that have parameters of the optimizer the largest; a generator
+        is not in the last pass where a discriminator trains on what it made before. None before a backward."""
+        owned = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if not self._passes:
+            return None
+        last = self._passes[-1]
+        chosen = last.forwards
+        for each in reversed(self._passes):
+            if mine := [forward for forward in each.forwards if _has_any(forward.module, owned)]:
+                chosen = mine
+                break
+        forward = max(chosen, key=lambda each: trained_parameters(each.module))
+        return Step(forward, last.backward, _window(last.forwards[0].calls, last.backward))
+
+    def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._depth += 1
+        if self._depth == 1 and torch.is_grad_enabled() and module.training:
+            images = tuple(number for number, each in enumerate(args) if _is_image(each))
+            inputs = tuple((tuple(each.shape), str(each.dtype)) for each in args if isinstance(each, Tensor))
+            self._begun.append(Forward(module=module, calls=_framed(), images=images, inputs=inputs))
+        self.autocasts = self.autocasts or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+    def _forward_ends(self, module: nn.Module, args: Any, result: Any) -> None:
+        self._depth -= 1
+
+    def _backward(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
+        if any(trained_parameters(each.module) for each in self._begun):  # a loss can be a module too
+            self._passes.append(_Pass([each for each in self._begun if trained_parameters(each.module)], _framed()))
+        self._begun.clear()
+        original(*args, **named)
+
+
+def _has_any(module: nn.Module, owned: set[int]) -> bool:
+    return any(id(each) in owned for each in module.parameters())
+
+
+def _framed() -> Framed:
+    return tuple((id(frame), call_in(frame)) for frame in users_frames())
+
+
+def _window(forward: Framed, backward: Framed) -> Window | None:
+    """In the innermost function that runs both. None where it is one call that does."""
+    by_frame = dict(forward)
+    for frame, call in backward:
+        if frame in by_frame:
+            first = by_frame[frame]
+            same = (first.line, first.column) == (call.line, call.column)
+            return None if same else Window(forward=first, backward=call)
+    return None
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point()

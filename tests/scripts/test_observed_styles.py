@@ -1,0 +1,112 @@
+"""What is seen in scripts that train several modules, or parts of one, or skip updates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from hasten.facts.scripts.seen import Seen
+from hasten.scripts.running.program import Program
+from hasten.scripts.trials.script_arms import observe
+
+DISCRIMINATOR_FIRST = """
+    import torch
+    from torch import nn
+
+    netG = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 4))
+    netD = nn.Linear(4, 1)
+    optimizerD = torch.optim.Adam(netD.parameters())
+    optimizerG = torch.optim.Adam(netG.parameters())
+    criterion = nn.BCEWithLogitsLoss()
+    for step in range(10):
+        netD.zero_grad()
+        errD_real = criterion(netD(torch.randn(8, 4)), torch.ones(8, 1))
+        errD_real.backward()
+        fake = netG(torch.randn(8, 2))
+        errD_fake = criterion(netD(fake.detach()), torch.zeros(8, 1))
+        errD_fake.backward()
+        optimizerD.step()
+        netG.zero_grad()
+        errG = criterion(netD(fake), torch.ones(8, 1))
+        errG.backward()
+        optimizerG.step()
+"""
+ACTOR_AND_CRITIC = """
+    import torch
+    from torch import nn
+
+    class Agent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.critic = nn.Linear(4, 1)
+            self.actor = nn.Linear(4, 2)
+        def act(self, x):
+            return torch.distributions.Categorical(logits=self.actor(x)), self.critic(x)
+
+    agent = Agent()
+    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
+    for iteration in range(1, 4):
+        for epoch in range(2):
+            for start in range(0, 64, 16):
+                chances, value = agent.act(torch.randn(16, 4))
+                loss = value.pow(2).mean() - chances.entropy().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+"""
+SKIPS_UPDATES = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    for epoch in range(3):
+        for batch in DataLoader(torch.full((40, 3), 1e9), batch_size=4):
+            optimizer.zero_grad()
+            loss = model(batch).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+"""
+ACCUMULATES_WITHOUT_LOADER = """
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(40):
+        model(torch.randn(4, 3)).sum().backward()
+        if (step + 1) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def seen_in(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
+    (folder / "train.py").write_text(dedent(text))
+    monkeypatch.chdir(folder)
+    return observe(Program(name="train.py"))
+
+
+def test_the_model_is_the_one_whose_optimizer_counts_the_steps(tmp_path, monkeypatch):
+    seen = seen_in(DISCRIMINATOR_FIRST, tmp_path, monkeypatch)
+    assert (seen.model.kind, seen.model.names) == ("Linear", ("netD",))
+    assert seen.backward[0].line == 17
+    assert seen.length.steps == 10
+
+
+def test_a_module_whose_parts_are_called_is_the_model(tmp_path, monkeypatch):
+    seen = seen_in(ACTOR_AND_CRITIC, tmp_path, monkeypatch)
+    assert (seen.model.kind, seen.model.names, seen.model.parameters) == ("Agent", ("agent",), 15)
+    assert seen.length.steps == 24
+
+
+def test_updates_that_a_scaler_skips_do_not_shorten_the_training(tmp_path, monkeypatch):
+    seen = seen_in(SKIPS_UPDATES, tmp_path, monkeypatch)
+    assert (seen.length.steps, seen.length.epochs) == (30, 3)
+
+
+def test_turns_that_accumulate_gradients_are_no_steps(tmp_path, monkeypatch):
+    assert seen_in(ACCUMULATES_WITHOUT_LOADER, tmp_path, monkeypatch).length.steps == 10
