@@ -105,11 +105,16 @@ def test_accumulation_without_a_loader_divides_the_turns(loop, due, steps):
         ("n = 0\nwhile n <= most and True:\n    n += 1\n    update()\n", 8),
         ("n = 0\nwhile True:\n    update()\n    n += 1\n    if n > most:\n        break\n", 8),
         ("n = 5\nwhile True:\n    update()\n    n += 1\n    if most and n >= most:\n        break\n", 2),
+        (
+            "n = 0\nwhile True:\n    if n == 0 and only:\n        break\n    update()\n    n += 1\n"
+            "    if most is not None and n > most:\n        break\n",
+            8,
+        ),
         ("n = 0\nwhile n < most:\n    for each in loader:\n        update()\n        n += 1\n", 7),
     ],
 )
 def test_a_while_loop_that_counts_to_a_limit_has_its_length(source, steps):
-    found = length(source, loader=[0] * 3, most=7)
+    found = length(source, loader=[0] * 3, most=7, only=False)
     assert found.steps == steps
 
 

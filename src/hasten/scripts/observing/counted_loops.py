@@ -29,21 +29,21 @@ class Limit:
 
 def limit_of(loop: ast.While, frame: FrameType) -> Limit | None:
     """None where nothing is counted, or the limit is not known. Read in one of the first two turns."""
-    for counter, more, bound in _comparisons(loop):
+    for counter, more, bound in _comparisons(loop, frame):
         within = _counted_in(loop, ast.unparse(counter))
         last, now = value_of(bound, frame), value_of(counter, frame)
-        if within is not None and isinstance(last, int) and isinstance(now, int):
+        if within is not None and isinstance(last, int) and isinstance(now, int) and now < last + more:
             start = 0 if now <= _FIRST_TURNS else now - 1  # a script that resumes counts on
-            return Limit(max(last + more - start, 1), counts_inner_turns=within)
+            return Limit(last + more - start, counts_inner_turns=within)
     return None
 
 
 _FIRST_TURNS = 2  # of which the second is running
 
 
-def _comparisons(loop: ast.While) -> Iterator[tuple[ast.expr, int, ast.expr]]:
+def _comparisons(loop: ast.While, frame: FrameType) -> Iterator[tuple[ast.expr, int, ast.expr]]:
     """Counter, how many turns there are beyond the bound, and the bound."""
-    for test in _parts(loop.test):
+    for test in _each_is_needed(loop.test):
         match test:
             case ast.Compare(counter, [ast.Lt()], [bound]):
                 yield counter, 0, bound
@@ -54,7 +54,7 @@ def _comparisons(loop: ast.While) -> Iterator[tuple[ast.expr, int, ast.expr]]:
     for branch in _statements(loop.body):
         if not isinstance(branch, ast.If) or not any(isinstance(each, ast.Break | ast.Return) for each in branch.body):
             continue
-        for test in _parts(branch.test):
+        for test in _each_is_enough(branch.test, frame):
             match test:
                 case ast.Compare(counter, [ast.GtE() | ast.Eq()], [bound]):
                     yield counter, 0, bound
@@ -64,8 +64,32 @@ def _comparisons(loop: ast.While) -> Iterator[tuple[ast.expr, int, ast.expr]]:
                     pass
 
 
-def _parts(test: ast.expr) -> Sequence[ast.expr]:
-    return test.values if isinstance(test, ast.BoolOp) else [test]
+def _each_is_needed(test: ast.expr) -> Sequence[ast.expr]:
+    """Of `a and b`."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def _each_is_enough(test: ast.expr, frame: FrameType) -> Sequence[ast.expr]:
+    """Of `a or b`, and of `a and b` where one is the case now."""
+    match test:
+        case ast.BoolOp(ast.Or(), parts):
+            return parts
+        case ast.BoolOp(ast.And(), parts):
+            left = [each for each in parts if not _holds(each, frame)]
+            return left if len(left) == 1 else []
+        case _:
+            return [test]
+
+
+def _holds(test: ast.expr, frame: FrameType) -> bool:
+    match test:
+        case ast.Compare(value, [ast.IsNot()], [ast.Constant(None)]):
+            return value_of(value, frame) is not None
+        case ast.Name() | ast.Attribute() | ast.Constant():
+            found = value_of(test, frame)
+            return isinstance(found, bool | int | float | str) and bool(found)
+        case _:
+            return False
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
