@@ -6,6 +6,7 @@ import math
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -101,6 +102,40 @@ def test_another_seed_trains_otherwise(arms):
 
 def test_gradients_and_updates_of_another_implementation_are_equal_up_to_rounding(arms, tmp_path):
     answer = ScriptGradientProver(arms, tmp_path).prove(planned("threads", 1))
+    assert answer.passes, answer.reason
+
+
+PARTS_AND_NOISE = """
+    import torch
+    from torch import nn
+
+    class Agent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.state, self.actor = nn.GRUCell(4, 8), nn.Linear(8, 2)
+
+    agent = Agent()
+    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
+    for step in range(40):
+        state = torch.zeros(16, 8)
+        for _ in range(3):
+            state = agent.state(torch.randn(16, 4), state)
+        action = agent.actor(state)
+        loss = (action + torch.randn_like(action)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_gradients_of_parts_that_are_called_with_outputs_of_each_other_are_judged(tmp_path, monkeypatch):
+    for name in ("users", "arms"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "users")
+    Path("train.py").write_text(dedent(PARTS_AND_NOISE))
+    program = Program(name="train.py")
+    arms = script_arms(program, observe(program), tmp_path / "arms", OtherPrograms(None))
+    answer = ScriptGradientProver(arms, tmp_path / "arms").prove(planned("threads", 1))
     assert answer.passes, answer.reason
 
 

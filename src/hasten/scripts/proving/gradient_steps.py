@@ -10,7 +10,7 @@ Of the script in float64, module and inputs are converted where the optimizer is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from hasten.measure.float64_reference import Lifted, batch_in_float64, rounding, terms_counted
+from hasten.measure.float64_reference import Lifted, rounding, terms_counted
 from hasten.scripts.patching import replaced
 from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tuning.proof.optimizer_steps import without_dropout
@@ -54,6 +54,8 @@ class GradientSteps:
             module.double()
             for each in module.modules():  # a script can call parts of it
                 each.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
+            enter(replaced(torch, "randn_like", _drawn(torch.randn)))
+            enter(replaced(torch, "rand_like", _drawn(torch.rand)))
             enter(Lifted())
         if self.arm == PLAIN:
             self._counts = terms_counted(module)
@@ -134,4 +136,30 @@ def _whole(parameter: nn.Parameter) -> Tensor:
 
 
 def _inputs_in_float64(module: nn.Module, args: Any, named: Any) -> Any:
-    return tuple(map(batch_in_float64, args)), {name: batch_in_float64(each) for name, each in named.items()}
+    return _in_float64(args), _in_float64(named)
+
+
+def _in_float64(value: Any) -> Any:
+    """Its tensors stay on their device and in their graph: one module's output can be another's input."""
+    match value:
+        case Tensor():
+            return value.double() if value.is_floating_point() else value
+        case dict():
+            table: dict[Any, Any] = value
+            return {key: _in_float64(each) for key, each in table.items()}
+        case tuple() | list():
+            items = [_in_float64(each) for each in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        case _:
+            return value
+
+
+def _drawn(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The numbers that the script draws like a float32 tensor, which is of float64 now."""
+
+    def like(original: Callable[..., Tensor], tensor: Tensor, *args: Any, **named: Any) -> Tensor:
+        if tensor.dtype != torch.float64:
+            return original(tensor, *args, **named)
+        return draw(tensor.shape, device=tensor.device).double()
+
+    return like
