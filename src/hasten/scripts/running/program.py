@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hasten.errors import Misconfigured
-from hasten.scripts.running.edited_modules import source_of, use_edited
+from hasten.scripts.running.edited_modules import code_of, source_of, use_edited
 from hasten.scripts.running.notebook import is_notebook
 
 SCRIPTS = "console_scripts"
@@ -115,12 +115,11 @@ def run(program: Program, edited: Mapping[str, str] | None = None) -> None:
         main.__package__ = main.__spec__.parent
         if main.__package__:
             import_module(main.__package__)
-    source = source_of(path, edited)
     if is_notebook(path):
+        source = source_of(path, edited)
         main.__dict__["display"] = print
         linecache.cache[path] = (len(source), None, str(source).splitlines(keepends=True), path)
-    code = compile(source, path, "exec", dont_inherit=True)
-    exec(code, main.__dict__)  # noqa: S102  the user's own program, which this command is to run
+    exec(code_of(path, edited), main.__dict__)  # noqa: S102  the user's own program, which this command is to run
 
 
 def _call(program: Program) -> None:

@@ -38,6 +38,9 @@ def edited_by(plan: str, program: Program) -> dict[str, str]:
         raise PlanError("is the plan of a job, not of a script", where=plan, fix=fix)
     folder = program.path.parent
     choices = [each.choice for each in read.choices]
+    if read.script.script != program.path.name:
+        what = f"is the plan of {read.script.script}, not of {program.path.name}"
+        raise PlanError(what, where=plan, fix=f"make one for this script: hasten tune {' '.join(program.words)}")
     sources = edited_sources(choices, read.script, folder)
     return {os.path.normpath(folder / file): text for file, text in sources.items()}
 
