@@ -33,7 +33,7 @@ WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 
 
 def done(*words: str, folder: Path, text: str = "", seconds: float = 300) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "default"}
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         words, cwd=folder, input=text, capture_output=True, text=True, check=False, env=environment, timeout=seconds
     )

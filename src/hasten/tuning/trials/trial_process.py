@@ -31,7 +31,11 @@ def start_fork_server(libraries: Sequence[str] = ()) -> Any:
     context.set_forkserver_preload([*_OURS, *libraries])
     from multiprocessing.forkserver import ensure_running
 
-    ensure_running()
+    before, tempfile.tempdir = tempfile.tempdir, str(process_folder())  # which is removed, also after a kill
+    try:
+        ensure_running()
+    finally:
+        tempfile.tempdir = before
     return context
 
 
