@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"hasten-[a-z0-9_]{8}")
 _LOCK = ".lock"
+_AFTER_ITS_FILES = -200  # multiprocessing removes its temporary folder at -100
 
 _mine: tuple[Path, BaseFileLock] | None = None
 
@@ -47,6 +49,16 @@ def _made() -> tuple[Path, BaseFileLock]:
         if taken(lock):
             return folder, lock
         # Another process has locked the new file before this one, and removes the folder as one of the dead.
+
+
+@cache
+def remove_after_multiprocessing() -> None:
+    """At the end of this process: multiprocessing, whose temporary files are in the folder, removes them first, and
+    shows a traceback where they are gone."""
+    from multiprocessing.util import Finalize
+
+    atexit.unregister(_at_the_end)
+    Finalize(None, _at_the_end, exitpriority=_AFTER_ITS_FILES)
 
 
 def remove_what_the_dead_left() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hasten.cli.tuning.script_words import MODULE, is_console_script, program_words
+from hasten.cli.tuning.script_words import MODULE, behind_the_script, is_console_script, program_words
 from hasten.cli.tuning.search_run import Subject
-from hasten.errors import Misconfigured
+from hasten.errors import HastenError, Misconfigured
 from hasten.facts.ranks import launched
 from hasten.regular_files import read_regular
 from hasten.report.display import listed
@@ -112,7 +112,26 @@ def _observed(program: Program, waiting: ProgressBar) -> Seen:
     try:
         return observe(program, lambda: waiting(0, 1))
     except ArmFailed as failure:
-        raise failure.as_error(shlex.join(["python", *program.words])) from failure
+        error = failure.as_error(shlex.join(["python", *program.words]))
+        error.fix = _fix_for(error, program) or error.fix
+        raise error from failure
+
+
+def _fix_for(error: HastenError, program: Program) -> str:
+    """Where more is known than the error says; empty elsewhere."""
+    from hasten.training.setup.no_job import functions_in
+
+    ours, others = behind_the_script(program.options)
+    if ours and "exit code 2" in error.what:
+        own = shlex.join(["hasten", "tune", *ours, *replace(program, options=tuple(others)).words])
+        return f"options of hasten stand before the script: {own}"
+    if "EOFError" in error.what:
+        return "it asks for input(), and a trial has no terminal: let an option give the answer"
+    jobs = [name for name, makes_a_job in functions_in(str(program.path)).items() if makes_a_job]
+    if jobs and isinstance(error, Misconfigured):
+        name = f"{program.name}:{jobs[0]}"
+        return f"it defines a job, which is tuned by its name: {shlex.join(['hasten', 'tune', name])}"
+    return ""
 
 
 def _check_patch(patch: Path) -> None:

@@ -15,6 +15,7 @@ _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
 }
 """Command -> its options that are followed by a value and may precede a script."""
 RUN = "--run"  # the option by which `hasten doctor` runs a script; before its name or behind it
+_WITHOUT_VALUE = ("--apply", "--busy", "--quiet", "-q", "--json")  # of tune
 
 
 def is_script(name: str) -> bool:
@@ -74,3 +75,15 @@ def _with_plan(own: list[str], behind: Sequence[str]) -> tuple[list[str], list[s
         if behind and behind[0].startswith("--plan="):
             return [own[0], behind[0], *own[1:]], [*behind[1:]]
     return own, [*behind]
+
+
+def behind_the_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of a script's own words those that `hasten tune` would have taken in front of it, and the others."""
+    ours, others, place = list[str](), list[str](), 0
+    while place < len(words):
+        name, _, value = words[place].partition("=")
+        count = 1 if value or name in _WITHOUT_VALUE else 2
+        is_ours = name in (*_WITH_VALUE["tune"], *_WITHOUT_VALUE)
+        (ours if is_ours else others).extend(words[place : place + count] if is_ours else words[place : place + 1])
+        place += count if is_ours else 1
+    return ours, others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +26,15 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
     """Runs the script for a few steps. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no
     training."""
     process = TrialProcess(f"{_SERVES}serve_observation", libraries_of(f"{program.path}:"), program)
+    until = time.monotonic() + LONGEST_SECONDS
     try:
         process.resume()
         while (answer := process.child.messages.receive()) is None:
             if process.child.messages.ended or process.child.exit_code is not None:
                 raise ArmFailed("script", Outcome.CRASHED, "it ended before it was observed")
+            if time.monotonic() >= until:
+                what = f"took too few steps within {LONGEST_SECONDS:g} s; {process.child.standing()}"
+                raise ArmFailed("script", Outcome.HUNG, what)
             process.child.listen(0.5)
             waiting()
     finally:

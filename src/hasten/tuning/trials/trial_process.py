@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint.files import remove_folder
-from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.checkpoint.folders.process_folder import process_folder, remove_after_multiprocessing
 from hasten.errors import StorageFailed
 from hasten.tuning.trials.child_process import ChildProcess, Messages
 from hasten.tuning.trials.process_tree import continue_all, stop_all
@@ -31,6 +31,7 @@ def start_fork_server(libraries: Sequence[str] = ()) -> Any:
     context.set_forkserver_preload([*_OURS, *libraries])
     from multiprocessing.forkserver import ensure_running
 
+    remove_after_multiprocessing()
     before, tempfile.tempdir = tempfile.tempdir, str(process_folder())  # which is removed, also after a kill
     try:
         ensure_running()

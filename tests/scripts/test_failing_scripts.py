@@ -1,0 +1,60 @@
+"""A script that cannot be tuned is answered in a sentence, with what to do and the exit code of the cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from hasten.cli.tuning.script_words import behind_the_script
+from hasten.scripts.trials import script_arms
+from support.cli.commands import invoked
+
+TRAINS = """
+    import argparse
+    import torch
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=6)
+    args = parser.parse_args()
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(args.steps):
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+"""
+JOBS = """
+    import hasten
+
+    def job():
+        return hasten.Job(model=None)
+"""
+HANGS = "import threading; threading.Event().wait()"
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "code", "says"),
+    [
+        (TRAINS, "--seconds 30", 2, "options of hasten stand before the script: hasten tune --seconds 30 train.py"),
+        (JOBS, "", 2, "it defines a job, which is tuned by its name: hasten tune train.py:job"),
+        ("print('x' * 10**6)", "", 2, "error trains nothing: no optimizer of torch made a step"),
+        ("input('how many? ')", "", 10, "it asks for input(), and a trial has no terminal"),
+        ("raise ValueError('no')", "", 10, "error train.py:1, in <module>: ValueError: no"),
+        ("def broken(:", "", 10, "train.py:1: SyntaxError"),
+        (HANGS, "", 14, "took too few steps within 3 s"),
+    ],
+)
+def test_a_script_that_cannot_be_tuned(tmp_path, monkeypatch, source, words, code, says):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script_arms, "LONGEST_SECONDS", 3.0 if source == HANGS else 120.0)
+    Path("train.py").write_text(dedent(source))
+    found, _, shown = invoked("tune", "train.py", *words.split())
+    assert says in " ".join(shown.split())
+    assert found == code
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_options_of_hasten_behind_the_script_are_found():
+    words = ["--lr", "1", "--seconds", "30", "--busy", "-o=x.toml", "--epochs", "3"]
+    assert behind_the_script(words) == (["--seconds", "30", "--busy", "-o=x.toml"], ["--lr", "1", "--epochs", "3"])
