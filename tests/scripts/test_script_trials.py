@@ -125,6 +125,7 @@ PARTS_AND_NOISE = """
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        norm = sum(each.grad.norm() for each in agent.parameters())  # after the update
 """
 
 

@@ -119,6 +119,9 @@ def _with_keywords(file: Statements, call: ast.Call, edit: SetKeywords) -> Itera
             yield from splices_of(
                 Replace(node.value if isinstance(node, ast.keyword) else node, source), file.text.text
             )
+    if (mapping := next((each.value for each in reversed(call.keywords) if each.arg is None), None)) is not None:
+        yield from _in_mapping(file, mapping, {name: each for name, each in edit.keywords.items() if name not in given})
+        given |= dict.fromkeys(edit.keywords, mapping)
     new = [f"{name}={source}" for name, source in edit.keywords.items() if name not in given]
     old = [given[name] for name in edit.without if name in given]
     for node, argument in zip(old, new, strict=False):
@@ -127,6 +130,15 @@ def _with_keywords(file: Statements, call: ast.Call, edit: SetKeywords) -> Itera
         yield _removed(file, call, node)
     if added := new[len(old) :]:
         yield from _added(file, call, added)
+
+
+def _in_mapping(file: Statements, mapping: ast.expr, keywords: Mapping[str, str]) -> Iterable[Splice]:
+    """Of `**mapping`, which can have these names: `**{**mapping, "num_workers": 2}`."""
+    if not keywords:
+        return []
+    begin, end = file.text.span(mapping)
+    added = ", ".join(f'"{name}": {source}' for name, source in keywords.items())
+    return splices_of(Replace(mapping, f"{{**{file.text.text[begin:end]}, {added}}}"), file.text.text)
 
 
 def _in_order(call: ast.Call) -> list[Argument]:

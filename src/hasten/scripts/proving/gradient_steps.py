@@ -1,8 +1,8 @@
 """The gradients and updates of a script's first steps, in the process of a trial.
 
 Eight updates are held back, so that every arm has the same weights in every step: the gradients that the optimizers
-would get are written, and removed, and an optimizer skips a parameter without a gradient. The next three updates are
-made, in every arm by the same gradients, and the weights after them are written.
+would get are written, and removed for the update, and an optimizer skips a parameter without a gradient. The next three
+updates are made, in every arm by the same gradients, and the weights after them are written.
 
 Of the script in float64, module and inputs are converted where the optimizer is made.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hasten.measure.float64_reference import Lifted, rounding, terms_counted
 from hasten.scripts.patching import replaced
@@ -41,6 +41,7 @@ class GradientSteps:
     module: nn.Module | None = None
     updates: int = 0
     _counts: dict[nn.Module, int] = field(default_factory=dict[nn.Module, int])
+    _held: list[tuple[Tensor, Tensor | None]] = field(default_factory=list[tuple[Tensor, Tensor | None]])
     _resources: ExitStack = field(default_factory=ExitStack)
 
     def prepare(self, module: nn.Module) -> None:
@@ -50,6 +51,7 @@ class GradientSteps:
         enter = self._resources.enter_context
         enter(replaced(nn.functional, "dropout", lambda original, input, *args, **named: input))
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
+        self._resources.callback(register_optimizer_step_post_hook(self._after_update).remove)
         if self.arm == FLOAT64:
             module.double()
             for each in module.modules():  # a script can call parts of it
@@ -113,7 +115,14 @@ class GradientSteps:
         write_tensors(path, {**before, **{name: _whole(each) for name, each in mine}})
         for group in optimizer.param_groups:
             for each in group["params"]:
+                self._held.append((each, each.grad))
                 each.grad = None
+
+    def _after_update(self, optimizer: Optimizer, args: Any, named: Any) -> None:
+        """A script can read its gradients after the update."""
+        for parameter, gradient in self._held:
+            parameter.grad = gradient
+        self._held.clear()
 
     def _give(self, optimizer: Optimizer) -> None:
         assert self.module is not None
