@@ -39,11 +39,8 @@ def run(
     program.path  # noqa: B018  raises where there is none
     sys.stdout.flush()
     from hasten.scripts.running.notebook import is_notebook
-    from hasten.scripts.running.start import edited_by
 
-    if plan is not None:
-        edited_by(str(plan), program)
-    elif not program.entry and not is_notebook(program.name):
+    if plan is None and not program.entry and not is_notebook(program.name):
         os.execv(sys.executable, [sys.executable, *program.words])
     planned = "" if plan is None else str(plan)
     os.execv(sys.executable, [sys.executable, "-m", "hasten.scripts.running.start", planned, *program.words])
