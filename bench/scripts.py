@@ -71,7 +71,8 @@ def main() -> None:
 
 def measured(folder: Path, seconds: float, pairs: int) -> Tuned:
     given, words = command_of(folder)
-    environment = {**os.environ, **given}
+    paths = [each for each in (given.get("PYTHONPATH"), os.environ.get("PYTHONPATH")) if each]
+    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(paths)}
     with tempfile.TemporaryDirectory() as place:
         plan = str(Path(place, "plan.toml"))
         options = shlex.split((folder / "OPTIONS").read_text(encoding="utf-8")) if (folder / "OPTIONS").exists() else []
