@@ -107,8 +107,8 @@ def measured(speedup: Speedup) -> str:
 
 def named(choice: Choice) -> str:
     """As the plan writes it: precision = bf16, with TOML's own words for true and false."""
-    options = ", ".join(f"{key} = {_value(value)}" for key, value in choice.options.items())
-    return f"{choice.technique} = {_value(choice.value)}" + (f" ({options})" if options else "")
+    options = ", ".join(f"{key} = {plan_value(value)}" for key, value in choice.options.items())
+    return f"{choice.technique} = {plan_value(choice.value)}" + (f" ({options})" if options else "")
 
 
 def listed(texts: Sequence[str], most: int = 6) -> str:
@@ -141,9 +141,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Collectio
     return lines
 
 
-def _value(value: object) -> str:
+def plan_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, cast('list[object]', value)))}]"
+        return f"[{', '.join(map(plan_value, cast('list[object]', value)))}]"
     return str(value)

@@ -51,11 +51,16 @@ def command_of(name: str, words: Sequence[str]) -> str:
     return shlex.join([*starts, *program_words(name, words)])
 
 
-def applied_before(asked: AskedOfScript) -> str:
-    """A sentence; empty where the patch of an earlier search is not applied, or there is none."""
+def applied_before(asked: AskedOfScript, name: str) -> str:
+    """A sentence; empty where the patch of an earlier search of this script is not applied, or there is none."""
+    from hasten.facts.plan_file import read_plan
     from hasten.scripts.edits.patch import is_applied
+    from hasten.scripts.running.program import program_of
 
-    if not asked.patch.is_file() or not is_applied(asked.patch):
+    if not asked.patch.is_file() or not asked.plan.is_file() or not is_applied(asked.patch):
+        return ""
+    places = read_plan(asked.plan).script
+    if places is None or places.script != program_of(program_words(name, ())).path.name:
         return ""
     return f"{asked.patch} is applied already: nothing is changed"
 
@@ -82,7 +87,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         seen = replace(seen, length=replace(seen.length, steps=asked.steps, why=""))
     output.facts("", found_lines(seen))
     if seen.length.steps is None:
-        fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', '1000', *program.words])}"
+        fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', 'N', *program.words])}"
         raise Misconfigured(f"its length is not known: {seen.length.why}", where=program.name, fix=fix)
     from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.scripts.edits.places import places_of
@@ -101,6 +106,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         following=patch.following,
         completed=lambda plan: replace(plan, script=places),
         written=patch.written,
+        refuted=lambda: patch.refuted,
         nothing_proven=NO_FASTER_SCRIPT,
     )
 
@@ -151,24 +157,26 @@ class _Patch:
     asked: AskedOfScript
     is_applied: bool = False
     applying: str = ""  # the command; empty where no patch is to be applied
+    refuted: str = ""  # why the patched file was not accepted
 
     def following(self, plan: Path | None) -> str:
         if self.applying:
             return self.applying
         own = self.program
-        if plan is None or self.is_applied:
+        if plan is None or self.is_applied or self.refuted:
             return command_of(f"{MODULE} {own.name}" if own.is_module else own.name, own.options)
         return shlex.join(["hasten", "run", "--plan", str(plan), *own.words])
 
     def written(self, plan: Plan, file: Path, report: Callable[[Doing], None] | None) -> Lines:
-        """The patch of an earlier search is removed where there is none now."""
+        """The patch of an earlier search is removed where there is none now, but for one that is applied: it is what
+        undoes it."""
         from hasten.checkpoint.files import remove_file, write_atomically
-        from hasten.scripts.edits.patch import apply, patch_of, patched_files
+        from hasten.scripts.edits.patch import apply, is_applied, patch_of, patched_files
 
         files, patch = patched_files(plan, self.program.path.parent) if plan.choices else [], self.asked.patch
         lines, passes = self._accepted(plan, files, report) if files else ([], False)
         if not passes:
-            if patch.is_file():
+            if report is not None and patch.is_file() and not is_applied(patch):
                 remove_file(patch)
             return lines
         here = _folder_of(files)
@@ -201,8 +209,11 @@ class _Patch:
             found = script.accepted(script_arms(self.program, self.seen, process_folder(), OtherPrograms(None)), report)
         except KeyboardInterrupt:
             return [("no patch", why)], False
-        label = "accepted" if found.passes else "no patch"
-        return [(label, f"the patched file, run plainly, {found.reason}")], found.passes
+        says = f"the patched file, run plainly, {found.reason}"
+        if not found.passes:
+            self.refuted = says
+            return [], False
+        return [("accepted", says)], True
 
 
 def _write_notebooks(files: Sequence[PatchedFile], folder: Path) -> Lines:

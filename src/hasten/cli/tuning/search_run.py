@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.cli.tuning.trials_file import Trials
 from hasten.facts.choice import Preserves
-from hasten.report.display import listed, named
+from hasten.report.display import listed, named, plan_value
 from hasten.report.plan_sentence import NOTHING_PROVEN, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
@@ -56,7 +56,8 @@ class Subject:
     again: (options of hasten) -> the words of the command that continues the search. following: (the plan's file; None
     where there is no plan) -> the command to run next. completed: (plan) -> with what the subject adds. written: (plan,
     its file, where to report) -> what is said of further files that belong to it, each with a label; there is nowhere
-    to report where the search was interrupted, and is to end at once.
+    to report where the search was interrupted, and is to end at once. refuted: after that, why what was found does not
+    hold; "" where it does.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Subject:
     completed: Callable[[Plan], Plan] = lambda plan: plan
     written: Callable[[Plan, Path, Callable[[Doing], None] | None], Lines] = lambda plan, file, report: []
     nothing_proven: str = NOTHING_PROVEN
+    refuted: Callable[[], str] = lambda: ""
 
 
 def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
@@ -89,6 +91,8 @@ def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
     sentence = (
         _sentence(found, others.share, subject.nothing_proven) if written else Sentence(headline=INTERRUPTED_EARLY)
     )
+    if refuted := subject.refuted():
+        sentence = Sentence(headline=f"Not accepted: {refuted}", small_print=f"in its trials: {sentence.headline}")
     unproven = faster_and_rejected(plan, log.tried) if written else []
 
     def again(seconds: float) -> str:
@@ -112,7 +116,7 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:
-        lines.append(("not proven", f"{each.technique} = {each.value}: {each.reason}"))
+        lines.append(("not proven", f"{each.technique} = {plan_value(each.value)}: {each.reason}"))
     if names or unproven:
         lines += [("optional", MORE), ("continue", again)]
     return lines

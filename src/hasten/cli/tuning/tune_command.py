@@ -84,7 +84,7 @@ def tune(
             from hasten.cli.tuning.script_subject import AskedOfScript, applied_before, command_of, script_subject
 
             asked_of = AskedOfScript(plan=file, steps=steps, applies=applies)
-            if applies and (before := applied_before(asked_of)):
+            if applies and (before := applied_before(asked_of, job)):
                 output.result(Sentence(headline=before), [], command_of(job, context.obj or ()), {"applied": True})
                 return
             subject = script_subject(job, context.obj or (), asked_of, output)

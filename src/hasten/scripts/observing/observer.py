@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -91,7 +92,16 @@ class Observer:
         found = next((each for each in self.loaders if each.loader is loader), None)
         if found is not None:
             found.iterated = users_calls()
-        return _Counted(original(loader), found)
+        return _Counted(original(loader), partial(self._batch_delivered, found))
+
+    def _batch_delivered(self, loader: _Loader | None) -> None:
+        """Of those before the training's first forward, such as of a first evaluation, only the last one counts."""
+        if loader is None or not torch.is_grad_enabled():
+            return
+        if not self.passes.have_begun:
+            for each in self.loaders:
+                each.batches = 0
+        loader.batches += 1
 
     def _optimizer_made(self, original: Callable[..., None], made: Optimizer, *args: Any, **named: Any) -> None:
         original(made, *args, **named)
@@ -226,13 +236,12 @@ _WHAT_IS_FOLLOWED = "hasten follows scripts that call backward() on a loss, and 
 class _Counted(Iterator[Any]):
     """The loader's own iterator, whose batches are counted."""
 
-    def __init__(self, batches: Iterator[Any], seen: _Loader | None) -> None:
-        self._batches, self._seen = batches, seen
+    def __init__(self, batches: Iterator[Any], delivered: Callable[[], None]) -> None:
+        self._batches, self._delivered = batches, delivered
 
     def __next__(self) -> Any:
         batch = next(self._batches)
-        if self._seen is not None and torch.is_grad_enabled():
-            self._seen.batches += 1
+        self._delivered()
         return batch
 
     def __len__(self) -> int:

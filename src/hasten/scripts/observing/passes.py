@@ -63,6 +63,11 @@ class Passes:
         resources.callback(register_module_forward_pre_hook(self._forward_begins).remove)
         resources.callback(register_module_forward_hook(self._forward_ends, always_call=True).remove)
 
+    @property
+    def have_begun(self) -> bool:
+        """Whether a module was called in training mode, with gradients."""
+        return bool(self._begun or self._passes)
+
     def step_of(self, optimizer: Optimizer) -> Step | None:
         """That an update ends now. Of several modules that have parameters of the optimizer the largest; a generator
         is not in the last pass where a discriminator trains on what it made before. None before a backward."""

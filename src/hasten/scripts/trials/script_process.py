@@ -298,7 +298,8 @@ def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         torch.zeros(shape, dtype=getattr(torch, kind.removeprefix("torch."))) for shape, kind in seen.model.inputs
     ]
     setup = setup_of(clock.module, clock.main, clock.trained_on, seen, sample)
-    return survey_of(setup, seen, clock.trained_on, script.places, script.users_file)
+    options = script.scratch.program.options
+    return survey_of(setup, seen, clock.trained_on, script.places, script.users_file, options)
     yield  # makes it a generator
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +71,15 @@ _BY_WORKERS = frozenset({"loader_workers", "persistent_workers", "prefetch"})
 
 
 def survey_of(
-    setup: Setup, seen: Seen, loader: DataLoader[Any] | None, places: ScriptPlaces, script: Path
+    setup: Setup,
+    seen: Seen,
+    loader: DataLoader[Any] | None,
+    places: ScriptPlaces,
+    script: Path,
+    options: Sequence[str],
 ) -> dict[str, Any]:
-    """As tuning.trials.survey.survey: a choice whose edit the source does not allow is refused with that reason."""
+    """As tuning.trials.survey.survey: a choice whose edit the source does not allow is refused with that reason. The
+    trials of other sources, or of other options of the script, are not continued."""
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
     running = RunningLoader(loader=loader, epochs=seen.length.epochs, memory_bytes=setup.machine.memory_bytes)
     for technique in OF_SCRIPTS:
@@ -108,8 +116,12 @@ def survey_of(
         "machine": setup.machine.summary,
         "fingerprint": asdict(fingerprint),
         "proven_on": asdict(proven_here(setup.machine)),
-        "sources": digest_of_sources(),
+        "sources": f"{digest_of_sources()} {_digest_of([*map(str, sorted(places.sources.items())), *options])}",
     }
+
+
+def _digest_of(words: Sequence[str]) -> str:
+    return sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
 def _refused(choice: Choice, places: ScriptPlaces, script: Path) -> str:
