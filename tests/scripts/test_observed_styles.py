@@ -56,6 +56,25 @@ ACTOR_AND_CRITIC = """
                 loss.backward()
                 optimizer.step()
 """
+EVALUATES_FIRST = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    train, valid = DataLoader(data, batch_size=8), DataLoader(data, batch_size=4)
+    mean = torch.stack([rows.mean() for rows, _ in train]).mean()
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.eval()
+    print(sum(float((model(rows) - labels).pow(2).mean()) for rows, labels in valid))
+    model.train()
+    for epoch in range(3):
+        for rows, labels in train:
+            optimizer.zero_grad()
+            (model(rows - mean) - labels).pow(2).mean().backward()
+            optimizer.step()
+"""
 SKIPS_UPDATES = """
     import torch
     from torch.utils.data import DataLoader
@@ -111,3 +130,9 @@ def test_updates_that_a_scaler_skips_do_not_shorten_the_training(tmp_path, monke
 
 def test_turns_that_accumulate_gradients_are_no_steps(tmp_path, monkeypatch):
     assert seen_in(ACCUMULATES_WITHOUT_LOADER, tmp_path, monkeypatch).length.steps == 10
+
+
+def test_a_loader_that_is_read_before_the_training_is_not_the_one_that_is_trained_on(tmp_path, monkeypatch):
+    seen = seen_in(EVALUATES_FIRST, tmp_path, monkeypatch)
+    assert seen.loader is not None
+    assert (seen.loader.batch_size, seen.length.steps) == (8, 24)

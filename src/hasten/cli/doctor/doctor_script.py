@@ -50,7 +50,7 @@ class ScriptRun:
         """findings: with prices, of which these are shown to people."""
         if shown:
             output.table(priced_rows(shown))
-        steps = ["--steps", "1000"] if self.seen.length.steps is None else []  # without it the search is refused
+        steps = ["--steps", "N"] if self.seen.length.steps is None else []  # without it the search is refused
         answer: dict[str, Any] = {
             "machine": self.machine,
             "observed": self.seen,
