@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,27 @@ EVALUATES_AFTER_EACH_STEP = """
         model(batch).backward(torch.ones(4, 2))
         optimizer.step()
         model.eval()
+"""
+DRAWS_FROM_ITS_OWN_GENERATOR = """
+    import numpy
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Noisy(Dataset):
+        def __init__(self):
+            self.generator = numpy.random.default_rng(0)
+        def __len__(self):
+            return 24
+        def __getitem__(self, index):
+            return torch.full((3,), self.generator.random(), dtype=torch.float32)
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(2):
+        for batch in DataLoader(Noisy(), batch_size=4):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
 """
 SKIPS_STEPS = """
     import torch
@@ -91,3 +113,20 @@ def test_steps_that_a_scaler_skips_are_not_counted(tmp_path, monkeypatch):
     with arms_of(SKIPS_STEPS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
         losses = arm.ask("train", seed=0, steps=4, metric=None, seconds=60.0)["losses"]
     assert len(losses) == 4
+
+
+def surveyed(folder: Path, *options: str) -> dict[str, Any]:
+    program = Program(name="train.py", options=options)
+    arms = script_arms(program, observe(program), folder, OtherPrograms(None))
+    with arms.start("plain", Plan()) as arm:
+        arm.window(2)
+        return arm.ask("survey")
+
+
+def test_workers_that_would_repeat_the_data_sets_own_random_numbers_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(dedent(DRAWS_FROM_ITS_OWN_GENERATOR))
+    answer = surveyed(tmp_path)
+    assert "a generator of its own, generator" in answer["refused"]["loader_workers"]
+    assert "loader_workers" not in [each["technique"] for each in answer["proposed"]]
+    assert surveyed(tmp_path, "--seed", "1")["sources"] != answer["sources"]  # no trial of other options is continued

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -68,6 +70,19 @@ def _as_claimed(choice: Choice) -> Choice:
 
 
 _BY_WORKERS = frozenset({"loader_workers", "persistent_workers", "prefetch"})
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+
+
+def _spoiled_by_workers(technique: str, loader: DataLoader[Any] | None) -> str:
+    """Why worker processes would train on other data, which a proof of a few steps does not see; "" where not."""
+    if loader is None or technique not in _BY_WORKERS:
+        return ""
+    data = loader.dataset
+    if own := [name for name, each in getattr(data, "__dict__", {}).items() if isinstance(each, _GENERATORS)]:
+        return f"the data set draws from a generator of its own, {own[0]}, whose numbers every worker would repeat"
+    if technique == "persistent_workers" and hasattr(data, "set_epoch"):
+        return "the data set has set_epoch(), which workers that stay do not get to know"
+    return ""
 
 
 def survey_of(
@@ -90,8 +105,8 @@ def survey_of(
         else:
             proposed.append(as_table(choice))
     for technique in ALL:
-        reason = None if technique.name in EDITS else NEEDS_OWN_LOOP
-        answer = technique.applies(setup) if reason is None else No(reason)
+        reason = _spoiled_by_workers(technique.name, loader) if technique.name in EDITS else NEEDS_OWN_LOOP
+        answer = No(reason) if reason else technique.applies(setup)
         if isinstance(answer, No):
             refused[technique.name] = printable(answer.reason)
             continue
