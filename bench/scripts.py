@@ -82,7 +82,7 @@ def measured(folder: Path, seconds: float, pairs: int) -> Tuned:
         search = time.perf_counter() - began
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
         if done.returncode:
-            why = str(answer.get("error") or done.stderr[-500:])
+            why = " ".join(str(answer.get("error") or done.stderr[-500:]).split())
             return Tuned(
                 script=folder.name, search=search, predicted={}, runs={}, speedup=None, choices=[], refused=why
             )

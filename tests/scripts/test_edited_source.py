@@ -101,7 +101,7 @@ def test_an_argument_that_is_written_by_its_place_is_replaced_there():
 
 def test_arguments_of_a_mapping_are_replaced_in_it():
     """The mapping can have the argument itself, which would be given twice."""
-    source = SCRIPT.replace("batch_size=8,  # small\n                            num_workers=0", "batch_size=8, **more")
+    source = SCRIPT.replace("batch_size=8,  # small\n                        num_workers=0", "batch_size=8, **more")
     choices = [Choice(technique="loader_workers", value=2), Choice(technique="persistent_workers", value=True)]
     text = edited_source(source, edits_of(choices, places(source), lambda file: source))
     assert 'DataLoader(data, batch_size=8, **{**more, "num_workers": 2, "persistent_workers": True})' in text
