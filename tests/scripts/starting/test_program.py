@@ -105,6 +105,7 @@ run(in_scratch(program, {{file: "def value(): return 'edited'"}}).program)
     assert not (project / "imported").exists()
 
 
+@pytest.mark.proof
 def test_each_way_runs_as_python_runs_it(project, console_script):
     (project / "cells.ipynb").write_text(
         json.dumps({"cells": [{"cell_type": "code", "source": ["%time\n", "print(__name__)"]}], "metadata": {}})
