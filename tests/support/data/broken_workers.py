@@ -10,8 +10,10 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -140,13 +142,12 @@ def worker_pids() -> set[int]:
     return found
 
 
-def segments() -> set[str]:
-    """Of torch in shared memory, but for those of living processes that this one has not started.
+def segments(makers: set[int] | None = None) -> set[str]:
+    """Of torch in shared memory; only those that `makers` made, where given: a segment's name tells its maker.
 
-    The number of the process that made it is in a segment's name; tests run in several processes at a time."""
-    mine = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    Tests run in several processes at a time, and some kill a process that makes one."""
     found = {path.name for path in SHARED_MEMORY.glob("torch_*")} if SHARED_MEMORY.is_dir() else set()
-    return {name for name in found if (maker := int(name.split("_")[1])) in mine or not psutil.pid_exists(maker)}
+    return {name for name in found if makers is None or int(name.split("_")[1]) in makers}
 
 
 def open_files() -> int:
@@ -155,10 +156,17 @@ def open_files() -> int:
 
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    pids, files = worker_pids(), segments()
-    yield
-    assert worker_pids() == pids
-    left, until = segments() - files, time.monotonic() + 2
-    while left and time.monotonic() < until:  # that of a process which has just ended is there for an instant
-        left &= segments()
-    assert left == set()
+    """No process that is started within, and nothing that it put into shared memory, is there at the end."""
+    before, started, start = worker_pids(), {os.getpid()}, BaseProcess.start
+
+    def start_noted(process: BaseProcess) -> None:
+        start(process)
+        started.add(process.pid or 0)
+
+    with patch.object(BaseProcess, "start", start_noted):
+        yield
+    assert worker_pids() == before
+    until = time.monotonic() + 2
+    while segments(started) and time.monotonic() < until:  # that of a process which has just ended is there briefly
+        pass
+    assert segments(started) == set()
