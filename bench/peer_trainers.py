@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from bench.peer_work import RATE, Batch, Counted, How, Work
 from torch import Tensor, nn
@@ -238,7 +239,7 @@ def transformers(work: Work, how: How) -> None:
         train_dataset=work.train,
         eval_dataset=work.valid,
         data_collator=collated,
-        compute_metrics=lambda found: {"result": float(found.predictions.mean())},
+        compute_metrics=lambda found: {"result": float(np.mean(found.predictions))},
         callbacks=[Telling()],
     )
     trainer.train()

@@ -65,7 +65,7 @@ def train_with_lightning() -> dict[str, float]:
             found = {"loss": functional.cross_entropy(prediction, labels), "accuracy": accuracy(prediction, labels)}
             self.log_dict(found, batch_size=len(labels))
 
-        def configure_optimizers(self) -> dict[str, Any]:
+        def configure_optimizers(self) -> Any:
             optimizer = torch.optim.AdamW(self.parameters(), lr=RATE)
             schedule = CosineAnnealingLR(optimizer, T_max=int(self.trainer.estimated_stepping_batches))
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
