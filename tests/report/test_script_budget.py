@@ -23,6 +23,7 @@ TIMES = ScriptTimes(
     parts=PARTS,
     turn=1.0,
     no_turn="",
+    interruptions=0.0,
     syncs=(),
     others=0.0,
 )

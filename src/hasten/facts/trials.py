@@ -78,6 +78,7 @@ class Costs:
     one_off: float  # imports, building the job, the first batch, compiling, caches, the last checkpoint: all paid once
     step: float
     turn: float  # the wait for the first batch of every epoch after the first
+    interruptions: float = 0.0  # of the whole run: what a script evaluates and saves within its epochs
     evaluation: float
     total: float  # of the whole planned run, by this arm's median window
     peak_bytes: int

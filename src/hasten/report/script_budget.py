@@ -60,7 +60,10 @@ def _whole(seen: Seen, times: ScriptTimes) -> Lines:
     if run is None or steps is None:
         return [("one epoch", f"{duration(times.turn)} between two epochs")] if times.turn else []
     between = f", between epochs {duration(turns)}" if turns else ""
-    parts = f"start {duration(times.start)}, {many(steps, 'step')} {duration(times.step * steps)}{between}"
+    within = (
+        f", evaluating and saving within epochs {duration(times.interruptions * steps)}" if times.interruptions else ""
+    )
+    parts = f"start {duration(times.start)}, {many(steps, 'step')} {duration(times.step * steps)}{within}{between}"
     return [("whole run", f"{duration(run)}: {parts}")]
 
 

@@ -48,6 +48,24 @@ EVALUATES_AFTER_EACH_STEP = """
         optimizer.step()
         model.eval()
 """
+EVALUATES_WITHIN_EPOCHS = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rows = torch.ones(96, 3)
+    for epoch in range(4):
+        for number, batch in enumerate(DataLoader(rows, batch_size=4), 1):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+            if number % 8 == 0 and number < 24:
+                model.eval()
+                for batch in DataLoader(rows, batch_size=48):
+                    model(batch)
+                model.train()
+"""
 DRAWS_FROM_ITS_OWN_GENERATOR = """
     import numpy
     import torch
@@ -107,6 +125,13 @@ def test_what_is_done_after_every_step_is_part_of_the_step(tmp_path, monkeypatch
         losses = arm.ask("train", seed=0, steps=3, metric=None, seconds=60.0)["losses"]
     assert [window.steps for window in windows] == [5, 5]
     assert len(losses) == 3
+
+
+def test_what_is_evaluated_within_an_epoch_and_between_two_is_told_apart(tmp_path, monkeypatch):
+    with arms_of(EVALUATES_WITHIN_EPOCHS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
+        arm.window(50)
+    assert len(arm.turns) == 2  # an epoch has 24 steps, of which 21 are usual ones
+    assert len(arm.interruptions) == 4  # behind steps 8 and 16 of the first two epochs
 
 
 def test_steps_that_a_scaler_skips_are_not_counted(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired_timing import Window
 from hasten.tuning.search.objective import (
+    Interruptions,
     Measured,
     RunLength,
     break_even_step,
@@ -39,6 +40,22 @@ def test_the_total_is_all_steps_all_turns_but_the_first_all_evaluations_and_what
         7 + 100 * 0.5 + 4 * 0.5 + 4 * 4.0,
     ]
     assert costs(arm, RUN).total == pytest.approx(7 + 50 + 2 + 12)
+
+
+def test_what_a_script_evaluates_within_an_epoch_counts_by_how_often_it_was_seen():
+    length = RunLength(steps=100, epochs=1, evaluations=0)
+    plain = seen(0.5, interruptions=Interruptions([2.0, 3.0], among=20))
+    assert costs(plain, length).total == pytest.approx(50 + 100 * 5 / 20)
+
+
+def test_plans_are_compared_by_interruptions_of_the_same_steps():
+    length = RunLength(steps=100, epochs=1, evaluations=0)
+    plain = seen(0.5, interruptions=Interruptions([2.0, 3.0], among=20))
+    planned = seen(0.5, arm="planned", interruptions=Interruptions([1.0], among=19))  # it had a step less
+    before, after = (sum(each.seconds for each in arm) / len(arm) for arm in paired_totals(plain, planned, length))
+    assert (before, after) == pytest.approx((75, 62.5))
+    never = seen(0.5, arm="planned")
+    assert paired_totals(plain, never, length)[1][0].seconds == pytest.approx(75)
 
 
 def test_a_script_takes_the_time_of_a_turn_behind_its_last_epoch_too():

@@ -21,8 +21,9 @@ class Sync:
 class ScriptTimes:
     """Seconds. start: from the script's start to its first batch, with torch loaded already. step: the median of so
     many windows of so many steps; shortest, longest: of these windows, a step of each. parts: of a step, by the fields
-    of facts.trials.Budget. turn: between two epochs, beyond a step; None where it was not timed, and then why. others:
-    share of the CPU that other programs used."""
+    of facts.trials.Budget. turn: between two epochs, beyond a step; None where it was not timed, and then why.
+    interruptions: of a step, its share of what the script evaluates and saves within an epoch. others: share of the CPU
+    that other programs used."""
 
     start: float
     step: float
@@ -33,6 +34,7 @@ class ScriptTimes:
     parts: Mapping[str, float]
     turn: float | None
     no_turn: str
+    interruptions: float
     syncs: tuple[Sync, ...]
     others: float
 
@@ -44,4 +46,4 @@ class ScriptTimes:
         """The whole run; None where its length is not known."""
         if length.steps is None:
             return None
-        return self.start + self.step * length.steps + (self.turns(length) or 0.0)
+        return self.start + (self.step + self.interruptions) * length.steps + (self.turns(length) or 0.0)

@@ -17,6 +17,7 @@ RUN_PARTS = {
     "once": "startup",
     "steps": "optimizer steps",
     "turns": "starting the later epochs",
+    "interruptions": "evaluating and saving within epochs",
     "evaluation": "evaluations",
 }
 
@@ -87,6 +88,7 @@ def _parts_of_run(costs: Costs, surveyed: Surveyed | None) -> Parts:
         "once": costs.one_off,
         "steps": costs.step * surveyed.total_steps,
         "turns": costs.turn * ((surveyed.total_epochs or 1) - (not surveyed.ends_with_turn)),
+        "interruptions": costs.interruptions,
         "evaluation": costs.evaluation * surveyed.evaluations,
     }
 

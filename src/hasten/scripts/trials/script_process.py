@@ -217,19 +217,19 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         clock.is_first = False
         filling = yield from _filled(clock)
         turns.append((0, clock.start_seconds - first + filling))
-    clock.intervals.clear()
-    clock.turns.clear()
+    clock.forget_intervals()
     while taken + len(clock.intervals) < steps:
         yield
     clock.settle()
     seconds += math.fsum(clock.intervals) + clock.since_last
     usual = clock.usual or seconds / steps
     turns += [(1, max(each - usual, 0.0)) for each in clock.turns]
+    interruptions = [max(each - usual, 0.0) for each in clock.interruptions]
     losses = clock.new_losses()
     if not all(map(math.isfinite, losses)):
         raise NonFinite(f"a loss is {next(each for each in losses if not math.isfinite(each))}")
-    measured = {"steps": steps, "seconds": seconds, "turns": turns, "usual_seconds": usual}
-    return {**measured, "losses": losses, "peak_bytes": script.peak_memory()}
+    measured = {"steps": steps, "seconds": seconds, "turns": turns, "interruptions": interruptions}
+    return {**measured, "usual_seconds": usual, "losses": losses, "peak_bytes": script.peak_memory()}
 
 
 def _filled(clock: StepClock) -> Generator[None, None, float]:

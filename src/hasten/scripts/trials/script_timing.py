@@ -41,6 +41,7 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
         syncs = _syncs(arm, seen)
         report(PHASES - 1, "timing the turn between two epochs")
         turn, why = _turn(arm, seen)
+        interruptions = math.fsum(arm.interruptions) / arm.steps_seen
     return ScriptTimes(
         start=arm.first_turn or 0.0,
         step=step,
@@ -51,6 +52,7 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
         parts={name: seconds / math.fsum(parts.values()) * step for name, seconds in parts.items()},
         turn=turn,
         no_turn=why,
+        interruptions=interruptions,
         syncs=syncs,
         others=others.share,
     )

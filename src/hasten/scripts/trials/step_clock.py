@@ -1,9 +1,9 @@
 """Times the optimizer steps of a running script, and hands control over between two of them.
 
 An interval lies between two updates of the main optimizer. One in which a loader began, the model was evaluated or a
-file was saved is a turn: it is timed by itself and counts in no window, because a window would contain one or not, by
-chance. A turn's seconds are those beyond a usual interval. What a script does in every interval, as one that evaluates
-after each step, is no turn.
+file was saved is timed by itself and counts in no window, because a window would contain one or not, by chance: a turn
+between two epochs, where the steps read a loader that begins again, and else an interruption. The seconds of both are
+those beyond a usual interval. What a script does in every interval, as one that evaluates after each step, is neither.
 
 The script is never ended by an exception, which its own code could catch: control is handed to a function that returns
 when the script is to continue.
@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
-from weakref import WeakSet
+from weakref import ReferenceType, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,7 @@ class StepClock:
     began: float = field(default_factory=time.perf_counter)
     intervals: list[float] = field(default_factory=list[float])  # seconds, without turns
     turns: list[float] = field(default_factory=list[float])  # whole intervals
+    interruptions: list[float] = field(default_factory=list[float])  # whole intervals
     losses: list[Tensor] = field(default_factory=list[Tensor])  # of every backward, the mean of a tensor, not read yet
     start_seconds: float = 0.0  # to the first update
     first_step_seconds: float = 0.0  # of that update's step, from its batch on
@@ -88,7 +89,9 @@ class StepClock:
     _counted: float = 0.0  # seconds that are in a part or outside of all times, since the start
     _update: tuple[float, float] = 0.0, 0.0  # when it began, and what was counted then
     _loaders: WeakSet[Any] = field(default_factory=WeakSet[Any])
-    trained_on: Any = None  # the loader that the steps read
+    trained_on: Any = None  # the loader that the steps of the observed script read
+    _read: ReferenceType[_Timed] | None = None  # the iterator of a loader that was read last
+    _stepped_on: ReferenceType[_Timed] | None = None  # that of the last step
     _known: WeakSet[Any] = field(default_factory=WeakSet[Any])
     _resources: ExitStack = field(default_factory=ExitStack)
 
@@ -110,6 +113,7 @@ class StepClock:
         self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
         self._had_turned, self._optimizers = False, 0
         self._known, self.main, self.trained_on = WeakSet(), None, None
+        self._read = self._stepped_on = None
         self.filling = []
         self._part_began, self._step = self.began, Parts()
 
@@ -120,16 +124,17 @@ class StepClock:
             self.turns.append(self.since_last + self.usual)
 
     def end_epoch(self) -> None:
-        """The loader that the steps read ends at its next batch, once."""
+        """The loader that the last step has read ends at its next batch, once."""
         self._ends_epoch = True
         self.trainers.epoch_ends_early()
 
-    def epoch_ends(self) -> bool:
-        """Whether it is to end now."""
-        ends, self._ends_epoch = self._ends_epoch, False
-        if ends:
-            self.trainers.epoch_ended()
-        return ends
+    def epoch_ends(self, batches: _Timed) -> bool:
+        """Whether they are to end now."""
+        if not self._ends_epoch or self._stepped_on is None or self._stepped_on() is not batches:
+            return False
+        self._ends_epoch = False
+        self.trainers.epoch_ended()
+        return True
 
     @property
     def since_last(self) -> float:
@@ -140,6 +145,10 @@ class StepClock:
     def usual(self) -> float:
         """Seconds of an interval; 0 before there was one."""
         return median(self.intervals) if self.intervals else 0.0
+
+    def forget_intervals(self) -> None:
+        for each in (self.intervals, self.turns, self.interruptions):
+            each.clear()
 
     def settle(self) -> None:
         """Wait for the device."""
@@ -181,12 +190,12 @@ class StepClock:
 
     def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Any:
         self._turned = True
-        batches = original(loader)
-        return _Timed(batches, self) if loader is self.trained_on else batches
+        return _Timed(original(loader), self)
 
-    def waited(self, begin: float) -> None:
-        """For a batch of the loader that the steps read."""
+    def waited(self, batches: _Timed, begin: float) -> None:
+        """For a batch of a loader."""
         self._step.data_wait += self._own_seconds(begin, self._counted)
+        self._read = ref(batches)
 
     def now(self) -> float:
         if self.settles:
@@ -236,13 +245,15 @@ class StepClock:
             self.settle()
         now = time.perf_counter()
         step, self._step = self._step, Parts()
+        is_next_epoch = self._read is not None and self._read != self._stepped_on
+        self._stepped_on = self._read
         self.updates += 1
         if self.updates <= UNTIMED_STEPS and not self.is_first:
             pass  # the script was started again
         elif self.updates == 1:
             self.start_seconds, self.first_step_seconds = now - self.began, step.computing
         elif self._turned and not self._had_turned:
-            self.turns.append(now - self._last)
+            (self.turns if is_next_epoch else self.interruptions).append(now - self._last)
         elif self.updates <= self.filling_steps:
             self.filling.append(now - self._last)
         else:
@@ -257,11 +268,11 @@ class _Timed(Iterator[Any]):
         self._batches, self._clock = batches, clock
 
     def __next__(self) -> Any:
-        if self._clock.epoch_ends():
+        if self._clock.epoch_ends(self):
             raise StopIteration
         begin = self._clock.now()
         batch = next(self._batches)
-        self._clock.waited(begin)
+        self._clock.waited(self, begin)
         return batch
 
     def __len__(self) -> int:

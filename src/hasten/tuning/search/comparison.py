@@ -22,7 +22,14 @@ from typing import Any
 from hasten.facts.plan import Plan
 from hasten.measure.loss_equivalence import critical
 from hasten.measure.paired_timing import LEAST_PAIRS, TAIL, Window, early_speedup
-from hasten.tuning.search.objective import WORTH_SEEING, Measured, RunLength, one_off, paired_totals
+from hasten.tuning.search.objective import (
+    WORTH_SEEING,
+    Interruptions,
+    Measured,
+    RunLength,
+    one_off,
+    paired_totals,
+)
 from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.trial import EVALUATION_SECONDS
 from hasten.tuning.trials.trial_outcome import ArmFailed
@@ -56,6 +63,8 @@ class ComparedArm:
     windows: list[Window] = field(default_factory=list[Window])
     evaluations: list[float] = field(default_factory=list[float])  # of warm processes
     turns: list[float] = field(default_factory=list[float])
+    interruptions: list[float] = field(default_factory=list[float])
+    steps_seen: int = 0
     memory: list[int] = field(default_factory=list[int])
     _starts: list[tuple[float, float | None, Window]] = field(default_factory=list[tuple[float, float | None, Window]])
     _cold: list[float] = field(default_factory=list[float])  # the first evaluation of each process
@@ -106,8 +115,16 @@ class ComparedArm:
     def all_turns(self) -> list[float]:
         return self.turns + (self._arm.turns if self._arm is not None else [])
 
+    @property
+    def _all_interruptions(self) -> tuple[list[float], int]:
+        """Their seconds, and the number of steps that they were among."""
+        arm = self._arm
+        if arm is None:
+            return self.interruptions, self.steps_seen
+        return self.interruptions + arm.interruptions, self.steps_seen + arm.steps_seen
+
     def measured(self, base: ComparedArm | None = None) -> Measured:
-        """base: whose windows, start and turns are its own, where its steps are the same."""
+        """base: whose windows, start, turns and interruptions are its own, where its steps are the same."""
         stepped = base if base is not None and self.entry.same_steps else self
         step = median(window.seconds_per_step for window in stepped.windows)
         warm = self.evaluations or self._cold
@@ -116,13 +133,15 @@ class ComparedArm:
             windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[: len(self.memory)]),
             one_off=cold + median(one_off(*start, step) for start in stepped._starts),  # noqa: SLF001  of this class
             turns=tuple(stepped.all_turns),
+            interruptions=Interruptions(*stepped._all_interruptions),  # noqa: SLF001  of this class
             evaluations=tuple(warm),
             peak_bytes=max(self.memory, default=0),
         )
 
     def end(self) -> None:
         if self._arm is not None:
-            self.turns += self._arm.turns
+            self.turns = self.all_turns
+            self.interruptions, self.steps_seen = self._all_interruptions
             self._arm = None
         self._alive.close()
 

@@ -1,6 +1,9 @@
 """What a plan is judged by: the seconds until the planned run has ended, with everything that is paid once.
 
-    total = process + one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
+    total = process + one-off + steps × (step + interruption) + (epochs - 1) × turn + evaluations × evaluation
+
+A script evaluates and saves where it likes: what it does between two steps of an epoch is an interruption, with its
+share of every step by how often it was seen. Two plans are compared by interruptions of the same steps.
 
 Each window of steps gives one total, so totals are compared like windows: in pairs that ran next to each other. What is
 paid once was measured once: a difference in it that starting a process can make by itself does not count.
@@ -45,6 +48,18 @@ class RunLength:
         return self.epochs if self.ends_with_turn else self.epochs - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """seconds: of each, in the order of the steps. among: so many steps of the run."""
+
+    seconds: Sequence[float] = ()
+    among: int = 0
+
+    @property
+    def of_a_step(self) -> float:
+        return math.fsum(self.seconds) / self.among if self.seconds else 0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
     """Measurements of one arm; seconds. one_off: all before its second step, beyond what steps take."""
@@ -52,6 +67,7 @@ class Measured:
     windows: tuple[Window, ...]
     one_off: float
     turns: tuple[float, ...] = ()
+    interruptions: Interruptions = Interruptions()
     evaluations: tuple[float, ...] = ()
     peak_bytes: int = 0
 
@@ -59,6 +75,7 @@ class Measured:
 def totals(arm: Measured, length: RunLength) -> list[Window]:
     """The seconds of the whole planned run, by each window, as windows of one step."""
     fixed = length.process_seconds + arm.one_off + length.turns * _median(arm.turns)
+    fixed += length.steps * arm.interruptions.of_a_step
     evaluations = arm.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
     for position, window in enumerate(arm.windows):
@@ -74,6 +91,7 @@ def costs(arm: Measured, length: RunLength) -> Costs:
         one_off=length.process_seconds + arm.one_off,
         step=_median([window.seconds_per_step for window in arm.windows]),
         turn=_median(arm.turns),
+        interruptions=length.steps * arm.interruptions.of_a_step,
         evaluation=_median(arm.evaluations or (length.evaluation_seconds,)),
         total=_median(found),
         peak_bytes=arm.peak_bytes,
@@ -134,11 +152,22 @@ def shows_now(tried: Tried, seconds: float) -> bool:
 
 
 def paired_totals(base: Measured, planned: Measured, length: RunLength) -> tuple[list[Window], list[Window]]:
-    """The totals of two arms, with equal one-off costs where the difference is no more than noise."""
+    """The totals of two arms, with equal one-off costs where the difference is no more than noise, and with as many
+    interruptions."""
     noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * base.one_off, ONE_OFF_NOISE_MOST)
     if abs(planned.one_off - base.one_off) < noise:
         planned = replace(planned, one_off=base.one_off)
-    return totals(base, length), totals(planned, length)
+    return totals(base, length), totals(interrupted_as(base, planned), length)
+
+
+def interrupted_as(base: Measured, planned: Measured) -> Measured:
+    """planned, interrupted as often as the base, for the ratio of the seconds of those that both have seen: one arm may
+    have been seen for a few steps more."""
+    of_base, own = base.interruptions, planned.interruptions
+    both = min(len(of_base.seconds), len(own.seconds))
+    before = math.fsum(of_base.seconds[:both])
+    ratio = math.fsum(own.seconds[:both]) / before if before else 1.0
+    return replace(planned, interruptions=replace(of_base, seconds=[ratio * each for each in of_base.seconds]))
 
 
 def break_even_step(baseline: Costs, planned: Costs) -> int | None:

@@ -81,6 +81,8 @@ class Arm:
 
     build_seconds: as the arm itself has timed it. data: digests of the job's data as it was built there. notices: of
     loading the job. turns: seconds of every wait for an epoch's first batch but the run's first, which is first_turn.
+    interruptions: seconds of every other time between two steps in which a script has evaluated or saved, among
+    steps_seen.
     peak_bytes: the most memory held, as its last window said.
     """
 
@@ -89,7 +91,8 @@ class Arm:
         self.name, self._process, self._limits = name, process, limits
         self._check, self._check_at = LimitCheck(process.child.pid, process.folder), 0.0
         self._killed_before, self._failure = killed_for_memory(), None
-        self.turns, self.peak_bytes = list[float](), 0
+        self.turns, self.interruptions = list[float](), list[float]()
+        self.steps_seen = self.peak_bytes = 0
         self.first_turn: float | None = None
         with self._failing_alone():
             answer = self._answer_within(limits.build_seconds)
@@ -107,6 +110,8 @@ class Arm:
                     self.turns.append(seconds)
                 elif self.first_turn is None:
                     self.first_turn = seconds
+            self.interruptions += found["interruptions"]
+            self.steps_seen += found["steps"] + len(found["turns"]) + len(found["interruptions"])
             self.peak_bytes = found["peak_bytes"]
             return Window(arm=self.name, steps=found["steps"], seconds=found["seconds"])
 

@@ -56,8 +56,9 @@ class Trial:
     def window(self, steps: int) -> dict[str, Any]:
         """Take so many optimizer steps, fewer where the planned run is shorter.
 
-        steps: taken; seconds: of all, without the turns; turns: [epoch, seconds] of every turn among them; losses: the
-        mean of every step; peak_bytes: of memory, up to now. Raises NonFinite for a loss that is not finite.
+        steps: taken; seconds: of all, without the turns; turns: [epoch, seconds] of every turn among them;
+        interruptions: none, for hasten's own loop evaluates and saves elsewhere; losses: the mean of every step;
+        peak_bytes: of memory, up to now. Raises NonFinite for a loss that is not finite.
         """
         self.make_room(steps)
         return self._timed(steps)
@@ -145,6 +146,7 @@ class Trial:
             "steps": run.steps - first,
             "seconds": seconds,
             "turns": turns,
+            "interruptions": [],
             "losses": [window.mean for window in losses],
             "peak_bytes": self._peak_memory(),
         }
