@@ -129,8 +129,8 @@ def test_what_is_done_after_every_step_is_part_of_the_step(tmp_path, monkeypatch
 
 def test_what_is_evaluated_within_an_epoch_and_between_two_is_told_apart(tmp_path, monkeypatch):
     with arms_of(EVALUATES_WITHIN_EPOCHS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
-        arm.window(50)
-    assert len(arm.turns) == 2  # an epoch has 24 steps, of which 21 are usual ones
+        arm.window(45)
+    assert len(arm.turns) == 2  # an epoch has 24 steps, of which three are not usual
     assert len(arm.interruptions) == 4  # behind steps 8 and 16 of the first two epochs
 
 
