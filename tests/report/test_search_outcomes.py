@@ -83,7 +83,7 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     assert str(sentence_of(evidence)) == (
         "No faster: nothing that was tried is proven to shorten this job "
         "(the baseline is predicted to take 6 min 45 s for the whole run, startup included; "
-        "middle 80 % of the baseline's windows: 6 min 13 s to 8 min 06 s)"
+        "middle 80 % of the windows: baseline 6 min 13 s to 8 min 06 s)"
     )
     shown = text_of(evidence)
     assert "The plan has no technique: the job runs unchanged." in shown

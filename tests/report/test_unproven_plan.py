@@ -76,8 +76,7 @@ def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
         "No faster: this plan differs from the baseline no more than the baseline from itself "
         "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of windows of steps; "
         "the baseline against itself: 0.92–0.95; "
-        "middle 80 % of the baseline's windows: 6 min 19 s to 8 min 15 s; "
-        "the plan's, by the ratio: 5 min 30 s to 7 min 51 s; "
+        "middle 80 % of the windows: baseline 6 min 19 s to 8 min 15 s, plan 5 min 30 s to 7 min 51 s; "
         "the baseline is predicted to take 6 min 52 s for the whole run, startup included)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
@@ -131,5 +130,7 @@ def test_a_wait_is_one_line_where_lines_stay():
     stream = io.StringIO()
     screen = SearchProgress(60, stream, clock=lambda: 0.0)
     for share in (99, 78, 80):
-        screen.doing(Doing(what=f"waiting: other programs take {share} % of the processor", seconds_left=40.0))
-    assert stream.getvalue().splitlines() == ["waiting: other programs take 99 % of the processor … about 40 s left"]
+        screen.doing(
+            Doing(what=f"waiting: other programs take {share} % of the processor", seconds_left=40.0, waits=True)
+        )
+    assert stream.getvalue().splitlines() == ["waiting: other programs take 99 % of the processor … for up to 40 s"]

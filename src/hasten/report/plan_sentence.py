@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from hasten.facts.choice import Choice
 from hasten.facts.plan import Between, Total
-from hasten.facts.trials import Confirmed, Reached, Verdict, verdict_of
+from hasten.facts.trials import Confirmed, Proven, Reached, Verdict, verdict_of
 from hasten.report.display import duration, interval, listed, many, named, ratio
 from hasten.report.sentence import Sentence
 
@@ -80,6 +81,20 @@ def stated_sentence(total: Total) -> Sentence:
     )
 
 
+def checked(choices: Sequence[Choice], proofs: Sequence[Proven]) -> str:
+    """What each choice of a plan was checked by; "" where nothing was."""
+    last = {proof.choice.technique: proof for proof in proofs if proof.passes}
+    return "; ".join(f"{each.technique}: {_by(last[each.technique])}" for each in choices if each.technique in last)
+
+
+def _by(proof: Proven) -> str:
+    if proof.gradient_error is not None:
+        return "gradients beside float64"
+    if not proof.by_losses:
+        return "losses equal to the last bit"
+    return "losses over seeds, which show no harm" if proof.inconclusive else "losses over seeds"
+
+
 def target_sentence(gained: Sequence[Reached]) -> Sentence:
     """How much sooner the choices that change training reach the job's own result. One choice at least."""
     first, last = gained[0], gained[-1]
@@ -101,10 +116,10 @@ def _spreads(plain: Between | None, planned: Between | None) -> str:
     """Of the seconds of both arms: the baseline's are measured, and the plan's are computed from them."""
     if plain is None:
         return ""
-    measured = f"middle 80 % of the baseline's windows: {duration(plain.low)} to {duration(plain.high)}"
+    measured = f"middle 80 % of the windows: baseline {duration(plain.low)} to {duration(plain.high)}"
     if planned is None:
         return measured
-    return f"{measured}; the plan's, by the ratio: {duration(planned.low)} to {duration(planned.high)}"
+    return f"{measured}, plan {duration(planned.low)} to {duration(planned.high)}"
 
 
 def _lines(*texts: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hasten.cli.tuning.trials_file import Trials
 from hasten.facts.choice import Preserves
 from hasten.report.display import listed, named, plan_value
-from hasten.report.plan_sentence import NOTHING_PROVEN, search_sentence
+from hasten.report.plan_sentence import NOTHING_PROVEN, checked, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -112,6 +112,8 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     lines += further
     if choices := [named(each) for each in found.choices]:
         lines.append(("choices", listed(choices, most=len(choices))))
+    if by := checked(found.choices, found.log.proofs):
+        lines.append(("checked", by))
     names = [] if found.interrupted else found.log.not_reached
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))

@@ -89,7 +89,8 @@ class SearchProgress:
 
     def _left(self, doing: Doing) -> str:
         if doing.seconds_left is not None:
-            return f"about {time_left(doing.seconds_left)} left"
+            seconds = time_left(doing.seconds_left)
+            return f"for up to {seconds}" if doing.waits else f"about {seconds} left"
         left = self._seconds - (self._clock() - self._began) if doing.of_search is None else doing.of_search
         return f"about {time_left(left)} left" if left > 0 else f"the planned {self._seconds:g} s are over"
 

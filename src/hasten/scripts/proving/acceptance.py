@@ -77,7 +77,9 @@ class PatchedScript:
     place: Path
 
     def accepted(self, arms: Arms, report: Callable[[Doing], None]) -> Acceptance:
-        report(Doing(what="running the patched file plainly: its losses and speed must be those of its trial"))
+        report(
+            Doing(what="running the patched file plainly: its losses must be those of its trial, its steps no slower")
+        )
         try:
             trial = self._in_trial(arms)
             plain = self._plainly(trial, is_seeded=False)

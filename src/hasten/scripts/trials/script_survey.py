@@ -25,7 +25,7 @@ from hasten.facts.machine import read_machine
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.scripts.seen import Seen
 from hasten.scripts.edits.places import edited_sources
-from hasten.scripts.edits.technique_edits import EDITS, NEEDS_OWN_LOOP
+from hasten.scripts.edits.technique_edits import EDITS
 from hasten.scripts.techniques import OF_SCRIPTS, RunningLoader
 from hasten.techniques import ALL, No, Setup
 from hasten.training.setup.prepared_job import fingerprint_of, proven_here
@@ -105,7 +105,9 @@ def survey_of(
         else:
             proposed.append(as_table(choice))
     for technique in ALL:
-        reason = _spoiled_by_workers(technique.name, loader) if technique.name in EDITS else NEEDS_OWN_LOOP
+        if technique.name not in EDITS:  # it needs hasten's own training loop
+            continue
+        reason = _spoiled_by_workers(technique.name, loader)
         answer = No(reason) if reason else technique.applies(setup)
         if isinstance(answer, No):
             refused[technique.name] = printable(answer.reason)

@@ -84,8 +84,8 @@ class SearchLog:
 
     @property
     def not_reached(self) -> list[str]:
-        """Techniques of which no value was tried, because the time ran out."""
-        tried = {each.choice.technique for each in self.tried if each.verdict != "skipped"}
+        """Techniques of which no value was tried to the end, because the time ran out."""
+        tried = {each.choice.technique for each in self.tried if each.verdict != "skipped" and not each.cut_short}
         late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
         return [name for name in late if name not in tried]
 

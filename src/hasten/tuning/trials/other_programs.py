@@ -89,7 +89,7 @@ class OtherPrograms:
         waited_seconds = 0.0
         while not load.is_quiet and waited_seconds < LONGEST_WAIT_SECONDS:
             left = max(0.0, patience_seconds - self.lost_seconds)
-            self._report(Doing(what=f"waiting: {_taken(load)}", seconds_left=left))
+            self._report(Doing(what=f"waiting: {_taken(load)}", seconds_left=left, waits=True))
             clock = self._clock()
             self._pause(CHECK_SECONDS)
             load = clock.load()
