@@ -33,8 +33,8 @@ def digests(folder: Path) -> Mapping[str, str]:
     return {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def guarded(place: Path, users: Path, source: str) -> subprocess.CompletedProcess[str]:
-    """Run a source in the copy, guarded."""
+def guarded(place: Path, users: Path, source: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a source in the copy, guarded. before: a source that runs before the copy is entered."""
     begin = f"""
     import os, pathlib, sys
     from hasten.scripts.running.program import Program
@@ -46,7 +46,7 @@ def guarded(place: Path, users: Path, source: str) -> subprocess.CompletedProces
     save_by_python()
     users = pathlib.Path({str(users)!r})
     """
-    program = dedent(begin) + dedent(source)
+    program = f"users = {str(users)!r}\n{dedent(before)}{dedent(begin)}{dedent(source)}"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
@@ -106,6 +106,49 @@ def test_a_folder_of_many_files_without_a_source_is_a_link(tmp_path, monkeypatch
     copy = scratch_copy(Program(name="train.py"), users, tmp_path / "copy")
     assert (copy.folder / "data" / "raw").is_symlink()
     assert not (copy.folder / "data").is_symlink()
+
+
+INSTALLED_BY_PATH = """
+    import sys
+    sys.path += [f"{users}/src", f"{users}/.venv/lib/site-packages"]
+"""
+INSTALLED_BY_FINDER = """
+    import sys
+    from importlib.util import spec_from_file_location
+    from pathlib import Path
+
+    class EditableFinder:  # as setuptools makes one
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            file = Path(users, "src", *name.split("."))
+            files = [each for each in (file / "__init__.py", file.with_suffix(".py")) if each.exists()]
+            return spec_from_file_location(name, files[0]) if files else None
+
+    sys.meta_path.append(EditableFinder)
+    sys.path.append(f"{users}/.venv/lib/site-packages")
+"""
+
+
+@pytest.mark.parametrize("installs", [INSTALLED_BY_PATH, INSTALLED_BY_FINDER], ids=["path", "finder"])
+def test_an_installed_project_is_imported_from_the_copy(tmp_path, installs):
+    users = project(tmp_path / "project")
+    (users / "src" / "pack").mkdir(parents=True)
+    (users / "src" / "pack" / "__init__.py").write_text("from pack.values import value\n")
+    (users / "src" / "pack" / "values.py").write_text("value = 'original'\n")
+    libraries = users / ".venv" / "lib" / "site-packages"
+    libraries.mkdir(parents=True)
+    (users / ".venv" / "pyvenv.cfg").touch()
+    (libraries / "library.py").touch()
+    imports = """
+    copy.edit(str(users / "src" / "pack" / "values.py"), b"value = 'edited'")
+    import json, library, pack, pack.values
+    assert pack.value == "edited"
+    for each in (pack, pack.values):
+        assert each.__file__.startswith(str(copy.folder)), each.__file__
+    assert library.__file__ == str(users / ".venv" / "lib" / "site-packages" / "library.py")
+    """
+    done = guarded(tmp_path / "trial", users, imports, before=installs)
+    assert done.returncode == 0, done.stderr
 
 
 def test_too_many_files_are_refused(tmp_path, monkeypatch):

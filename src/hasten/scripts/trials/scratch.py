@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from hasten.checkpoint.files import copy_file, link_to, make_building_folder, make_folder, replace_file
 from hasten.errors import Misconfigured, PlanError
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.write_guard import guard_writes
+from hasten.users_code import is_users_file
 
 LARGE = 1 << 20  # bytes of a file that is linked
 MANY = 1000  # files of a folder that is linked
@@ -47,6 +51,10 @@ class Scratch:
                 return copy / Path(users).relative_to(root)
         return Path(users)
 
+    def import_path(self, users: str) -> str:
+        """Of a file or folder that Python imports from: an environment within the user's folder is no part of it."""
+        return str(self.path(users)) if users and is_users_file(users) else users
+
     def users_path(self, path: str) -> str:
         """Of a file in the copy, or linked beside it, the user's own."""
         if not Path(path).is_relative_to(self.place):
@@ -64,12 +72,34 @@ class Scratch:
     def enter(self) -> None:
         """From now on this process is in the copy, and imports from there; nothing of the user's is written to, and
         nothing is sent to a service that collects logs."""
-        own = [str(self.path(str(self.program.root)))] if self.program.module else []
-        sys.path[:] = [str(self.path(each)) if each else each for each in sys.path]
-        sys.path[1:1] = own  # before what finds an installed project
+        sys.path[:] = map(self.import_path, sys.path)
+        sys.meta_path.insert(0, _CopyFinder(self))
         os.environ.update(_LOGS_NOWHERE | _SHOWS_NOWHERE)
         os.chdir(self.folder)
         guard_writes(self.place.parent, [*self.roots])
+
+
+class _CopyFinder:
+    """Finds in the copy what other finders find in the user's folder: that of a project which `pip install -e` has
+    installed knows its files by their whole paths."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        path = None if path is None else [*map(self._scratch.import_path, path)]
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            if (spec := finder.find_spec(name, path, target)) is not None:
+                return self._in_copy(spec)
+        return None
+
+    def _in_copy(self, spec: ModuleSpec) -> ModuleSpec:
+        if not spec.has_location or spec.origin is None:
+            return spec
+        file = self._scratch.import_path(spec.origin)
+        return spec if file == spec.origin else spec_from_file_location(spec.name, file) or spec
 
 
 def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
