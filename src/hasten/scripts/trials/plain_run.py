@@ -146,8 +146,10 @@ def main() -> None:
     scratch.enter()
     if asked.is_seeded:
         from hasten.scripts.running.script_seeds import use_seed
+        from hasten.scripts.running.thread_variables import heed_thread_variables
 
         use_seed(0)
+        heed_thread_variables()
         reader.start()
     else:
         sys.meta_path.insert(0, _AfterImport("torch", reader.start))

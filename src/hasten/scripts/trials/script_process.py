@@ -30,6 +30,7 @@ from hasten.scripts.observing.several_processes import refuse_several_processes
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.running.program import Program, run
 from hasten.scripts.running.script_seeds import use_seed
+from hasten.scripts.running.thread_variables import heed_thread_variables
 from hasten.scripts.techniques import filling_steps
 from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.scratch import Scratch, scratch_copy
@@ -69,6 +70,7 @@ class RunningScript:
     def run(self) -> None:
         self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
         use_seed(self._asked.get("seed", 0))
+        heed_thread_variables()
         if self._asked["do"] == "gradients":
             folder, arm, terms = Path(self._asked["folder"]), self._asked["arm"], self._asked["terms"]
             self.gradients = GradientSteps(folder=folder, arm=arm, terms=terms)
