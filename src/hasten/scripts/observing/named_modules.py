@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from torch import nn
+from torch.optim import Optimizer
+
+from hasten.facts.scripts.seen import SeenModel
 
 
 def modules_named_in(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
@@ -23,13 +26,22 @@ def modules_named_in(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
         yield "self", owner
 
 
-def module_in(frames: Iterable[FrameType], kind: str, parameters: int) -> nn.Module | None:
-    """The first named module of this class with so many parameters that are trained."""
-    for frame in frames:
-        for _, module in modules_named_in(frame):
-            if type(module).__name__ == kind and trained_parameters(module) == parameters:
-                return module
-    return None
+def module_in(frames: Iterable[FrameType], model: SeenModel, optimizer: Optimizer) -> nn.Module | None:
+    """The named module of the observed class and size. Of several, as a student, its teacher and an average of it, one
+    that has parameters of the optimizer; and of two such twins the one with the observed name."""
+    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+
+    def fits(found: tuple[str, nn.Module]) -> tuple[bool, bool]:
+        name, module = found
+        return any(id(each) in held for each in module.parameters()), name in model.names
+
+    named = [each for frame in frames for each in modules_named_in(frame)]
+    alike = [each for each in named if _is_like(each[1], model)]
+    return max(alike, key=fits)[1] if alike else None
+
+
+def _is_like(module: nn.Module, model: SeenModel) -> bool:
+    return type(module).__name__ == model.kind and trained_parameters(module) == model.parameters
 
 
 def all_frames() -> Iterator[FrameType]:

@@ -176,8 +176,7 @@ class StepClock:
             self._optimizers += 1
             self._part_began = time.perf_counter()  # what comes before belongs to the script's start
             if self._optimizers - 1 == self.seen.main:
-                self.main, model = made, self.seen.model
-                self.module = module_in(all_frames(), model.kind, model.parameters)
+                self.main, self.module = made, module_in(all_frames(), self.seen.model, made)
                 self.at_optimizer()
 
     def _loader_made(self, original: Callable[..., None], loader: DataLoader[Any], *args: Any, **named: Any) -> None:
