@@ -231,7 +231,7 @@ class Doing:
 
     ratios: so far, of the arms that run, by the name of their choice.
     seconds_left: of work beyond the search's time limit. of_search: seconds left of that limit; None without one.
-    waits: whether it may go on sooner than in seconds_left. stays: whether the line is to stay on the terminal.
+    waits: whether it may continue sooner than in seconds_left. stays: whether the line is to stay on the terminal.
     """
 
     what: str
