@@ -10,7 +10,7 @@ import pytest
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Value
-from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.facts.scripts.script_places import PassPlace, ScriptPlaces, SourceCall
 from hasten.scripts.edits.edited_source import edited_source
 from hasten.scripts.edits.technique_edits import edits_of
 
@@ -66,8 +66,7 @@ def places(source: str = SCRIPT) -> ScriptPlaces:
         model="model",
         forward=call("model(images", source),
         images=(0,),
-        step=call("model(images", source),
-        backward=call("loss.backward(", source),
+        passes=(PassPlace(forward=call("model(images", source), backward=call("loss.backward(", source)),),
     )
 
 
@@ -188,7 +187,23 @@ def test_a_call_that_is_not_there_is_refused():
 
 def test_a_step_in_one_call_has_no_place_for_autocast():
     with pytest.raises(PlanError, match="one call"):
-        edited("precision", "bf16", at=replace(places(), step=None, missing={"step": "one call does both"}))
+        edited("precision", "bf16", at=replace(places(), passes=(), missing={"passes": "one call does both"}))
+
+
+def test_autocast_is_around_every_pass_of_a_step():
+    second = "        again = model(labels)\n        again.sum().backward()\n"
+    source = SCRIPT.replace("        loss.backward()\n", f"        loss.backward()\n{second}")
+    first, last = call("model(labels)", source), call("again.sum().backward(", source)
+    at = replace(places(), passes=(*places().passes, PassPlace(forward=first, backward=last)))
+    text = edited("precision", "bf16", source, at)
+    assert text.count('        with torch.autocast("cpu", dtype=torch.bfloat16):\n') == 2
+    assert "            again = model(labels)\n        again.sum().backward()\n" in text
+
+
+@pytest.mark.parametrize("autocast", ["enabled", "disabled"])
+def test_the_script_s_own_autocast_stays_as_it_is(autocast):
+    with pytest.raises(PlanError, match="autocast of its own"):
+        edited("precision", "bf16", at=replace(places(), autocast=autocast))
 
 
 def test_characters_that_are_not_edited_stay():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import torch
+from torch import nn
 
 from hasten.facts.scripts.seen import Seen
+from hasten.scripts.observing.passes import Passes
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe
 
@@ -114,7 +118,23 @@ def test_the_model_is_the_one_whose_optimizer_counts_the_steps(tmp_path, monkeyp
     seen = seen_in(DISCRIMINATOR_FIRST, tmp_path, monkeypatch)
     assert (seen.model.kind, seen.model.names) == ("Linear", ("netD",))
     assert seen.backward[0].line == 16
+    assert sorted((each.forward.line, each.backward.line) for each in seen.windows) == [(12, 13), (14, 16), (19, 20)]
     assert seen.length.steps == 10
+
+
+@pytest.mark.parametrize(("enabled", "autocast"), [(True, "enabled"), (False, "disabled")])
+def test_autocast_that_an_option_disables_is_seen(enabled, autocast):
+    passes, model = Passes(), nn.Linear(3, 1)
+    with ExitStack() as resources:
+        passes.start(resources)
+        with torch.autocast("cpu", enabled=False):
+            pass
+        model(torch.ones(2, 3)).sum().backward()
+        assert not passes.autocast
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
+    assert passes.autocast == autocast
 
 
 def test_a_module_whose_parts_are_called_is_the_model(tmp_path, monkeypatch):

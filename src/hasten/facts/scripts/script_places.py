@@ -21,6 +21,14 @@ class SourceCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PassPlace:
+    """Calls of one function, in which the first forward of a pass and its backward run."""
+
+    forward: SourceCall
+    backward: SourceCall
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerPlace:
     """Where an object of another library is made whose arguments decide how the script trains. kind: library and
     class, such as "lightning.Trainer". precision: that it has, "" for float32. optimizer: class of the one that is
@@ -39,9 +47,9 @@ class ScriptPlaces:
     script: the file's name, or the module's after -m. sources: file, relative to the script's folder -> SHA-256 of its
     bytes when it was observed. loader: makes the DataLoader that the steps read. optimizers: make those that are
     stepped, the one that counts the steps first. model: a name of the trained module where that one is made. forward:
-    the call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. step,
-    backward: calls of one function, in which forward and backward run. autocasts: the script has autocast of its own.
-    decodings: calls that open and convert an image, in a data set. evaluations: loops that evaluate under gradients.
+    the call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. passes:
+    of a step, each with a backward. autocast: of the script's own, as in Seen. decodings: calls that open and convert
+    an image, in a data set. evaluations: loops that evaluate under gradients.
     """
 
     script: str
@@ -52,9 +60,8 @@ class ScriptPlaces:
     model: str | None = None
     forward: SourceCall | None = None
     images: tuple[int, ...] = ()
-    step: SourceCall | None = None
-    backward: SourceCall | None = None
-    autocasts: bool = False
+    passes: tuple[PassPlace, ...] = ()
+    autocast: str = ""
     decodings: tuple[SourceCall, ...] = ()
     evaluations: tuple[SourceCall, ...] = ()
     trainer: TrainerPlace | None = None

@@ -103,16 +103,16 @@ class Length:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
     """loader: that the steps read, None where the script has another source. main: the number of the optimizer whose
-    updates are counted as steps: of several the one that was made first. window: None where one call of the script's
-    does the whole step."""
+    updates are counted as steps: of several the one that was made first. windows: of all backward passes of a step;
+    empty where one call of the script's does a whole pass."""
 
     loader: SeenLoader | None
     model: SeenModel
     optimizers: tuple[SeenOptimizer, ...]
     main: int
     backward: Stack
-    window: Window | None
-    autocasts: bool  # the script has autocast of its own
+    windows: tuple[Window, ...]
+    autocast: str  # of the script's own: "enabled", or "disabled" in a step that it is around; "" for none
     length: Length
     updates: int  # that were observed
     seconds: float  # from the script's start to the last of them
@@ -128,14 +128,14 @@ def as_table(seen: Seen) -> dict[str, Any]:
 
 
 def seen_of(table: Mapping[str, Any]) -> Seen:
-    loader, window, trainer = table["loader"], table["window"], table["trainer"]
+    loader, trainer = table["loader"], table["trainer"]
     return Seen(
-        **{name: table[name] for name in ("main", "autocasts", "updates", "seconds")},
+        **{name: table[name] for name in ("main", "autocast", "updates", "seconds")},
         loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made", "iterated")),
         model=SeenModel(**_with_stacks(_with_tuples(table["model"], "names", "images", "inputs"), "called")),
         optimizers=tuple(SeenOptimizer(**_with_stacks(each, "made", "stepped")) for each in table["optimizers"]),
         backward=_stack(table["backward"]),
-        window=None if window is None else Window(**{name: _call(each) for name, each in window.items()}),
+        windows=tuple(Window(**{name: _call(call) for name, call in each.items()}) for each in table["windows"]),
         length=Length(**table["length"]),
         trainer=None if trainer is None else SeenTrainer(**_with_stacks(trainer, "made")),
     )

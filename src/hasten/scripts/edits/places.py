@@ -11,7 +11,7 @@ from pathlib import Path
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
-from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall, TrainerPlace
+from hasten.facts.scripts.script_places import PassPlace, ScriptPlaces, SourceCall, TrainerPlace
 from hasten.facts.scripts.seen import Call, Seen, Stack
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.edit import file_of
@@ -20,6 +20,8 @@ from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.edits.technique_edits import edits_of
 from hasten.scripts.running.notebook import is_notebook, script_of, with_script
 from hasten.scripts.techniques import cache_decoded_images, evaluation_without_gradients
+
+_NO_WINDOW = "forward and backward are not one after the other in a function, so autocast cannot end between them"
 
 
 def places_of(seen: Seen, script: Path) -> ScriptPlaces:
@@ -44,10 +46,8 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         missing["model"] = f"the script has no name for {seen.model.kind} where it makes its optimizer"
     trainer = seen.trainer
     call = None if trainer is None else first("trainer", trainer.kind, trainer.made, trainer.made_by)
-    if seen.window is None:
-        missing["step"] = (
-            missing.get("trainer") or "one call does both forward and backward, so autocast cannot end between them"
-        )
+    if not seen.windows:
+        missing["passes"] = missing.get("trainer") or _NO_WINDOW
     places = ScriptPlaces(
         script=script.name,
         sources={},
@@ -57,9 +57,11 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         model=seen.model.names[0] if seen.model.names else None,
         forward=first("forward", "the call of the model", seen.model.called),
         images=seen.model.images,
-        step=None if seen.window is None else _relative(seen.window.forward, script.parent),
-        backward=None if seen.window is None else _relative(seen.window.backward, script.parent),
-        autocasts=seen.autocasts,
+        passes=tuple(
+            PassPlace(forward=_relative(each.forward, script.parent), backward=_relative(each.backward, script.parent))
+            for each in seen.windows
+        ),
+        autocast=seen.autocast,
         trainer=None
         if trainer is None or call is None
         else TrainerPlace(kind=trainer.kind, call=call, precision=trainer.precision, optimizer=seen.optimizer.kind),
@@ -120,7 +122,8 @@ def _digest(path: Path) -> str:
 
 
 def _calls(places: ScriptPlaces) -> list[SourceCall]:
-    found = (places.loader, *places.optimizers, places.forward, places.step, places.backward)
+    of_passes = (call for each in places.passes for call in (each.forward, each.backward))
+    found = (places.loader, *places.optimizers, places.forward, *of_passes)
     of_library = () if places.trainer is None else (places.trainer.call,)
     return [each for each in (*found, *of_library) if each is not None]
 

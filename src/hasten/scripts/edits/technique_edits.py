@@ -164,17 +164,18 @@ def _precision(choice: Choice, places: ScriptPlaces) -> list[Edit]:
         return _header('torch.set_float32_matmul_precision("high")')(choice, places)
     if choice.value != "bf16":
         raise PlanError("fp16 needs a gradient scaler around the script's own backward and step")
-    if places.autocasts:
+    if places.autocast == "disabled":
+        raise PlanError("the script has autocast of its own, which is disabled: enable that, as its options allow")
+    if places.autocast:
         raise PlanError("the script has autocast of its own")
-    _there(places.step, "step", places)
-    assert places.step is not None
-    assert places.backward is not None
+    if not places.passes:
+        raise PlanError((places.missing or {}).get("passes", "the script has no backward pass"))
     if places.device not in ("cpu", "cuda"):
         raise PlanError(f"the device is {places.device!r}", fix='write "cpu" or "cuda"')
     context = f'torch.autocast("{places.device}", dtype=torch.bfloat16)'
     return [
-        AddImport(file=places.step.file, module="torch"),
-        WrapStatements(first=places.step, last=places.backward, context=context),
+        *(AddImport(file=file, module="torch") for file in dict.fromkeys(each.forward.file for each in places.passes)),
+        *(WrapStatements(first=each.forward, last=each.backward, context=context) for each in places.passes),
     ]
 
 

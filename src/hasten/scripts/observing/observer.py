@@ -52,6 +52,7 @@ class _Optimizer:
     updates: int = 0
     skipped: int = 0  # by a GradScaler
     step: Step | None = None  # the last one
+    passes: int = 0  # backward passes of the script until then
     first_turn: int | None = None  # of the loop around its first update
 
 
@@ -135,7 +136,8 @@ class Observer:
         found = self._known_optimizer(optimizer)
         if found is None:
             return
-        found.updates, found.stepped, found.step = found.updates + 1, users_calls(), self.passes.step_of(optimizer)
+        found.updates, found.stepped = found.updates + 1, users_calls()
+        found.step, found.passes = self.passes.step_of(optimizer, found.passes), self.passes.count
         if found.updates == 1:
             found.first_turn = turn_of(users_frames())
         main = self._main()
@@ -186,8 +188,8 @@ class Observer:
             ),
             main=main.number,
             backward=tuple(call for _, call in main.step.backward),
-            window=main.step.window,
-            autocasts=self.passes.autocasts,
+            windows=main.step.windows,
+            autocast=self.passes.autocast,
             length=self._frames or Length(steps=None, epochs=None, why="fewer than two steps were observed"),
             updates=main.updates,
             seconds=time.perf_counter() - self._began,

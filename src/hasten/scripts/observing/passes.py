@@ -42,24 +42,28 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """forward: of the module that an optimizer trains. backward: the last one before its update; window: of that
-    backward and the first forward before it."""
+    """forward: of the module that an optimizer trains. backward: the last one before its update; windows: of all
+    backward passes since its last update, each from the first forward before it."""
 
     forward: Forward
     backward: Framed
-    window: Window | None
+    windows: tuple[Window, ...]
 
 
 @dataclass(slots=True)
 class Passes:
-    autocasts: bool = False  # a forward ran in autocast
+    autocast: str = ""  # as in Seen
+    _disabled: int = 0  # autocasts of the script's that are entered, and do nothing
     _depth: int = 0
     _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
     _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT))
+    count: int = 0  # of backward passes
 
     def start(self, resources: ExitStack) -> None:
         """From now on, until the resources are closed."""
         resources.enter_context(replaced(torch.autograd, "backward", self._backward))
+        resources.enter_context(replaced(torch.autocast, "__enter__", self._autocast_begins))
+        resources.enter_context(replaced(torch.autocast, "__exit__", self._autocast_ends))
         resources.callback(register_module_forward_pre_hook(self._forward_begins).remove)
         resources.callback(register_module_forward_hook(self._forward_ends, always_call=True).remove)
 
@@ -68,9 +72,12 @@ class Passes:
         """Whether a module was called in training mode, with gradients."""
         return bool(self._begun or self._passes)
 
-    def step_of(self, optimizer: Optimizer) -> Step | None:
-        """That an update ends now. Of several modules that have parameters of the optimizer the largest; a generator
-        is not in the last pass where a discriminator trains on what it made before. None before a backward."""
+    def step_of(self, optimizer: Optimizer, since: int) -> Step | None:
+        """That an update ends now. since: the count at the update before. None before a backward.
+
+        Of several modules that have parameters of the optimizer the largest; a generator is not in the last pass where
+        a discriminator trains on what it made before.
+        """
         owned = {id(each) for group in optimizer.param_groups for each in group["params"]}
         if not self._passes:
             return None
@@ -81,7 +88,9 @@ class Passes:
                 chosen = mine
                 break
         forward = max(chosen, key=lambda each: trained_parameters(each.module))
-        return Step(forward, last.backward, _window(last.forwards[0].calls, last.backward))
+        passes = [*self._passes][-max(self.count - since, 1) :]
+        windows = dict.fromkeys(_window(each.forwards, each.backward) for each in passes)
+        return Step(forward, last.backward, () if None in windows else tuple(each for each in windows if each))
 
     def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
@@ -89,14 +98,27 @@ class Passes:
             images = tuple(number for number, each in enumerate(args) if _is_image(each))
             inputs = tuple((tuple(each.shape), str(each.dtype)) for each in args if isinstance(each, Tensor))
             self._begun.append(Forward(module=module, calls=_framed(), images=images, inputs=inputs))
-        self.autocasts = self.autocasts or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+            if self._disabled and not self.autocast:
+                self.autocast = "disabled"
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            self.autocast = "enabled"
 
     def _forward_ends(self, module: nn.Module, args: Any, result: Any) -> None:
         self._depth -= 1
 
+    def _autocast_begins(self, original: Callable[..., Any], context: Any) -> Any:
+        entered = original(context)
+        self._disabled += not torch.is_autocast_enabled(context.device)
+        return entered
+
+    def _autocast_ends(self, original: Callable[..., Any], context: Any, *exception: Any) -> Any:
+        self._disabled -= not torch.is_autocast_enabled(context.device)
+        return original(context, *exception)
+
     def _backward(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
         if any(trained_parameters(each.module) for each in self._begun):  # a loss can be a module too
             self._passes.append(_Pass([each for each in self._begun if trained_parameters(each.module)], _framed()))
+            self.count += 1
         self._begun.clear()
         original(*args, **named)
 
@@ -109,14 +131,13 @@ def _framed() -> Framed:
     return tuple((id(frame), call_in(frame)) for frame in users_frames())
 
 
-def _window(forward: Framed, backward: Framed) -> Window | None:
-    """In the innermost function that runs both. None where it is one call that does."""
-    by_frame = dict(forward)
+def _window(forwards: Sequence[Forward], backward: Framed) -> Window | None:
+    """In the innermost function that runs backward and a forward before it. None where one call does both."""
     for frame, call in backward:
-        if frame in by_frame:
-            first = by_frame[frame]
-            same = (first.line, first.column) == (call.line, call.column)
-            return None if same else Window(forward=first, backward=call)
+        firsts = [first for each in forwards for own, first in each.calls if own == frame]
+        if firsts:
+            before = (first for first in firsts if (first.line, first.column) < (call.line, call.column))
+            return next((Window(forward=first, backward=call) for first in before), None)
     return None
 
 

@@ -6,7 +6,7 @@ baseline from two sets of nearby weights, and then one for each plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,15 +97,8 @@ class ScriptGradientProver:
         return Answer(passes=passes, reason=str(worst), gradient_error=finite, bound=worst.bound)
 
     def _updates(self, name: str) -> dict[str, UpdateError]:
-        found = dict[str, UpdateError]()
-        before = self._tensors(FLOAT64, "weights", 0)
-        for step in range(1, MADE + 1):
-            after, truth = self._tensors(name, "weights", step), self._tensors(FLOAT64, "weights", step)
-            for each in truth:
-                if each in after:
-                    found[each] = found.get(each, UpdateError()) + update_error(before[each], after[each], truth[each])
-            before = truth
-        return found
+        own, truth = ([self._tensors(arm, "weights", step) for step in range(MADE + 1)] for arm in (name, FLOAT64))
+        return update_errors(own, truth)
 
     def _truth(self, step: int) -> dict[str, Tensor]:
         """Of every trained parameter; zero where the loss does not reach it."""
@@ -122,3 +115,17 @@ class ScriptGradientProver:
     def _run(self, name: str, plan: Plan) -> Mapping[str, Any]:
         with self._arms.start(name, plan) as arm:
             return arm.ask("gradients", LIMIT_SECONDS, folder=str(self._folder), arm=name, terms=self._terms)
+
+
+def update_errors(own: Sequence[Mapping[str, Tensor]], truth: Sequence[Mapping[str, Tensor]]) -> dict[str, UpdateError]:
+    """Weights before the first update and after each one, of an arm and of the script in float64.
+
+    An arm starts from its own weights: those of nn.init.orthogonal_ are rounded otherwise by another number of threads.
+    """
+    found = dict[str, UpdateError]()
+    for name in truth[0].keys() & own[0].keys():
+        other = own[0][name].double() - truth[0][name]
+        for step in range(1, len(truth)):
+            before, after = (truth[each][name] + other for each in (step - 1, step))
+            found[name] = found.get(name, UpdateError()) + update_error(before, own[step][name], after)
+    return found
