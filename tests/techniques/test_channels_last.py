@@ -54,3 +54,8 @@ def test_it_applies_to_two_dimensional_convolutions_only():
     sound = setup_of(nn.Sequential(nn.Conv1d(3, 4, 3), nn.Linear(6, 2)), torch.randn(2, 3, 8))
     assert TECHNIQUE.applies(image) == Yes()
     assert TECHNIQUE.applies(sound) == No("the model has no two-dimensional convolution")
+
+
+def test_a_model_in_channels_last_is_not_converted_again():
+    setup = setup_of(to_channels_last(small_network()), torch.randn(2, 3, 8, 8))
+    assert TECHNIQUE.applies(setup) == No("the model is in channels-last already")

@@ -33,9 +33,14 @@ def to_channels_last(model: nn.Module) -> nn.Module:
 
 
 def applies(setup: Setup) -> Yes | No:
-    if any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in setup.model.modules()):
-        return Yes()
-    return No("the model has no two-dimensional convolution")
+    convolutions = [each for each in setup.model.modules() if isinstance(each, nn.Conv2d | nn.ConvTranspose2d)]
+    if not convolutions:
+        return No("the model has no two-dimensional convolution")
+    weights = [each.weight for each in convolutions]
+    innermost = all(each.is_contiguous(memory_format=torch.channels_last) for each in weights)
+    if innermost and not all(each.is_contiguous() for each in weights):  # of a kernel of one pixel both are true
+        return No("the model is in channels-last already")
+    return Yes()
 
 
 def apply(setup: Setup, choice: Choice) -> None:
