@@ -23,7 +23,9 @@ MAY_IMPORT = {
     "training": frozenset({"facts", "data", "parallel", "checkpoint", "techniques"}),
     "doctor": frozenset({"facts", "checkpoint", "measure", "techniques", "training"}),
     "tuning": frozenset({"facts", "measure", "checkpoint", "techniques", "training", "doctor"}),
-    "scripts": frozenset({"facts", "data", "measure", "checkpoint", "techniques", "training", "tuning", "doctor"}),
+    "scripts": frozenset(
+        {"facts", "data", "measure", "parallel", "checkpoint", "techniques", "training", "tuning", "doctor"}
+    ),
     "report": frozenset({"facts"}),
 }
 OPEN_TO_ALL = frozenset({"errors", "regular_files", "stop_signals", "users_code"})

@@ -114,6 +114,24 @@ def as_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
     return found | {name: value for name, value in rendezvous.items() if name not in environment}
 
 
+def environment_of(rank: int, size: int, port: int) -> dict[str, str]:
+    """What torchrun sets for one of so many ranks on this machine. port: of a store on its loopback interface, which
+    exists already."""
+    return {
+        **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank)),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(size)),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        COUNTS_STARTS: "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
 def first_host(hosts: str) -> str:
     """The first host of SLURM's list: "node[03-05,9],other" -> "node03"."""
     name = re.match(r"(?P<stem>[^,\[]*)(?:\[(?P<first>\d+)[^\]]*\](?P<tail>[^,\[]*))?", hosts)

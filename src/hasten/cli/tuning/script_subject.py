@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hasten.cli.tuning.launcher import hasten_words, python_words
 from hasten.cli.tuning.script_words import MODULE, behind_the_script, is_console_script, program_words
 from hasten.cli.tuning.search_run import Subject
 from hasten.errors import HastenError, Misconfigured
-from hasten.facts.ranks import launched
 from hasten.regular_files import read_regular
 from hasten.report.display import listed
 from hasten.report.plan_sentence import NO_FASTER_SCRIPT
@@ -47,7 +47,9 @@ class AskedOfScript:
 
 def command_of(name: str, words: Sequence[str]) -> str:
     """That runs the script without a plan: by Python, where that can."""
-    starts = ["hasten", "run"] if is_notebook(name) else [] if is_console_script(name) else ["python"]
+    starts = hasten_words("run") if is_notebook(name) or is_console_script(name) else python_words()
+    if is_console_script(name) and starts == ["hasten", "run"]:
+        starts = []
     return shlex.join([*starts, *program_words(name, words)])
 
 
@@ -65,16 +67,11 @@ def applied_before(asked: AskedOfScript, name: str) -> str:
     return f"{asked.patch} is applied already: nothing is changed"
 
 
-ONE_PROCESS = "a script is tuned as one process: run it without torchrun or accelerate launch"
-
-
 def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output: CommandOutput) -> Subject:
     """name: of the file or console script, or "-m MODULE". words: the script's own. Raises HastenError where the script
     fails, shows no training, or its length is not known; or where the patch's file is another's."""
     from hasten.scripts.running.program import program_of
 
-    if launched().all.many:
-        raise Misconfigured("was started as several processes by a launcher", where="hasten tune", fix=ONE_PROCESS)
     program = program_of(program_words(name, words))
     if not is_users_file(str(program.path)):
         fix = "install the project by pip install -e, so that its sources can be edited"
@@ -99,10 +96,16 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
     longer = ["--steps", str(asked.steps)] if asked.steps else []
     return Subject(
         name=shlex.join(program.words),
-        plain=shlex.join(["python", *program.words]),
+        plain=shlex.join([*python_words(), *program.words]),
         arms=lambda others: script_arms(program, seen, process_folder(), others),
         prover=ScriptGradientProver,
-        again=lambda own: ["hasten", "tune", *own, *longer, *(["--apply"] if asked.applies else []), *program.words],
+        again=lambda own: [
+            *hasten_words("tune"),
+            *own,
+            *longer,
+            *(["--apply"] if asked.applies else []),
+            *program.words,
+        ],
         following=patch.following,
         completed=lambda plan: replace(plan, script=places),
         written=patch.written,
@@ -118,7 +121,7 @@ def _observed(program: Program, waiting: ProgressBar) -> Seen:
     try:
         return observe(program, lambda: waiting(0, 1))
     except ArmFailed as failure:
-        error = failure.as_error(shlex.join(["python", *program.words]))
+        error = failure.as_error(shlex.join([*python_words(), *program.words]))
         error.fix = _fix_for(error, program) or error.fix
         raise error from failure
 
@@ -129,7 +132,7 @@ def _fix_for(error: HastenError, program: Program) -> str:
 
     ours, others = behind_the_script(program.options)
     if ours and "exit code 2" in error.what:
-        own = shlex.join(["hasten", "tune", *ours, *replace(program, options=tuple(others)).words])
+        own = shlex.join([*hasten_words("tune"), *ours, *replace(program, options=tuple(others)).words])
         return f"options of hasten stand before the script: {own}"
     if "EOFError" in error.what:
         return "it asks for input(), and a trial has no terminal: let an option give the answer"
@@ -165,7 +168,7 @@ class _Patch:
         own = self.program
         if plan is None or self.is_applied or self.refuted:
             return command_of(f"{MODULE} {own.name}" if own.is_module else own.name, own.options)
-        return shlex.join(["hasten", "run", "--plan", str(plan), *own.words])
+        return shlex.join([*hasten_words("run"), "--plan", str(plan), *own.words])
 
     def written(self, plan: Plan, file: Path, report: Callable[[Doing], None] | None) -> Lines:
         """The patch of an earlier search is removed where there is none now, but for one that is applied: it is what

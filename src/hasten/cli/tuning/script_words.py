@@ -9,7 +9,7 @@ from pathlib import Path
 MODULE = "-m"
 _SUFFIXES = frozenset({".py", ".ipynb"})
 _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
-    "tune": ("--output", "-o", "--allow", "--seconds", "--steps", "--set"),
+    "tune": ("--output", "-o", "--allow", "--seconds", "--steps", "--nproc", "--set"),
     "run": ("--plan",),
     "doctor": ("--select", "--ignore"),
 }

@@ -18,6 +18,7 @@ from hasten.cli.application import (
     exit_code_of,
     job_options,
 )
+from hasten.cli.tuning.launcher import ScriptProcesses, leads_script
 from hasten.cli.tuning.script_words import MODULE, is_script
 from hasten.cli.tuning.search_run import SECONDS, Asked, Subject, search
 from hasten.errors import Misconfigured
@@ -62,6 +63,7 @@ def tune(
     ] = SECONDS,
     settings: SetOption = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help=STEPS)] = None,
+    processes: ScriptProcesses = None,
     applies: Annotated[bool, typer.Option("--apply", help=APPLY)] = False,
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     quiet: Quiet = False,
@@ -74,13 +76,17 @@ def tune(
       hasten tune train.py --epochs 3
       hasten tune --seconds 300 -o night.toml train.py --epochs 3
       hasten tune -m package.train
+      hasten tune --nproc 2 train.py
       hasten tune digits.py:job --allow rounding
     """
     asked = Asked(file=file, seconds=seconds, allow=allow, busy=busy, began=time.monotonic())
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
+    of_script = is_script(job) or job.startswith(MODULE)
+    if of_script and not leads_script(processes):
+        return
     with CommandOutput(quiet=quiet, as_json=as_json) as output:
-        if is_script(job) or job.startswith(MODULE):
+        if of_script:
             from hasten.cli.tuning.script_subject import AskedOfScript, applied_before, command_of, script_subject
 
             asked_of = AskedOfScript(plan=file, steps=steps, applies=applies)
@@ -88,6 +94,11 @@ def tune(
                 output.result(Sentence(headline=before), [], command_of(job, context.obj or ()), {"applied": True})
                 return
             subject = script_subject(job, context.obj or (), asked_of, output)
+        elif processes is not None:
+            what = "is of a script, and this is a job"
+            raise Misconfigured(
+                what, where="--nproc", fix=f"tune it in one process, then: hasten train {job} --nproc N"
+            )
         elif applies:
             fix = f"train it with its plan: hasten train {job} --plan {file}"
             raise Misconfigured("changes the files of a script, and this is a job", where="--apply", fix=fix)

@@ -29,7 +29,7 @@ class Loopback(RendezvousHandler):
 
     def __init__(self, run_id: str) -> None:
         self._run_id, self._closed = run_id, False
-        self._store = _store_on_loopback()
+        self._store = store_on_loopback()
 
     def get_backend(self) -> str:
         return NAME
@@ -60,7 +60,8 @@ class Loopback(RendezvousHandler):
         return True
 
 
-def _store_on_loopback() -> TCPStore:
+def store_on_loopback() -> TCPStore:
+    """At a free port, until nothing refers to it any more."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.bind((ADDRESS, 0))
     listening.listen()

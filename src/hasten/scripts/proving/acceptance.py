@@ -12,14 +12,11 @@ a second trial's are.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -29,17 +26,15 @@ from hasten.facts.formatting import three_digits
 from hasten.facts.plan import Plan
 from hasten.facts.scripts.seen import Seen
 from hasten.facts.trials import Doing
-from hasten.regular_files import read_regular
 from hasten.scripts.edits.patch import PatchedFile
 from hasten.scripts.running.program import Program
 from hasten.scripts.techniques import filling_steps
+from hasten.scripts.trials.plain_ranks import PlainRanks
 from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
 from hasten.scripts.trials.scratch import scratch_copy
 from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, STEPS_OF_AN_EPOCH
 from hasten.tuning.trials.arms import Arms
-from hasten.tuning.trials.process_tree import kill_all
 from hasten.tuning.trials.trial_outcome import ArmFailed
-from hasten.tuning.trials.trial_process import END_SECONDS, environment_within
 
 STEPS = STEPS_OF_AN_EPOCH  # whose losses are compared
 TIMED_SECONDS, MOST_TIMED = 1.0, 100  # of the steps that are timed, and how many
@@ -150,7 +145,6 @@ class PatchedScript:
         scratch = scratch_copy(self.program, Path.cwd(), folder / "copy")
         for each in self.files:
             scratch.edit(str(each.path), each.after)
-        answer = folder / "answer.json"
         asked = PlainRun(
             roots={str(users): str(copy) for users, copy in scratch.roots.items()},
             place=str(scratch.place),
@@ -159,28 +153,11 @@ class PatchedScript:
             main=self.seen.main,
             updates=updates,
             is_seeded=is_seeded,
-            answer=str(answer),
+            answer="",
             parent=os.getpid(),
         )
-        command = [sys.executable, "-m", "hasten.scripts.trials.plain_run", json.dumps(asdict(asked))]
-        process = subprocess.Popen(
-            command,
-            env=environment_within(str(folder)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            process.wait(LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return PlainSteps(failed=f"it took no {updates} steps within {LIMIT_SECONDS:g} s")
-        finally:
-            kill_all(process.pid, END_SECONDS)
-            process.wait()
-        if not answer.exists():
-            return PlainSteps(failed=f"it ended with exit code {process.returncode}")
-        return PlainSteps(**json.loads(read_regular(answer)))
+        with PlainRanks(asked, folder) as ranks:
+            return ranks.steps(LIMIT_SECONDS)
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> int | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -33,16 +34,22 @@ PLAIN, FLOAT64, NEARBY = "plain", "float64", "nearby"  # arms; any other name is
 @dataclass(kw_only=True)
 class GradientSteps:
     """folder: of all arms' files. arm: its name; that of nearby weights ends with a number. terms: of the longest sum,
-    which the baseline counts."""
+    which the baseline counts. writes: gradients and weights, which are the same on all ranks."""
 
     folder: Path
     arm: str
     terms: int = 0
+    writes: bool = True
     module: nn.Module | None = None
     updates: int = 0
     _counts: dict[nn.Module, int] = field(default_factory=dict[nn.Module, int])
     _held: list[tuple[Tensor, Tensor | None]] = field(default_factory=list[tuple[Tensor, Tensor | None]])
     _resources: ExitStack = field(default_factory=ExitStack)
+
+    def start(self) -> None:
+        """Before the script."""
+        if self.arm == FLOAT64:  # what all ranks reduce has the dtype that the parameters had when they were wrapped
+            self._resources.enter_context(replaced(DistributedDataParallel, "__init__", _wrapped_in_float64))
 
     def prepare(self, module: nn.Module) -> None:
         """The trained module, when the script has made its optimizer."""
@@ -78,7 +85,7 @@ class GradientSteps:
         """After every update of the main optimizer."""
         assert self.module is not None
         self.updates += 1
-        if self.updates >= HELD_BACK and not self.arm.startswith(NEARBY):
+        if self.writes and self.updates >= HELD_BACK and not self.arm.startswith(NEARBY):
             weights = {name: each.detach() for name, each in _trained(self.module)}
             write_tensors(self._file("weights", self.updates - HELD_BACK), weights)
 
@@ -107,16 +114,20 @@ class GradientSteps:
             self._give(optimizer)
 
     def _hold_back(self, optimizer: Optimizer) -> None:
+        if self.writes:
+            self._write_gradients(optimizer)
+        for group in optimizer.param_groups:
+            for each in group["params"]:
+                self._held.append((each, each.grad))
+                each.grad = None
+
+    def _write_gradients(self, optimizer: Optimizer) -> None:
         assert self.module is not None
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         mine = [(name, each) for name, each in _trained(self.module) if id(each) in held and each.grad is not None]
         path = self._file("gradients", self.updates)
         before = read_tensors(path) if path.exists() else {}
         write_tensors(path, {**before, **{name: _whole(each) for name, each in mine}})
-        for group in optimizer.param_groups:
-            for each in group["params"]:
-                self._held.append((each, each.grad))
-                each.grad = None
 
     def _after_update(self, optimizer: Optimizer, args: Any, named: Any) -> None:
         """A script can read its gradients after the update."""
@@ -142,6 +153,12 @@ def _whole(parameter: nn.Parameter) -> Tensor:
     gradient = parameter.grad
     assert gradient is not None
     return gradient.detach() if gradient.layout == torch.strided else gradient.detach().to_dense()
+
+
+def _wrapped_in_float64(
+    original: Callable[..., None], made: nn.Module, module: nn.Module, *args: Any, **named: Any
+) -> None:
+    original(made, module.double(), *args, **named)
 
 
 def _inputs_in_float64(module: nn.Module, args: Any, named: Any) -> Any:

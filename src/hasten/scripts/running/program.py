@@ -11,6 +11,7 @@ import builtins
 import linecache
 import multiprocessing
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,6 +121,17 @@ def run(program: Program, edited: Mapping[str, str] | None = None) -> None:
         main.__dict__["display"] = print
         linecache.cache[path] = (len(source), None, str(source).splitlines(keepends=True), path)
     exec(code_of(path, edited), main.__dict__)  # noqa: S102  the user's own program, which this command is to run
+
+
+def run_to_end(program: Program) -> None:
+    """As run. Raises Misconfigured for an exit code that says that it has failed."""
+    try:
+        run(program)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            alone = shlex.join(["python", *program.words])
+            fix = f"see why: {alone}  (options of hasten stand before {program.name})"
+            raise Misconfigured(f"ended with exit code {end.code}", where=program.name, fix=fix) from end
 
 
 def _call(program: Program) -> None:

@@ -13,15 +13,17 @@ import torch
 from hasten.scripts.patching import replaced
 
 _NUMBERS = 2**32  # of NumPy's seeds
+_BETWEEN_RANKS = 1009  # of one seed, so that ranks of an unseeded script draw other numbers
 _FOREVER = ExitStack()
 
 
-def use_seed(offset: int) -> None:
+def use_seed(offset: int, rank: int = 0) -> None:
     """For the rest of this process. offset: added to every seed that the script sets, and the seed of a script that
-    sets none, whose numbers are then the same in every process."""
-    torch.manual_seed(offset)
-    np.random.seed(offset % _NUMBERS)
-    random.seed(offset)
+    sets none, whose numbers are then the same in every process of this rank."""
+    own = (offset + _BETWEEN_RANKS * rank) % _NUMBERS
+    torch.manual_seed(own)
+    np.random.seed(own)
+    random.seed(own)
     if not offset:
         return
 

@@ -34,14 +34,15 @@ from hasten.users_code import reason_of
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlainRun:
     """roots, place, folder: of its Scratch. words: of its program. main: the number of the optimizer whose updates are
-    steps; updates: so many. is_seeded: all random numbers begin from seed 0. answer: the file for a PlainSteps."""
+    steps. updates: so many, or to the script's end, as a rank does that the others need. is_seeded: all random numbers
+    begin from seed 0. answer: the file for a PlainSteps."""
 
     roots: dict[str, str]
     place: str
     folder: str
     words: list[str]
     main: int
-    updates: int
+    updates: int | None
     is_seeded: bool
     answer: str
     parent: int
@@ -57,11 +58,12 @@ class PlainRun:
 @dataclass(kw_only=True, slots=True)
 class PlainSteps:
     """losses: of each step, those of all its backward passes. times: of each update, by time.perf_counter(). failed:
-    what the script raised; empty where it raised nothing."""
+    what the script raised; empty where it raised nothing. ended: by time.monotonic()."""
 
     losses: list[list[float]] = field(default_factory=list[list[float]])
     times: list[float] = field(default_factory=list[float])
     failed: str = ""
+    ended: float = 0.0
 
 
 class _Reader:
@@ -84,7 +86,7 @@ class _Reader:
 
     def end(self, failed: str = "") -> None:
         """The process ends with the answer: what the script has started ends with it."""
-        self._steps.failed = failed
+        self._steps.failed, self._steps.ended = failed, time.monotonic()
         self._steps.losses = [[float(loss) for loss in step] for step in self._losses[: len(self._steps.times)]]
         replace_file(Path(self._asked.answer), json.dumps(asdict(self._steps)).encode())
         os._exit(0)
@@ -148,7 +150,7 @@ def main() -> None:
         from hasten.scripts.running.script_seeds import use_seed
         from hasten.scripts.running.thread_variables import heed_thread_variables
 
-        use_seed(0)
+        use_seed(0, int(os.environ.get("RANK", "0")))
         heed_thread_variables()
         reader.start()
     else:

@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hasten.checkpoint.files import copy_file, link_to, make_building_folder, make_folder, replace_file
 from hasten.errors import Misconfigured, PlanError
@@ -28,6 +29,7 @@ MOST = 50_000  # files and folders in all
 LEVELS = 3  # folders above, whose other files are linked
 _LINKED = frozenset({".git", ".hg", "node_modules"})
 _LEFT_OUT = frozenset({"__pycache__"})
+_PATHS = frozenset({"file", "dataset_file"})  # keys of the tables of facts.scripts.seen
 _LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
 
 
@@ -100,6 +102,21 @@ class _CopyFinder:
             return spec
         file = self._scratch.import_path(spec.origin)
         return spec if file == spec.origin else spec_from_file_location(spec.name, file) or spec
+
+
+def with_users_paths(value: Any, scratch: Scratch) -> Any:
+    """A table whose files are the user's own and not their copies."""
+    match value:
+        case dict():
+            table: dict[str, Any] = value
+            return {
+                name: scratch.users_path(each) if name in _PATHS else with_users_paths(each, scratch)
+                for name, each in table.items()
+            }
+        case list() | tuple():
+            return [with_users_paths(each, scratch) for each in value]
+        case _:
+            return value
 
 
 def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:

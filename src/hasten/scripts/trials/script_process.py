@@ -2,17 +2,18 @@
 the search asks. REQUESTS lists them: each is a generator that yields where the script is to take one more step.
 
 The script starts at the first request, so that the seed of a proof is known before. Where it ends before a request is
-answered, it is started again.
+answered, it is started again. A script that trains in several processes does so here (rank_processes.py); rank 0
+answers.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import shlex
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,15 @@ from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.observing.observer import Observer
-from hasten.scripts.observing.several_processes import refuse_several_processes
 from hasten.scripts.proving.gradient_steps import GradientSteps
-from hasten.scripts.running.program import Program, run
+from hasten.scripts.running.process_groups import allow_process_groups
+from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
 from hasten.scripts.running.thread_variables import heed_thread_variables
 from hasten.scripts.techniques import filling_steps
 from hasten.scripts.trials.host_syncs import syncs_counted
-from hasten.scripts.trials.scratch import Scratch, scratch_copy
+from hasten.scripts.trials.rank_processes import Follower, Followers, started_ranks
+from hasten.scripts.trials.scratch import Scratch, scratch_copy, with_users_paths
 from hasten.scripts.trials.script_survey import setup_of, survey_of
 from hasten.scripts.trials.step_clock import Parts, StepClock
 from hasten.scripts.trials.write_guard import save_by_python
@@ -61,6 +63,7 @@ class RunningScript:
         self.peak_memory = peak_memory(torch.device(seen.model.device))
         self._asked: Mapping[str, Any] | None = None
         self._driver = self._answers()
+        self.followers = Followers()
         self.gradients: GradientSteps | None = None
 
     @property
@@ -69,22 +72,31 @@ class RunningScript:
 
     def run(self) -> None:
         self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
-        use_seed(self._asked.get("seed", 0))
+        ranks = started_ranks(self._messages)
+        if isinstance(ranks, Follower):
+            self.clock.at_update = partial(self._follow, ranks)
+        else:
+            self.followers = ranks
+        use_seed(self._asked.get("seed", 0), ranks.rank)
         heed_thread_variables()
         if self._asked["do"] == "gradients":
             folder, arm, terms = Path(self._asked["folder"]), self._asked["arm"], self._asked["terms"]
-            self.gradients = GradientSteps(folder=folder, arm=arm, terms=terms)
+            self.gradients = GradientSteps(folder=folder, arm=arm, terms=terms, writes=not ranks.rank)
+            self.gradients.start()
             self.clock.at_optimizer = self._prepare_gradients
         self.clock.start()
+        allow_process_groups()
+        with ranks.reporting_first():
+            self._run_again_and_again(ranks)
+
+    def _run_again_and_again(self, ranks: Followers | Follower) -> None:
         folder = os.getcwd()
         while True:
             self.starts += 1
             os.chdir(folder)  # which the script can have changed
             self.clock.begin()
-            try:
-                run(self.scratch.program)
-            except SystemExit as end:
-                _check_exit(end, self.scratch.program)
+            ranks.start()
+            run_to_end(self.scratch.program)
             self.clock.end()
             if not self.clock.updates:
                 raise Misconfigured("ended without a step", where=self.scratch.program.name)
@@ -95,7 +107,20 @@ class RunningScript:
 
     def _between_steps(self) -> None:
         next(self._driver)
+        self.followers.step()
         self.clock.resume()
+
+    def _follow(self, leader: Follower) -> None:
+        if self.gradients is not None:
+            self.gradients.updated()
+        self.clock.losses.clear()
+        leader.step(self.clock.settle, self.clock.end_epoch)
+        self.clock.resume()
+
+    def end_epoch(self) -> None:
+        """As StepClock.end_epoch, on all ranks."""
+        self.clock.end_epoch()
+        self.followers.end_epoch()
 
     def _answers(self) -> Generator[None]:
         asked = self._asked
@@ -132,48 +157,23 @@ def serve_observation(messages: Messages, program: Program) -> None:
 
     def look() -> None:
         scratch = in_scratch(program, {})
+        ranks = started_ranks(messages)
 
         def done() -> None:
-            messages.send({"seen": _with_users_paths(as_table(observer.seen()), scratch)})
-            os._exit(0)
+            if not ranks.rank:
+                messages.send({"seen": with_users_paths(as_table(observer.seen()), scratch)})
+                os._exit(0)
 
         observer = Observer(enough=lambda updates: done() if updates >= OBSERVED_UPDATES else None)
-        use_seed(0)
+        use_seed(0, ranks.rank)
         observer.start()
-        refuse_several_processes()
-        try:
-            run(scratch.program)
-        except SystemExit as end:
-            _check_exit(end, scratch.program)
-        done()
+        allow_process_groups()
+        ranks.start()
+        with ranks.reporting_first():
+            run_to_end(scratch.program)
+            done()
 
     _served(messages, look)
-
-
-def _check_exit(end: SystemExit, program: Program) -> None:
-    """Raises Misconfigured for an exit code that says that it has failed."""
-    if end.code not in (None, 0):
-        alone = shlex.join(["python", *program.words])
-        fix = f"see why: {alone}  (options of hasten stand before {program.name})"
-        raise Misconfigured(f"ended with exit code {end.code}", where=program.name, fix=fix) from end
-
-
-_FILES = frozenset({"file", "dataset_file"})  # keys of the tables of facts.scripts.seen
-
-
-def _with_users_paths(value: Any, scratch: Scratch) -> Any:
-    """A table whose files are the user's own and not their copies."""
-    match value:
-        case dict():
-            table: dict[str, Any] = value
-            return {
-                name: scratch.users_path(each) if name in _FILES else _with_users_paths(each, scratch)
-                for name, each in table.items()
-            }
-        case list() | tuple():
-            return [_with_users_paths(each, scratch) for each in value]
-        case _:
-            return value
 
 
 def _served(messages: Messages, do: Callable[[], None]) -> None:
@@ -185,6 +185,8 @@ def _served(messages: Messages, do: Callable[[], None]) -> None:
         sent = {
             name: text.replace(copy, "") for name, text in asdict(sent_error(error)).items()
         }  # the user's own paths
+        if (rank := os.environ.get("RANK", "0")) != "0":
+            message, sent["what"] = f"rank {rank}: {message}", f"rank {rank}: {sent['what']}"
         messages.send({"failed": outcome_of(error).value, "message": message, "error": sent})
     os._exit(0)  # what the script has left running ends with it
 
@@ -220,6 +222,7 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         filling = yield from _filled(clock)
         turns.append((0, clock.start_seconds - first + filling))
     clock.forget_intervals()
+    script.followers.allow(steps - taken)
     while taken + len(clock.intervals) < steps:
         yield
     clock.settle()
@@ -252,7 +255,7 @@ def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         return {"seconds": 0.0}
     usual = clock.usual
     clock.turns.clear()
-    clock.end_epoch()
+    script.end_epoch()
     while not clock.turns:
         yield
     return {"seconds": max(clock.turns[-1] - (usual or clock.usual), 0.0)}
@@ -267,7 +270,7 @@ def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
             yield
             losses.append(_mean(clock.new_losses()))
         if part == 0 and script.seen.loader is not None and (script.seen.length.epochs or 1) > 1:
-            clock.end_epoch()
+            script.end_epoch()
     return {"losses": losses[: 2 * steps]}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import Source, source_of
@@ -52,8 +52,10 @@ def setup_of(module: nn.Module, optimizer: Optimizer, loader: DataLoader[Any] | 
 
 
 def _source(loader: DataLoader[Any]) -> Source:
-    """Of a loader whose data set gives whole batches, for which Source has no form: its data set and its options."""
-    if loader.batch_sampler is not None:
+    """Of a loader whose data set gives whole batches, or that reads a rank's share of it, for which Source has no form:
+    its data set and its options."""
+    shares = isinstance(getattr(loader.batch_sampler, "sampler", None), DistributedSampler)
+    if loader.batch_sampler is not None and not shares:
         return source_of(loader, field="train")
     options = LoaderOptions(
         workers=loader.num_workers,
@@ -94,7 +96,7 @@ def survey_of(
     options: Sequence[str],
 ) -> dict[str, Any]:
     """As tuning.trials.survey.survey: a choice whose edit the source does not allow is refused with that reason. The
-    trials of other sources, or of other options of the script, are not continued."""
+    trials of other sources, of other options of the script, or of another number of ranks are not continued."""
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
     running = RunningLoader(loader=loader, epochs=seen.length.epochs, memory_bytes=setup.machine.memory_bytes)
     for technique in OF_SCRIPTS:
@@ -117,6 +119,7 @@ def survey_of(
                 refused[technique.name] = printable(reason)
             else:
                 proposed.append(as_table(_as_claimed(choice)))
+    facts = [*map(str, sorted(places.sources.items())), *options, f"{setup.machine.ranks} ranks"]
     samples = None if setup.train is None else setup.train.count
     fingerprint = fingerprint_of(str(script), setup.model, setup.batch_size or 1, samples)
     return {
@@ -133,7 +136,7 @@ def survey_of(
         "machine": setup.machine.summary,
         "fingerprint": asdict(fingerprint),
         "proven_on": asdict(proven_here(setup.machine)),
-        "sources": f"{digest_of_sources()} {_digest_of([*map(str, sorted(places.sources.items())), *options])}",
+        "sources": f"{digest_of_sources()} {_digest_of(facts)}",
     }
 
 
