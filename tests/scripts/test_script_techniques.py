@@ -252,6 +252,15 @@ def test_only_a_data_set_of_tensors_or_arrays_is_gathered(dataset, reason):
     assert bool(reason) == bool(found)
 
 
+def test_another_loader_that_the_same_call_makes_is_gathered_too_or_refused():
+    loader = DataLoader(Indexed(), batch_size=2)
+    for dataset, reason in ((Indexed(), ""), (Scaled(), "the same line makes another loader: Scaled does more")):
+        alike = [DataLoader(dataset, batch_size=2)]
+        found = batches_by_index.why_not(RunningLoader(loader=loader, alike=alike, epochs=3, memory_bytes=1))
+        assert found.startswith(reason)
+        assert bool(reason) == bool(found)
+
+
 # ── evaluation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -335,6 +344,26 @@ def test_the_losses_of_a_running_script_are_the_same_to_the_bit(technique, tmp_p
     assert filling_steps(planned, seen) == (4 if technique == "cache_decoded_images" else 0)
     assert len(losses[0]) == 12
     assert losses[0] == losses[1]
+
+
+ONE_LINE_FOR_TWO = """
+    class Scaled(TensorDataset):
+        def __getitem__(self, index):
+            return tuple(each * 2 for each in super().__getitem__(index))
+    def loader_of(data):
+        return DataLoader(data, batch_size=10)
+    tensors = torch.randn(40, 48), torch.arange(40) % 2
+    loader, valid_loader = loader_of(TensorDataset(*tensors)), loader_of(Scaled(*tensors))
+"""
+
+
+@pytest.mark.proof
+def test_a_line_that_makes_the_loader_of_the_evaluation_too_is_found(tmp_path, monkeypatch):
+    Path(tmp_path, FILE).write_text(TRAINING.replace("DATA", dedent(ONE_LINE_FOR_TWO)))
+    monkeypatch.chdir(tmp_path)
+    program = Program(name=FILE)
+    with script_arms(program, observe(program), tmp_path, OtherPrograms(None)).start("any", Plan()) as arm:
+        assert "Scaled does more for a sample" in arm.ask("survey")["refused"]["batches_by_index"]
 
 
 def test_each_has_a_page():

@@ -139,9 +139,15 @@ def _is_true(node: ast.expr | None) -> bool:
 
 
 def why_not(running: RunningLoader) -> str:
-    loader = running.loader
-    if loader is None:
+    if running.loader is None:
         return "the steps read no DataLoader"
+    if reason := _why_not_of(running.loader):
+        return reason
+    other = next(filter(None, map(_why_not_of, running.alike)), "")
+    return f"the same line makes another loader: {other}" if other else ""
+
+
+def _why_not_of(loader: DataLoader[Any]) -> str:
     is_plain = type(loader) is DataLoader and type(loader.batch_sampler) is BatchSampler
     if not is_plain or isinstance(loader.dataset, IterableDataset):
         return "the loader does not draw its batches from indices of a data set"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any
@@ -21,9 +21,11 @@ Sources = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningLoader:
-    """Of the script, in a process that runs it. epochs: of the whole training."""
+    """Of the script, in a process that runs it: the one that the steps read. alike: others that the same call has made.
+    epochs: of the whole training."""
 
     loader: DataLoader[Any] | None
+    alike: Sequence[DataLoader[Any]] = ()
     epochs: int | None
     memory_bytes: int  # of the machine
 

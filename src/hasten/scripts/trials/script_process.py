@@ -32,7 +32,7 @@ from hasten.scripts.running.process_groups import allow_process_groups
 from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
 from hasten.scripts.running.thread_variables import heed_thread_variables
-from hasten.scripts.techniques import filling_steps
+from hasten.scripts.techniques import RunningLoader, filling_steps
 from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.rank_processes import Follower, Followers, started_ranks
 from hasten.scripts.trials.scratch import Scratch, scratch_copy, with_users_paths
@@ -304,7 +304,13 @@ def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     ]
     setup = setup_of(clock.module, clock.main, clock.trained_on, seen, sample)
     options = script.scratch.program.options
-    return survey_of(setup, seen, clock.trained_on, script.places, script.users_file, options)
+    running = RunningLoader(
+        loader=clock.trained_on,
+        alike=clock.made_alike,
+        epochs=seen.length.epochs,
+        memory_bytes=setup.machine.memory_bytes,
+    )
+    return survey_of(setup, seen, running, script.places, script.users_file, options)
     yield  # makes it a generator
 
 

@@ -90,7 +90,7 @@ def _spoiled_by_workers(technique: str, loader: DataLoader[Any] | None) -> str:
 def survey_of(
     setup: Setup,
     seen: Seen,
-    loader: DataLoader[Any] | None,
+    running: RunningLoader,
     places: ScriptPlaces,
     script: Path,
     options: Sequence[str],
@@ -98,7 +98,6 @@ def survey_of(
     """As tuning.trials.survey.survey: a choice whose edit the source does not allow is refused with that reason. The
     trials of other sources, of other options of the script, or of another number of ranks are not continued."""
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
-    running = RunningLoader(loader=loader, epochs=seen.length.epochs, memory_bytes=setup.machine.memory_bytes)
     for technique in OF_SCRIPTS:
         choice = Choice(technique=technique.name, value=True, preserves=technique.preserves)
         reason = _refused(choice, places, script) or technique.why_not(running)
@@ -109,7 +108,7 @@ def survey_of(
     for technique in ALL:
         if technique.name not in EDITS:  # it needs hasten's own training loop
             continue
-        reason = _spoiled_by_workers(technique.name, loader)
+        reason = _spoiled_by_workers(technique.name, running.loader)
         answer = No(reason) if reason else technique.applies(setup)
         if isinstance(answer, No):
             refused[technique.name] = printable(answer.reason)

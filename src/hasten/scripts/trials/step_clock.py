@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
-from weakref import ReferenceType, WeakSet, ref
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from hasten.facts.scripts.seen import Seen
+from hasten.facts.scripts.seen import Seen, Stack
+from hasten.scripts.observing.calls import users_calls
 from hasten.scripts.observing.named_modules import all_frames, module_in
 from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
@@ -88,7 +89,7 @@ class StepClock:
     at_optimizer: Callable[[], None] = lambda: None
     _counted: float = 0.0  # seconds that are in a part or outside of all times, since the start
     _update: tuple[float, float] = 0.0, 0.0  # when it began, and what was counted then
-    _loaders: WeakSet[Any] = field(default_factory=WeakSet[Any])
+    _loaders: WeakKeyDictionary[Any, Stack] = field(default_factory=WeakKeyDictionary[Any, Stack])  # where it was made
     trained_on: Any = None  # the loader that the steps of the observed script read
     _read: ReferenceType[_Timed] | None = None  # the iterator of a loader that was read last
     _stepped_on: ReferenceType[_Timed] | None = None  # that of the last step
@@ -142,6 +143,12 @@ class StepClock:
         return time.perf_counter() - self._last
 
     @property
+    def made_alike(self) -> tuple[Any, ...]:
+        """Other loaders that were made by the call which has made the one that is trained on."""
+        call = self._loaders.get(self.trained_on, ())[:1]
+        return tuple(each for each, made in self._loaders.items() if made[:1] == call and each is not self.trained_on)
+
+    @property
     def usual(self) -> float:
         """Seconds of an interval; 0 before there was one."""
         return median(self.intervals) if self.intervals else 0.0
@@ -182,7 +189,7 @@ class StepClock:
     def _loader_made(self, original: Callable[..., None], loader: DataLoader[Any], *args: Any, **named: Any) -> None:
         original(loader, *args, **named)
         if loader not in self._loaders:
-            self._loaders.add(loader)
+            self._loaders[loader] = users_calls()
             self._made += 1
             if self.seen.loader is not None and self._made - 1 == self.seen.loader.number:
                 self.trained_on = loader
