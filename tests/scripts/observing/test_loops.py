@@ -61,6 +61,23 @@ def test_epochs_of_a_loader():
     assert (found.steps, found.epochs) == (30, 3)
 
 
+@pytest.mark.parametrize(
+    "folds",
+    ["range(4)", "enumerate(splits)", "enumerate(kfold.split(data))", "tqdm(kfold.split(data, labels), total=4)"],
+)
+def test_a_loop_over_folds_multiplies_steps_and_epochs(folds):
+    source = f"""
+        for fold in {folds}:
+            for epoch in range(3):
+                for batch in loader:
+                    update()
+    """
+    kfold = SimpleNamespace(n_splits=4, split=lambda *data: iter([(0, 1)] * 4))
+    names = {"kfold": kfold, "splits": [(0, 1)] * 4, "data": None, "labels": None}
+    found = length(source, loader=[0] * 10, tqdm=lambda each, **named: each, **names)
+    assert (found.steps, found.epochs) == (120, 12)
+
+
 def test_accumulation_divides_the_batches():
     found = length(
         "for epoch in range(2):\n    for batch in loader:\n        update()\n", per_update=4.0, loader=[0] * 10

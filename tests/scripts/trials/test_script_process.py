@@ -103,6 +103,24 @@ SKIPS_STEPS = """
 """
 
 
+CROSS_VALIDATES = """
+    import torch
+    from torch.utils.data import DataLoader, Subset
+
+    data = torch.ones(24, 3)
+    for fold in range(40):
+        rows = [each for each in range(24) if each % 40 != fold]
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for epoch in range(2):
+            for batch in DataLoader(Subset(data, rows), batch_size=12):
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+    raise SystemExit("its steps were over")
+"""
+
+
 def arms_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Arms:
     users, place = folder / "users", folder / "place"
     users.mkdir()
@@ -116,6 +134,12 @@ def arms_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Arms:
 def test_a_script_that_changes_its_process_is_started_again(tmp_path, monkeypatch):
     with arms_of(CHANGES_ITS_PROCESS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
         assert [arm.window(4).steps for _ in range(3)] == [4, 4, 4]  # it has 6 steps
+
+
+def test_the_steps_of_every_fold_are_counted_and_timed(tmp_path, monkeypatch):
+    with arms_of(CROSS_VALIDATES, tmp_path, monkeypatch).start("plain", Plan()) as arm:
+        losses = arm.ask("train", seed=0, steps=10, metric=None, seconds=60.0)["losses"]
+    assert len(losses) == 10  # a fold has 4
 
 
 def test_what_is_done_after_every_step_is_part_of_the_step(tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """How many optimizer steps a script will take, by the loops that are running around one of them.
 
 The number of turns of `for epoch in range(args.epochs)` is read from the running function's own variables; that of a
-loop over a loader is the loader's length. A `while` loop is followed where it counts its turns up to a limit (see
-counted_loops.py); a `break` in a `for` loop is not seen.
+loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. A
+`while` loop is followed where it counts its turns up to a limit (see counted_loops.py); a `break` in a `for` loop is
+not seen.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ def length_of(
             epochs = None if limit.counts_inner_turns or epochs is None else epochs * limit.turns
             continue
         count, is_range = _turns(loop.iter, frame)
-        if not is_range and not reads:
-            count, reads, epochs = batches if count is None else count, True, 1
+        begins_epochs = not is_range and not reads  # it is the innermost loop over data
+        if begins_epochs:
+            count, reads = batches if count is None else count, True
         if count is None:
             return Length(steps=None, epochs=None, why=f"the loop of {line} has no known length")
         turns *= count
-        if is_range and epochs is not None:
+        if begins_epochs:
+            epochs = 1
+        elif epochs is not None:
             epochs *= count
     if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
@@ -143,6 +147,9 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
                 return len(range(*(value_of(each, frame) for each in arguments))), True
             except (TypeError, ValueError):  # an end that is not known
                 return None, True
+        case ast.Call(ast.Attribute(splitter, "split")):  # of a cross-validation of scikit-learn's
+            folds = getattr(value_of(splitter, frame), "n_splits", None)
+            return (folds if isinstance(folds, int) else None), False
         case _:
             try:
                 return len(value_of(iterable, frame)), False

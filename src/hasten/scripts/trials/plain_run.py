@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from hasten.checkpoint.files import replace_file
+from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.patching import replaced
 from hasten.scripts.running.program import Program, program_of, run
 from hasten.scripts.trials.scratch import Scratch
@@ -70,7 +71,7 @@ class _Reader:
     def __init__(self, asked: PlainRun) -> None:
         self._asked, self._steps = asked, PlainSteps()
         self._losses = list[list[Any]]([[]])  # tensors, which are read at the end
-        self._optimizers = list[Any]()
+        self._main = MainOptimizer(number=asked.main)
         self._patches = ExitStack()
 
     def start(self) -> None:
@@ -93,8 +94,7 @@ class _Reader:
 
     def _made(self, original: Callable[..., None], made: Any, *args: Any, **named: Any) -> None:
         original(made, *args, **named)
-        if not any(each is made for each in self._optimizers):
-            self._optimizers.append(made)
+        self._main.is_made(made)
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
         loss = tensors if hasattr(tensors, "numel") else next(iter(tensors))
@@ -103,11 +103,12 @@ class _Reader:
         original(tensors, *args, **named)
 
     def _updated(self, optimizer: Any, args: Any, named: Any) -> None:
-        if len(self._optimizers) <= self._asked.main or optimizer is not self._optimizers[self._asked.main]:
+        if optimizer is not self._main.optimizer:
             return
+        self._main.updates += 1
         self._steps.times.append(time.perf_counter())
         self._losses.append([])
-        if len(self._steps.times) == self._asked.updates:
+        if self._main.updates == self._asked.updates:
             self.end()
 
 

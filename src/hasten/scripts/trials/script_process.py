@@ -98,7 +98,7 @@ class RunningScript:
             ranks.start()
             run_to_end(self.scratch.program)
             self.clock.end()
-            if not self.clock.updates:
+            if not self.clock.main.updates:
                 raise Misconfigured("ended without a step", where=self.scratch.program.name)
 
     def _prepare_gradients(self) -> None:
@@ -297,12 +297,12 @@ def _train(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """As tuning.trials.survey.survey."""
     clock, seen = script.clock, script.seen
-    if clock.module is None or clock.main is None:
+    if clock.module is None:
         raise Misconfigured(f"has no name for {seen.model.kind} where it makes its optimizer", where=script.name)
     sample = [
         torch.zeros(shape, dtype=getattr(torch, kind.removeprefix("torch."))) for shape, kind in seen.model.inputs
     ]
-    setup = setup_of(clock.module, clock.main, clock.trained_on, seen, sample)
+    setup = setup_of(clock.module, clock.main.optimizer, clock.trained_on, seen, sample)
     options = script.scratch.program.options
     running = RunningLoader(
         loader=clock.trained_on,

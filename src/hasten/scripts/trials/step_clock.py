@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 
 from hasten.facts.scripts.seen import Seen, Stack
 from hasten.scripts.observing.calls import users_calls
+from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.observing.named_modules import all_frames, module_in
 from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
@@ -72,7 +73,6 @@ class StepClock:
     start_seconds: float = 0.0  # to the first update
     first_step_seconds: float = 0.0  # of that update's step, from its batch on
     is_first: bool = True  # nobody has asked for the first step yet
-    updates: int = 0  # since the script's start
     parts: Parts = field(default_factory=Parts)  # of those intervals
     settles: bool = False  # an accelerator finishes each part before the next one begins
     trainers: TrainerObjects = field(default_factory=TrainerObjects)
@@ -83,8 +83,7 @@ class StepClock:
     _turned: bool = True
     _had_turned: bool = False  # in the interval before
     _made: int = 0  # loaders
-    _optimizers: int = 0
-    main: Optimizer | None = None
+    main: MainOptimizer = field(init=False)
     module: nn.Module | None = None  # that is trained, by its name where the optimizer is made
     at_optimizer: Callable[[], None] = lambda: None
     _counted: float = 0.0  # seconds that are in a part or outside of all times, since the start
@@ -93,7 +92,6 @@ class StepClock:
     trained_on: Any = None  # the loader that the steps of the observed script read
     _read: ReferenceType[_Timed] | None = None  # the iterator of a loader that was read last
     _stepped_on: ReferenceType[_Timed] | None = None  # that of the last step
-    _known: WeakSet[Any] = field(default_factory=WeakSet[Any])
     _resources: ExitStack = field(default_factory=ExitStack)
 
     def start(self) -> None:
@@ -111,9 +109,8 @@ class StepClock:
 
     def begin(self) -> None:
         """The script starts now, for the first time or again."""
-        self.began, self.updates, self._made, self._turned = time.perf_counter(), 0, 0, True
-        self._had_turned, self._optimizers = False, 0
-        self._known, self.main, self.trained_on = WeakSet(), None, None
+        self.began, self._made, self._turned, self._had_turned = time.perf_counter(), 0, True, False
+        self.main, self.trained_on = MainOptimizer(number=self.seen.main), None
         self._read = self._stepped_on = None
         self.filling = []
         self._part_began, self._step = self.began, Parts()
@@ -121,7 +118,7 @@ class StepClock:
     def end(self) -> None:
         """The script has ended: since its last update it did what it does between two epochs, without the step that
         follows there."""
-        if self.updates:
+        if self.main.updates:
             self.turns.append(self.since_last + self.usual)
 
     def end_epoch(self) -> None:
@@ -178,12 +175,12 @@ class StepClock:
 
     def _optimizer_made(self, original: Callable[..., None], made: Optimizer, *args: Any, **named: Any) -> None:
         original(made, *args, **named)
-        if made not in self._known:
-            self._known.add(made)
-            self._optimizers += 1
-            self._part_began = time.perf_counter()  # what comes before belongs to the script's start
-            if self._optimizers - 1 == self.seen.main:
-                self.main, self.module = made, module_in(all_frames(), self.seen.model, made)
+        self._part_began = time.perf_counter()  # what comes before belongs to the script's start
+        if self.main.is_made(made):
+            self.module = module_in(all_frames(), self.seen.model, made)
+            if self.main.updates:
+                self._turned = True
+            else:
                 self.at_optimizer()
 
     def _loader_made(self, original: Callable[..., None], loader: DataLoader[Any], *args: Any, **named: Any) -> None:
@@ -232,9 +229,9 @@ class StepClock:
         self, original: Callable[..., Any], scaler: Any, optimizer: Optimizer, *args: Any, **named: Any
     ) -> Any:
         """A step that overflows is no update, and in no interval."""
-        before = self.updates
+        before = self.main.updates
         result = original(scaler, optimizer, *args, **named)
-        if optimizer is self.main and self.updates == before:
+        if optimizer is self.main.optimizer and self.main.updates == before:
             self._last = self._part_began = self.now()
             self._step = Parts()
         return result
@@ -245,7 +242,7 @@ class StepClock:
 
     def _ends(self, optimizer: Optimizer, args: Any, named: Any) -> None:
         self._step.optimizer += self._own_seconds(*self._update)
-        if optimizer is not self.main:
+        if optimizer is not self.main.optimizer:
             return
         if self._turned:
             self.settle()
@@ -253,14 +250,14 @@ class StepClock:
         step, self._step = self._step, Parts()
         is_next_epoch = self._read is not None and self._read != self._stepped_on
         self._stepped_on = self._read
-        self.updates += 1
-        if self.updates <= UNTIMED_STEPS and not self.is_first:
+        self.main.updates += 1
+        if self.main.updates <= UNTIMED_STEPS and not self.is_first:
             pass  # the script was started again
-        elif self.updates == 1:
+        elif self.main.updates == 1:
             self.start_seconds, self.first_step_seconds = now - self.began, step.computing
         elif self._turned and not self._had_turned:
             (self.turns if is_next_epoch else self.interruptions).append(now - self._last)
-        elif self.updates <= self.filling_steps:
+        elif self.main.updates <= self.filling_steps:
             self.filling.append(now - self._last)
         else:
             self.intervals.append(now - self._last)
