@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.tuning.search.candidates import plan_of
-from support.scripts.programs import CORPUS, PROGRAMS
+from support.scripts.programs import PROGRAMS, copied
 
 PYTHON = (sys.executable,)
 HASTEN = (sys.executable, "-m", "hasten", "run")
@@ -29,6 +30,25 @@ print(__name__, sys.argv, __file__, sys.stdin.read())
 raise SystemExit(int(sys.argv[1]))
 """
 RAISES = "def broken():\n    raise ValueError('no')\n\n\nbroken()\n"
+LISTENS = """
+import sys, threading
+from importlib.util import find_spec
+
+print("loaded:", sorted({"torch", "numpy"} & {*sys.modules}))
+import torch
+from torch.nn.modules import module
+from torch.optim import optimizer
+
+ours = find_spec("hasten").submodule_search_locations[0]
+loaded = [each for name, each in [*sys.modules.items()] if name.split(".")[0] == "torch"]
+found = [each for one in loaded for each in [*vars(one).values()]]
+found += [method for each in found if issubclass(type(each), type) for method in vars(each).values()]
+codes = [each.__code__ for each in found if type(each) is type(find_spec)]
+print("replaced:", [code for code in codes if code.co_filename.startswith(ours)], len(codes) > 1000)
+hooks = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
+print("hooks:", [*map(len, hooks)], bool(module._has_any_global_hook()), sys.gettrace(), sys.getprofile())
+print("threads:", threading.active_count())
+"""
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 
 
@@ -88,6 +108,14 @@ def test_a_traceback_is_the_scripts_own(here, plan):
     moved = [line.partition(", in ")[2] or line.strip() for line in run.stderr.splitlines()]
     assert moved == [line.partition(", in ")[2] or line.strip() for line in plain.stderr.splitlines()]
     assert f'"{here / "train.py"}", line 2, in broken' in run.stderr
+
+
+@pytest.mark.parametrize("plan", PLANS[1:])
+def test_a_script_starts_without_torch_and_with_no_hook_on_it(here, plan):
+    with_source(here, "train.py", LISTENS)
+    run = done(*HASTEN, *plan, "train.py", folder=here)
+    begins = "loaded: []\nreplaced: [] True\nhooks: [0, 0] False None None\nthreads: 1\n"
+    assert (run.stdout, run.stderr) == (begins, "")
 
 
 @pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.proof), PLANS[2]])
@@ -157,34 +185,38 @@ TIMED = "odd/tb_logging.py"  # names of its files have the time
 EXACT = [name for name, program in PROGRAMS.items() if program.repeats and name.endswith(".py") and name != TIMED]
 
 
+TIMES = re.compile(r"\b[\d.]+s\b|['\"]\w+_(?:runtime|second)['\"]: '?[\d.e+]+")
+PROGRESS = re.compile(r".*(?:it/s|s/it|%\|).*\n?")  # drawn again whenever a time is over
+
+
+def _without_times(path: Path) -> bytes:
+    data = path.read_bytes()
+    return TIMES.sub("", data.decode()).encode() if path.suffix == ".json" else data
+
+
 def leavings(folder: Path) -> Mapping[str, str]:
     return {
-        str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): sha256(_without_times(path)).hexdigest()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
 
 
-def run_of(command: tuple[str, ...], name: str, folder: Path) -> tuple[int, str, Mapping[str, str]]:
-    """Exit code, standard output, and the files that are there afterwards. folder: where there is no folder "own"."""
-    program, (top, *rest) = PROGRAMS[name], Path(name).parts
-    if top in ("package", "project"):
-        shutil.copytree(CORPUS / top, folder / "own", ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        (folder / "own").mkdir()
-        shutil.copy(CORPUS / name, folder / "own")
-    words = ["-m", program.module] if program.module else [str(Path(*rest)) if top == "project" else rest[-1]]
+def run_of(command: tuple[str, ...], name: str, folder: Path) -> tuple[int, list[str], Mapping[str, str]]:
+    """Exit code, what it prints on both streams, and the files that are there afterwards. folder: where there is no
+    folder "own"."""
+    words = copied(name, folder / "own")
     ended = done(*command, *words, folder=folder / "own")
     left = leavings(folder / "own")
     shutil.rmtree(folder / "own")
-    return ended.returncode, ended.stdout, left
+    return ended.returncode, [TIMES.sub("", PROGRESS.sub("", each)) for each in (ended.stdout, ended.stderr)], left
 
 
 @pytest.mark.parametrize(
     "name", [each if each in FEW else pytest.param(each, marks=pytest.mark.proof) for each in EXACT]
 )
 def test_without_choices_a_script_does_what_it_does_under_python(name, tmp_path):
-    """To the last character of what it prints, and to the last byte of its files."""
+    """To the last character of what it prints, and to the last byte of its files, but for times."""
     for needed in PROGRAMS[name].needs.split():
         pytest.importorskip(needed)
     plan = tmp_path / "empty.toml"

@@ -10,40 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
 from inspect import cleandoc
 
-from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.choice import Choice, Preserves, Stage, Symptom, Value
 from hasten.techniques.setup import Setup
-
-
-class Stage(IntEnum):
-    """When a technique is applied; the numbers are the order."""
-
-    PROCESS = 0
-    DATA = 1
-    MODEL = 2
-    CLUSTER = 3
-    OPTIMIZER = 4
-    STEP = 5
-    EVALUATION = 6
-
-
-class Symptom(Enum):
-    """The problem that a technique treats."""
-
-    SLOW_MATRIX_PRODUCT = "matrix products and convolutions take most of the step"
-    SLOW_CONVOLUTION = "convolutions take most of the step"
-    MANY_SMALL_OPERATIONS = "the step is many small operations"
-    SLOW_OPTIMIZER = "the optimizer's update takes a visible share of the step"
-    MEMORY_FULL = "the batch does not fit into memory"
-    SLOW_LOADING = "the training waits for its next batch"
-    DEVICE_IDLE = "the device waits for work"
-    SLOW_ALLOCATION = "memory is allocated and freed all the time"
-    SLOW_CONVERGENCE = "training needs many steps to its target"
-    UNSTABLE_TRAINING = "loss or gradients jump"
-    SLOW_COMMUNICATION = "processes wait for each other's gradients"
-    SLOW_EVALUATION = "evaluation takes a visible share of the run"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ that have parameters. Each ran twice, in fresh folders. A text with spaces is a 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,18 @@ class Program:
     variant: str = ""  # options of another run
     module: str | None = None  # run as python -m, in the first folder below the corpus
     needs: str = ""  # imports that hasten's own dependencies, and scikit-learn, do not bring
+
+
+def copied(name: str, folder: Path) -> list[str]:
+    """Copies a script into a new folder, with the files that belong to it. What follows `python` there."""
+    top, *rest = Path(name).parts
+    if top in ("package", "project"):
+        shutil.copytree(CORPUS / top, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        folder.mkdir()
+        shutil.copy(CORPUS / name, folder)
+    module = PROGRAMS[name].module
+    return ["-m", module] if module else [rest[-1]]
 
 
 PROGRAMS = {

@@ -23,7 +23,6 @@ from hasten.scripts.edits.edit import (
 from hasten.scripts.edits.trainer_arguments import trainer_edits
 from hasten.scripts.techniques import OF_SCRIPTS
 from hasten.scripts.techniques.script_technique import Sources
-from hasten.techniques.common.plan_values import check_true
 
 NEEDS_OWN_LOOP = "needs hasten's own training loop, and so a job: docs/start/job.md"
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -36,7 +35,9 @@ def edits_of(choices: Sequence[Choice], places: ScriptPlaces, sources: Sources) 
     for choice in choices:
         of_scripts = next((each for each in OF_SCRIPTS if each.name == choice.technique), None)
         if of_scripts is not None:
-            check_true(choice)
+            if choice.value is not True or choice.options:
+                fix = "write true without options, or remove the line"
+                raise PlanError(f"the plan asks for {choice}", where=choice.technique, fix=fix)
             found += of_scripts.edits(places, sources)
         elif choice.technique in EDITS:
             found += trainer_edits(choice, places) or EDITS[choice.technique](choice, places)

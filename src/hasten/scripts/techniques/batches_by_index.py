@@ -27,27 +27,14 @@ from collections.abc import Mapping
 from textwrap import dedent
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    Subset,
-    TensorDataset,
-    default_collate,
-    default_convert,
-)
-
 from hasten.doctor.reading.names.scopes import COMPREHENSIONS
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
-from hasten.facts.choice import Preserves
+from hasten.facts.choice import Preserves, Stage, Symptom
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.scripts.edits.edit import LOADER_ARGUMENTS, AddImport, AddLines, Edit, SetKeywords
 from hasten.scripts.edits.source_places import call_at, free_name
 from hasten.scripts.techniques.script_technique import RunningLoader, ScriptTechnique, Sources
-from hasten.techniques.contract import Stage, Symptom
 
 LIBRARY = "torch.utils.data"
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr, ast.Return)
@@ -147,7 +134,9 @@ def why_not(running: RunningLoader) -> str:
     return f"the same line makes another loader: {other}" if other else ""
 
 
-def _why_not_of(loader: DataLoader[Any]) -> str:
+def _why_not_of(loader: Any) -> str:
+    from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset, TensorDataset, default_collate
+
     is_plain = type(loader) is DataLoader and type(loader.batch_sampler) is BatchSampler
     if not is_plain or isinstance(loader.dataset, IterableDataset):
         return "the loader does not draw its batches from indices of a data set"
@@ -191,6 +180,8 @@ def _is_indexed(node: ast.expr, index: str) -> bool:
 
 
 def _gives_same_batches(dataset: Any) -> bool:
+    from torch.utils.data import default_collate, default_convert
+
     try:
         samples = len(dataset)
         indices = sorted({0, samples // 2, samples - 1})
@@ -200,9 +191,11 @@ def _gives_same_batches(dataset: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
+    import torch
+
     if type(one) is not type(other):
         return False
-    if isinstance(one, Tensor):
+    if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, Mapping):
         return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)

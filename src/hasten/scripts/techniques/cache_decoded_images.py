@@ -27,18 +27,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
-from hasten.facts.choice import Preserves
+from hasten.facts.choice import Preserves, Stage, Symptom
 from hasten.facts.formatting import byte_size
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.scripts.edits.edit import AddDefinition, AddImport, Edit, ReplaceCall
 from hasten.scripts.edits.source_places import Function, call_at, free_name, names_in, place_of, read_source
 from hasten.scripts.patching import replaced
 from hasten.scripts.techniques.script_technique import RunningLoader, ScriptTechnique, Sources
-from hasten.techniques.contract import Stage, Symptom
 
 NAMES = ("decoded", "decoded_image", "cached_image", "read_image")
 OF_MEMORY = 4  # the part of the machine's memory that decoded images may take is one of so many
@@ -147,6 +144,8 @@ def _check_not_drawn_on(tree: ast.Module) -> None:
 
 
 def why_not(running: RunningLoader) -> str:
+    from torch.utils.data import IterableDataset
+
     if running.loader is None:
         return "the steps read no DataLoader"
     if running.epochs is None:

@@ -25,12 +25,11 @@ import re
 
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
-from hasten.facts.choice import Preserves
+from hasten.facts.choice import Preserves, Stage, Symptom
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.scripts.edits.edit import AddImport, Decorate, Edit, WrapLoop
 from hasten.scripts.edits.source_places import Function, loop_at, place_of, read_source
 from hasten.scripts.techniques.script_technique import ScriptTechnique, Sources
-from hasten.techniques.contract import Stage, Symptom
 
 _TRAINS = re.compile(r"backward|optim|zero_grad|step|grad|fit|epoch|train(?!ing$)|learn", re.I)
 CONTEXT = "torch.no_grad()"

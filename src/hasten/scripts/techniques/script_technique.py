@@ -1,4 +1,7 @@
-"""The record that ends every file of this folder: what a technique of scripts is called, does and preserves."""
+"""The record that ends every file of this folder: what a technique of scripts is called, does and preserves.
+
+A plan is read and its edits are made before the script has loaded torch, so no file here loads it when it is imported.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader
-
-from hasten.facts.choice import Preserves
+from hasten.facts.choice import Preserves, Stage, Symptom
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.scripts.edits.edit import Edit
-from hasten.techniques.contract import Stage, Symptom
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 Sources = Callable[[str], str]
 """File, relative to the script's folder -> its text."""
