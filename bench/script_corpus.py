@@ -161,7 +161,7 @@ def summary(found: Sequence[Answered]) -> str:
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     changed = sum(not each.unchanged for each in found)
     answers = sum(counts[each] for each in ANSWERS)
-    return f"{answers} of {len(found)}: a plan or nothing helps ({parts}); {changed} folders changed"
+    return f"{answers} of {len(found)}: a plan or nothing helps ({parts}); folders changed: {changed}"
 
 
 def targets_of(found: Sequence[Answered]) -> list[Target]:
