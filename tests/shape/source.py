@@ -83,9 +83,9 @@ class Fault:
 def sources(*folders: str) -> list[Source]:
     """Every Python file under these folders of the repository, sorted by path; a missing folder has none. The corpus of
     the doctor is data: scripts as other people write them."""
-    found = (path for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
+    found = (path.relative_to(REPOSITORY) for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
     paths = sorted(path for path in found if "corpus" not in path.parts)
-    return [Source(path.relative_to(REPOSITORY).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    return [Source(path.as_posix(), (REPOSITORY / path).read_text(encoding="utf-8")) for path in paths]
 
 
 def files_in(*folders: str) -> list[str]:
