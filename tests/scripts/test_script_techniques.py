@@ -276,6 +276,14 @@ def test_a_loop_in_a_function_that_trains_is_wrapped():
     assert edited("evaluation_without_gradients", source) == source.replace(before, after)
 
 
+def test_a_comprehension_that_evaluates_is_wrapped_with_its_statement():
+    loop = EVALUATION[EVALUATION.index("    right = 0") : EVALUATION.index("    return right")]
+    line = "right = sum((model(x).argmax(1) == y).sum().item() for x, y in loader)"
+    source = EVALUATION.replace(loop, f"    train(model, loader, own)\n    {line}\n")
+    expected = source.replace(f"    {line}", f"    with torch.no_grad():\n        {line}")
+    assert edited("evaluation_without_gradients", source) == expected
+
+
 def test_an_evaluation_without_gradients_stays():
     with pytest.raises(PlanError, match="no evaluation loop"):
         edited("evaluation_without_gradients", EVALUATION.replace("def eval", "@torch.no_grad()\ndef eval"))

@@ -39,6 +39,35 @@ def evaluate(model, loader):
     )
 
 
+def test_an_evaluation_can_be_a_comprehension():
+    assert_finds_what_is_marked(
+        TWO_MODELS
+        + """
+def evaluate(model, loader):
+    model.eval()
+    return sum((model(x).argmax(1) == y).sum().item() for x, y in loader)  # finds H413
+
+def total_loss(model, loader):
+    sum((model(x) - y).pow(2).mean() for x, y in loader).backward()
+
+def summed_loss(model, loader):
+    loss = sum((model(x) - y).pow(2).mean() for x, y in loader)
+    loss.backward()
+
+@torch.no_grad()
+def predicted(model, loader):
+    return [model(x) for x, y in loader]
+"""
+        + EPOCHS
+        + """
+right = sum((model(x) == y).sum().item() for x, y in tqdm(test_loader))  # finds H413
+with torch.no_grad():
+    right = [model(x) for x, y in test_loader]
+""",
+        "H413",
+    )
+
+
 def test_gradients_may_be_switched_off_by_the_caller_or_for_good():
     assert_finds_what_is_marked(
         TWO_MODELS

@@ -1,7 +1,7 @@
 """Evaluation without no_grad().
 
-What it finds: A loop over a loader, in a file that trains, that calls the model and never `backward()`. No
-block, decorator or caller switches gradients off.
+What it finds: A loop or a comprehension over a loader, in a file that trains, that calls the model and never
+`backward()`. No block, decorator or caller switches gradients off.
 
 Why it matters: Each call records the autograd graph, which takes time. It keeps the activations until its
 output is freed, as much memory as a training step. If outputs are collected, all graphs stay in memory.

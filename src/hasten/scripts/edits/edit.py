@@ -85,7 +85,7 @@ class WrapStatements:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrapLoop:
-    """`with CONTEXT:` around a loop."""
+    """`with CONTEXT:` around a loop, or around the statement of a comprehension."""
 
     call: SourceCall
     context: str

@@ -73,7 +73,7 @@ def _splices(file: Statements, edit: Edit) -> Iterable[Splice]:
         case WrapStatements():
             return file.wrapped(_statements_between(file, edit), edit.context)
         case WrapLoop(call=place, context=context):
-            return file.wrapped([loop_at(file.tree, place)], context)
+            return file.wrapped(file.around(loop_at(file.tree, place))[-1:], context)
         case Decorate(call=place, decorator=decorator):
             functions = [each for each in file.around(loop_at(file.tree, place)) if isinstance(each, Function)]
             return [file.decorated(functions[-1], decorator)]

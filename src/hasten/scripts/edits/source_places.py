@@ -6,11 +6,13 @@ import ast
 from collections.abc import Sequence
 from typing import TypeVar
 
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS
 from hasten.errors import PlanError
 from hasten.facts.scripts.script_places import SourceCall
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Placed = TypeVar("Placed", ast.Call, ast.For)
+Loop = ast.For | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Placed = TypeVar("Placed", bound=ast.Call | Loop)
 
 
 def read_source(text: str) -> ast.Module:
@@ -23,15 +25,15 @@ def read_source(text: str) -> ast.Module:
 
 def call_at(tree: ast.Module, place: SourceCall) -> ast.Call:
     """Raises PlanError where there is none."""
-    return _at(tree, place, ast.Call, "call")
+    return _at(tree, place, (ast.Call,), "call")
 
 
-def loop_at(tree: ast.Module, place: SourceCall) -> ast.For:
+def loop_at(tree: ast.Module, place: SourceCall) -> Loop:
     """Raises PlanError where there is none."""
-    return _at(tree, place, ast.For, "loop")
+    return _at(tree, place, (ast.For, *COMPREHENSIONS), "loop")
 
 
-def place_of(node: ast.Call | ast.For, file: str) -> SourceCall:
+def place_of(node: ast.Call | Loop, file: str) -> SourceCall:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return SourceCall(
@@ -43,9 +45,9 @@ def place_of(node: ast.Call | ast.For, file: str) -> SourceCall:
     )
 
 
-def _at(tree: ast.Module, place: SourceCall, kind: type[Placed], word: str) -> Placed:
+def _at(tree: ast.Module, place: SourceCall, kinds: tuple[type[Placed], ...], word: str) -> Placed:
     for node in ast.walk(tree):
-        if isinstance(node, kind) and place_of(node, place.file) == place:
+        if isinstance(node, kinds) and place_of(node, place.file) == place:
             return node
     raise PlanError(f"has no {word} at line {place.line}: the {word} was not found in the source")
 

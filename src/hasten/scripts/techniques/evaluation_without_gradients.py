@@ -1,7 +1,7 @@
 """Evaluate without recording the autograd graph.
 
 What it does: a function that only evaluates gets the decorator `@torch.no_grad()`. An evaluation loop in a function
-that also trains is moved into `with torch.no_grad():`.
+that also trains is moved into `with torch.no_grad():`, and so is a statement with a comprehension that evaluates.
 
 Why it is faster: no graph is recorded, and the activations of a batch are freed as soon as they are used.
 
@@ -28,17 +28,23 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Preserves, Stage, Symptom
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.scripts.edits.edit import AddImport, Decorate, Edit, WrapLoop
-from hasten.scripts.edits.source_places import Function, loop_at, place_of, read_source
+from hasten.scripts.edits.source_places import Function, Loop, loop_at, place_of, read_source
 from hasten.scripts.techniques.script_technique import ScriptTechnique, Sources
 
 _TRAINS = re.compile(r"backward|optim|zero_grad|step|grad|fit|epoch|train(?!ing$)|learn", re.I)
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 CONTEXT = "torch.no_grad()"
 
 
 def evaluations(code: Code, file: str) -> tuple[SourceCall, ...]:
-    """Loops that call the model under gradients that nothing uses."""
+    """Loops and comprehensions that call the model under gradients that nothing uses."""
     loops = dict.fromkeys(each.loop for each in code.evaluations.all if each.with_gradients)
-    return tuple(place_of(each, file) for each in loops if isinstance(each, ast.For))
+    return tuple(place_of(each, file) for each in loops if isinstance(each, Loop) and _is_movable(code, each))
+
+
+def _is_movable(code: Code, loop: Loop) -> bool:
+    """Of a comprehension whether its whole statement can be moved: a line, and no block that could train."""
+    return isinstance(loop, ast.For) or isinstance(code.names.enclosing(loop, ast.stmt), _SIMPLE)
 
 
 def edits(places: ScriptPlaces, sources: Sources) -> list[Edit]:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Function, begin, end, iterated
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Function, begin, end, iterated
 from hasten.doctor.reading.names.value_origins import Origins
 from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
@@ -110,7 +110,11 @@ class Evaluations:
 
     @cached_property
     def _loops(self) -> set[ast.AST]:
-        return {each for each in self._names.scopes.all(ast.For) if self._reads_loader(each.iter)}
+        """And comprehensions."""
+        scopes = self._names.scopes
+        read: list[tuple[ast.AST, ast.expr]] = [(each, each.iter) for each in scopes.all(ast.For)]
+        read += [(each, each.generators[0].iter) for kind in COMPREHENSIONS for each in scopes.all(kind)]
+        return {each for each, iterable in read if self._reads_loader(iterable)}
 
     @cached_property
     def _steps(self) -> set[ast.AST]:
@@ -145,11 +149,13 @@ class Evaluations:
         return not trains and not self._is_differentiated_later(loop, function or self._names.scopes.module.node)
 
     def _is_differentiated_later(self, loop: ast.AST, function: ast.AST) -> bool:
-        """Whether what it has summed up trains something after it."""
-        bound = {each.id for each in ast.walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-        later = [each for each in ast.walk(function) if isinstance(each, ast.Call) and begin(each) > end(loop)]
-        trains = [each for each in later if any(map(_TRAINS.search, _all_words(each.func)))]
-        return any(_names_in(each) & bound for each in trains)
+        """Whether what it has summed up trains something in its statement or after that."""
+        whole = loop if isinstance(loop, ast.stmt) else self._names.enclosing(loop, ast.stmt) or loop
+        bound = {each.id for each in ast.walk(whole) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)]
+        trains = [each for each in calls if any(map(_TRAINS.search, _all_words(each.func)))]
+        later = [each for each in trains if begin(each) > end(whole)]
+        return any(_names_in(each) & bound for each in later) or any(loop in ast.walk(each) for each in trains)
 
     def _is_run_by_framework(self, function: Function) -> bool:
         owner = self._names.parents[function]
