@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -92,10 +93,11 @@ def until_trials(process: subprocess.Popen[str]) -> list[psutil.Process]:
 @pytest.mark.proof
 def test_a_search_leaves_its_plan_and_nothing_else(room):
     before = state(room)
-    with tuning(room, "--seconds", "20", "train.py") as process:
-        _, shown = process.communicate()
+    with tuning(room, "--seconds", "20", "--json", "train.py") as process:
+        answer, shown = process.communicate()
     assert process.returncode == 0, shown
     assert state(room) == before
+    assert json.loads(answer)["patch"] == ("plan.patch" if (room / "own" / "plan.patch").exists() else None)
     assert {path.name for path in (room / "own").iterdir()} & OWN >= {"plan.toml", "plan.trials.jsonl"}
 
 

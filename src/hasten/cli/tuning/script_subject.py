@@ -110,6 +110,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         completed=lambda plan: replace(plan, script=places),
         written=patch.written,
         refuted=lambda: patch.refuted,
+        fields=lambda: {"patch": patch.file, "applied": patch.is_applied},
         nothing_proven=NO_FASTER_SCRIPT,
     )
 
@@ -158,6 +159,7 @@ class _Patch:
     program: Program
     seen: Seen
     asked: AskedOfScript
+    file: Path | None = None  # of the patch; None where none was written
     is_applied: bool = False
     applying: str = ""  # the command; empty where no patch is to be applied
     refuted: str = ""  # why the patched file was not accepted
@@ -185,6 +187,7 @@ class _Patch:
         here = _folder_of(files)
         lines += _write_notebooks(files, file.parent)
         write_atomically(patch, patch_of(files, here, patch.parent))
+        self.file = patch
         where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]
         command, relative = ["git", *where, "apply"], os.path.relpath(patch, here)
         changed = listed([os.path.relpath(each.path) for each in files])

@@ -57,7 +57,7 @@ class Subject:
     where there is no plan) -> the command to run next. completed: (plan) -> with what the subject adds. written: (plan,
     its file, where to report) -> what is said of further files that belong to it, each with a label; there is nowhere
     to report where the search was interrupted, and is to end at once. refuted: after that, why what was found does not
-    hold; "" where it does.
+    hold; "" where it does. fields: then, further ones of the answer in JSON.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Subject:
     written: Callable[[Plan, Path, Callable[[Doing], None] | None], Lines] = lambda plan, file, report: []
     nothing_proven: str = NOTHING_PROVEN
     refuted: Callable[[], str] = lambda: ""
+    fields: Callable[[], dict[str, Any]] = dict
 
 
 def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
@@ -100,7 +101,8 @@ def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
 
     following = subject.following(file if found.has_plan else None) if written else again(asked.seconds)
     facts = _facts(found, unproven, file if written else None, further, again(4 * asked.seconds))
-    output.result(sentence, facts, following, _answer(found, plan, file if written else None))
+    answer = _answer(found, plan, file if written else None)
+    output.result(sentence, facts, following, {**answer, **subject.fields()})
     return found
 
 
