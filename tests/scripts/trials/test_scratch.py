@@ -15,16 +15,16 @@ import pytest
 from hasten.errors import Misconfigured, PlanError
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials import scratch
-from hasten.scripts.trials.scratch import LARGE, scratch_copy
+from hasten.scripts.trials.scratch import LARGE_BYTES, check_unchanged, large_files, scratch_copy
 
 
 def project(folder: Path) -> Path:
     (folder / "data" / "raw").mkdir(parents=True)
     (folder / "train.py").write_text("print('trains')\n")
-    (folder / "data" / "raw" / "large.bin").write_bytes(b"0" * (LARGE + 1))
+    (folder / "data" / "raw" / "large.bin").write_bytes(b"0" * (LARGE_BYTES + 1))
     (folder / "data" / "small.csv").write_text("1,2\n")
     (folder / "runs").mkdir()
-    (folder / "runs" / "best.pt").write_bytes(b"1" * (LARGE + 1))
+    (folder / "runs" / "best.pt").write_bytes(b"1" * (LARGE_BYTES + 1))
     return folder
 
 
@@ -59,6 +59,18 @@ def test_small_files_are_copied_and_large_ones_are_links(tmp_path, monkeypatch):
     assert (copy.folder / "data" / "raw" / "large.bin").is_symlink()
     assert copy.program.path.name == "train.py"
     assert copy.users_path(str(copy.folder / "data" / "small.csv")) == str(users / "data" / "small.csv")
+
+
+def test_a_linked_file_that_has_changed_ends_the_search(tmp_path):
+    users = project(tmp_path / "project")
+    files = large_files(Program(name=str(users / "train.py")), users)
+    assert {each.name for each in files} == {"large.bin", "best.pt"}
+    (users / "data" / "small.csv").write_text("3,4\n")
+    check_unchanged(files)
+    with (users / "data" / "raw" / "large.bin").open("ab") as file:
+        file.write(b"1")
+    with pytest.raises(Misconfigured, match=r"large.bin: has changed since the trials began"):
+        check_unchanged(files)
 
 
 def test_what_lies_beside_the_folder_is_found_and_stays_unchanged(tmp_path):
@@ -99,7 +111,7 @@ def test_a_file_beside_the_folder_has_the_users_path(tmp_path, monkeypatch):
 
 def test_a_folder_of_many_files_without_a_source_is_a_link(tmp_path, monkeypatch):
     users = project(tmp_path / "project")
-    monkeypatch.setattr(scratch, "MANY", 3)
+    monkeypatch.setattr(scratch, "MANY_FILES", 3)
     for number in range(5):
         (users / "data" / "raw" / f"{number}.jpg").touch()
     monkeypatch.chdir(users)
@@ -153,7 +165,7 @@ def test_an_installed_project_is_imported_from_the_copy(tmp_path, installs):
 
 def test_too_many_files_are_refused(tmp_path, monkeypatch):
     users = project(tmp_path / "project")
-    monkeypatch.setattr(scratch, "MOST", 3)
+    monkeypatch.setattr(scratch, "MOST_FILES", 3)
     monkeypatch.chdir(users)
     with pytest.raises(Misconfigured, match="more than 3 files"):
         scratch_copy(Program(name="train.py"), users, tmp_path / "copy")

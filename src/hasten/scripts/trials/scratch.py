@@ -23,9 +23,9 @@ from hasten.scripts.running.program import Program
 from hasten.scripts.trials.write_guard import guard_writes
 from hasten.users_code import is_users_file
 
-LARGE = 1 << 20  # bytes of a file that is linked
-MANY = 1000  # files of a folder that is linked
-MOST = 50_000  # files and folders in all
+LARGE_BYTES = 1 << 20  # of a file that is linked
+MANY_FILES = 1000  # of a folder that is linked
+MOST_FILES = 50_000  # and folders, of a folder that is copied
 LEVELS = 3  # folders above, whose other files are linked
 _LINKED = frozenset({".git", ".hg", "node_modules"})
 _LEFT_OUT = frozenset({"__pycache__"})
@@ -130,14 +130,10 @@ def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
 def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
     """Raises Misconfigured where there is too much to copy."""
     copies = {root: place / root.relative_to(root.anchor) for root in roots_of(program, folder)}
-    count = 0
     for root, copy in copies.items():
-        for source, target in _pairs(root, copy):
-            count += 1
-            if count > MOST:
-                what = f"holds more than {MOST:,} files, so it is not copied for every trial"
-                raise Misconfigured(what, where=str(root), fix="run hasten in the folder of the project alone")
-            _put(source, target)
+        make_folder(copy)
+        for source in _entries(root):
+            _put(source, copy / source.relative_to(root))
     for root, copy in copies.items():
         _link_beside(root, copy)
     scratch = Scratch(place=place, roots=copies, program=program, folder=folder)
@@ -147,15 +143,42 @@ def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
     return replace(scratch, program=replace(program, name=name), folder=here)
 
 
-def _pairs(root: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
-    """Of everything that is put into the copy, a folder before what is in it."""
-    make_folder(copy)
+def large_files(program: Program, folder: Path) -> Mapping[Path, tuple[int, int]]:
+    """The user's files that a copy has as links -> their size and time. Raises Misconfigured as scratch_copy does."""
+    found = [path for root in roots_of(program, folder) for path in _entries(root)]
+    return {path: _state(path) for path in found if path.is_file() and _state(path)[0] > LARGE_BYTES}
+
+
+def check_unchanged(files: Mapping[Path, tuple[int, int]]) -> None:
+    """files: of large_files. Raises Misconfigured. Libraries that write in C get past the guard."""
+    for path, before in files.items():
+        if _state(path) != before:
+            what = "has changed since the trials began: the script, or another program, has written to it"
+            fix = "give the script another path to write to, or move this file out of the folder"
+            raise Misconfigured(what, where=str(path), fix=fix)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Zero of a file that is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    """Everything that is put into a copy, a folder before what is in it. Raises Misconfigured for too much."""
+    count = 0
     for path, folders, files in os.walk(root):
-        here = copy / Path(path).relative_to(root)
         linked = [name for name in folders if _is_linked(Path(path, name))]
         folders[:] = sorted(name for name in folders if name not in linked and name not in _LEFT_OUT)
         for name in (*folders, *linked, *files):
-            yield Path(path, name), here / name
+            count += 1
+            if count > MOST_FILES:
+                what = f"holds more than {MOST_FILES:,} files, so it is not copied for every trial"
+                raise Misconfigured(what, where=str(root), fix="run hasten in the folder of the project alone")
+            yield Path(path, name)
 
 
 def _link_beside(root: Path, copy: Path) -> None:
@@ -165,7 +188,7 @@ def _link_beside(root: Path, copy: Path) -> None:
             names = os.listdir(users)
         except PermissionError:
             return
-        for name in names if len(names) <= MANY else []:
+        for name in names if len(names) <= MANY_FILES else []:
             if not os.path.lexists(here / name):
                 link_to(users / name, here / name)
 
@@ -174,7 +197,7 @@ def _is_linked(folder: Path) -> bool:
     if folder.is_symlink() or folder.name in _LINKED or (folder / "pyvenv.cfg").exists():
         return True
     names = os.listdir(folder)
-    return len(names) > MANY and not any(name.endswith(".py") for name in names)
+    return len(names) > MANY_FILES and not any(name.endswith(".py") for name in names)
 
 
 def _put(source: Path, target: Path) -> None:
@@ -182,7 +205,7 @@ def _put(source: Path, target: Path) -> None:
         link_to(source.resolve(), target)
     elif source.is_dir():
         make_building_folder(target)
-    elif source.is_file() and source.stat().st_size <= LARGE:
+    elif source.is_file() and source.stat().st_size <= LARGE_BYTES:
         copy_file(source, target)
     elif source.is_file():
         link_to(source, target)

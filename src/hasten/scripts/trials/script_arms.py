@@ -12,6 +12,7 @@ from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.scripts.seen import Seen, as_table, seen_of
 from hasten.scripts.edits.places import places_of
 from hasten.scripts.running.program import Program
+from hasten.scripts.trials.scratch import check_unchanged, large_files
 from hasten.tuning.trials.arms import Arms, Limits
 from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.process_seconds import IMPORTED_BY_SCRIPTS, libraries_of
@@ -25,6 +26,7 @@ LONGEST_SECONDS = 600.0  # of observing: importing, preparing data, and the firs
 def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> Seen:
     """Runs the script for a few steps. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no
     training."""
+    large = large_files(program, Path.cwd())
     process = TrialProcess(f"{_SERVES}serve_observation", libraries_of(f"{program.path}:"), program)
     until = time.monotonic() + LONGEST_SECONDS
     try:
@@ -39,6 +41,7 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
             waiting()
     finally:
         process.end()
+        check_unchanged(large)
     if "failed" in answer:
         error = SentError(**answer["error"])
         raise ArmFailed("script", Outcome(answer["failed"]), answer["message"], error)
@@ -47,9 +50,10 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
 
 def script_arms(program: Program, seen: Seen, place: Path | None, other_programs: OtherPrograms) -> Arms:
     name, libraries = f"{program.path}:", libraries_of(f"{program.path}:")
-    places = places_of(seen, program.path)
+    places, large = places_of(seen, program.path), large_files(program, Path.cwd())
 
     def launch(plan: Plan) -> TrialProcess:
+        check_unchanged(large)
         planned = plan_to_toml(replace(plan, script=places))
         return TrialProcess(f"{_SERVES}serve_trial", libraries, program, as_table(seen), planned)
 
