@@ -53,7 +53,7 @@ def test_what_no_plan_may_hold_is_left_out_with_its_reason():
     values, left = allowed_values([BF16, FLUSH, COMPILE, schedule, *THREADS], Preserves.STATISTICS, [FLUSH])
     assert values == [[BF16], THREADS[:3]]
     assert left == [
-        "flush_denormals = True: failed the proof of its claim on this job",
+        "flush_denormals = true: failed the proof of its claim on this job",
         f"compile = default: {NEVER['compile']}",
         "schedule = one-cycle: changes more than a search is allowed to",
         "threads = 4: beyond the first 3 values",

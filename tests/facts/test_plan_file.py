@@ -343,8 +343,8 @@ def test_make_plan_takes_values_and_values_with_options():
     plan = make_plan(precision="bf16", channels_last=True, compile=(True, {"mode": "max-autotune"}))
     assert [str(item.choice) for item in plan.choices] == [
         "precision = bf16",
-        "channels_last = True",
-        "compile = True (mode=max-autotune)",
+        "channels_last = true",
+        "compile = true (mode = max-autotune)",
     ]
     assert {item.choice.preserves for item in plan.choices} == {None}
     assert plan_from_toml(plan_to_toml(plan)) == plan

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import cast
 
 Scalar = str | bool | int | float
 Value = Scalar | list[Scalar] | list[str] | list[int] | list[float]
+
+
+def value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(value_text, cast('list[object]', value)))}]"
+    return str(value)
 
 
 class Preserves(IntEnum):
@@ -95,5 +104,6 @@ class Choice:
     options: Mapping[str, Value] = field(default_factory=dict[str, Value])
 
     def __str__(self) -> str:
-        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.technique} = {self.value}" + (f" ({options})" if options else "")
+        """As the plan writes it: precision = bf16, with TOML's own words for true and false."""
+        options = ", ".join(f"{key} = {value_text(value)}" for key, value in self.options.items())
+        return f"{self.technique} = {value_text(self.value)}" + (f" ({options})" if options else "")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import cast
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Speedup
 from hasten.facts.formatting import printable as printable
 from hasten.facts.formatting import shortened, three_digits
 
@@ -105,12 +104,6 @@ def measured(speedup: Speedup) -> str:
     return f"{ratio(speedup)} ({interval(speedup)}, {many(speedup.pairs, 'pair')})"
 
 
-def named(choice: Choice) -> str:
-    """As the plan writes it: precision = bf16, with TOML's own words for true and false."""
-    options = ", ".join(f"{key} = {plan_value(value)}" for key, value in choice.options.items())
-    return f"{choice.technique} = {plan_value(choice.value)}" + (f" ({options})" if options else "")
-
-
 def listed(texts: Sequence[str], most: int = 6) -> str:
     """a, b and c; of many, the first ones and how many more there are."""
     shown = [*texts[:most], *([f"{len(texts) - most:,} more"] if len(texts) > most else [])]
@@ -139,11 +132,3 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Collectio
         lines.append("  ".join(parts).rstrip())
     lines.insert(1, "  ".join("─" * width for width in widths))
     return lines
-
-
-def plan_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{', '.join(map(plan_value, cast('list[object]', value)))}]"
-    return str(value)

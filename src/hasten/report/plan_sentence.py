@@ -11,7 +11,7 @@ from statistics import median
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Between, Total
 from hasten.facts.trials import Confirmed, Proven, Reached, Verdict, verdict_of
-from hasten.report.display import duration, interval, listed, many, named, ratio
+from hasten.report.display import duration, interval, listed, many, ratio
 from hasten.report.sentence import Sentence
 
 NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
@@ -99,7 +99,7 @@ def target_sentence(gained: Sequence[Reached]) -> Sentence:
     """How much sooner the choices that change training reach the job's own result. One choice at least."""
     first, last = gained[0], gained[-1]
     seconds = f"{middle(first.seconds_without)} → {middle(last.seconds_with)}"
-    choices = listed([f"{named(each.choice)}{_figures(each)}" for each in gained])
+    choices = listed([f"{each.choice}{_figures(each)}" for each in gained])
     return Sentence(
         headline=f"The job's own final {first.metric} sooner: {seconds} of training",
         small_print=f"with {choices}, which changes what is learned; training stops there",

@@ -41,7 +41,7 @@ def started(**changes: Any) -> Started:
         "microbatch_size": 64,
         "total_steps": 240,
         "total_epochs": 20,
-        "choices": ("precision = bf16", "channels_last = True"),
+        "choices": ("precision = bf16", "channels_last = true"),
     }
     return Started(**(fields | changes))
 
@@ -110,7 +110,7 @@ def test_without_a_terminal_every_fact_is_one_plain_line():
         "  data      1,437 samples, batches of 128 in microbatches of 64",
         "  length    20 epochs, 240 steps",
         "  plan      precision = bf16",
-        "            channels_last = True",
+        "            channels_last = true",
         "  note      clipping is skipped",
         "step 60/240  epoch 1/20  loss 0.2500  lr 0.1000  12,345 samples/s  wait 3 %",
         "evaluated at step 60  loss 0.5000  accuracy 0.7500  best",

@@ -38,7 +38,7 @@ def test_two_epochs_are_compared_from_their_first_steps_on():
 def test_two_choices_that_change_a_bit_only_together_are_not_both_kept(plant):
     plant("threads + flush_denormals")
     found = by_bits(*EXACT)
-    assert {str(each.choice): each.passes for each in found} == {"threads = 1": True, "flush_denormals = True": False}
+    assert {str(each.choice): each.passes for each in found} == {"threads = 1": True, "flush_denormals = true": False}
     beside = "fails together with threads = 1"
     assert found[-1].reason.startswith(f"{beside}: claims to be bit-exact, but the loss of step 2 is ")
 
@@ -48,7 +48,7 @@ def test_two_choices_that_change_a_bit_only_together_are_not_both_kept(plant):
 def test_what_changes_a_bit_in_the_second_epoch_alone_does_not_pass(plant):
     plant("threads + second epoch")
     found = {str(each.choice): each for each in by_bits(*EXACT, function="counting_epochs")}
-    assert found["flush_denormals = True"].passes
+    assert found["flush_denormals = true"].passes
     assert not found["threads = 1"].passes
     assert "claims to be bit-exact, but the loss of step 10 is " in found["threads = 1"].reason
 

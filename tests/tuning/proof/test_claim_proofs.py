@@ -83,9 +83,9 @@ def by_losses(*choices: Choice) -> tuple[Judged, Curves | None]:
 def test_choices_that_are_harmful_only_together_are_not_both_kept(tmp_path, plant):
     plant("microbatch + threads")
     found = by_gradients(tmp_path, SPLIT, THREADS, FLUSH)
-    assert found.passed == ["microbatch = 4", "flush_denormals = True"]
+    assert found.passed == ["microbatch = 4", "flush_denormals = true"]
     assert found.reason(THREADS).startswith("fails together with microbatch = 4: the gradient")
-    assert found.asked[-1] == "proving the gradients of microbatch = 4, flush_denormals = True"
+    assert found.asked[-1] == "proving the gradients of microbatch = 4, flush_denormals = true"
     assert len(found.asked) == len(set(found.asked)) == 4
 
 
@@ -109,7 +109,7 @@ LOOSE = (BF16, *claiming(Preserves.STATISTICS, THREADS, FLUSH))
 def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
     plant("precision + threads")
     found, curves = by_losses(*LOOSE)
-    assert found.passed == ["precision = bf16", "flush_denormals = True"]
+    assert found.passed == ["precision = bf16", "flush_denormals = true"]
     assert found.reason(LOOSE[1]).startswith(
         "fails together with precision = bf16: the first 12 steps: early training loss is harmed"
     )
@@ -145,7 +145,7 @@ def proven(base: Choices, log: SearchLog, function: str = "job") -> Choices:
 def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_the_plan_says_so(plant):
     plant("threads")
     log, kept, _ = log_of()
-    assert texts(proven((FLUSH, THREADS), log, "drawing")) == ["flush_denormals = True"]
+    assert texts(proven((FLUSH, THREADS), log, "drawing")) == ["flush_denormals = true"]
     passed, failed = (record for record in kept if isinstance(record, Proven))
     assert (passed.passes, passed.by_losses, failed.passes, failed.by_losses) == (True, True, False, True)
     assert passed.gradient_error is None

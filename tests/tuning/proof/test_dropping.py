@@ -26,7 +26,7 @@ def sorted_out(*failing: str, is_plans: bool = True) -> tuple[list[tuple[str, st
         return Answer(passes=passes, reason=names, is_plans=is_plans)
 
     proofs, _ = sort_out(proof, WHOLE, WHOLE[1:])
-    beside = {each.choice.technique: re.findall(r"(\w) = True", each.reason) for each in proofs if not each.passes}
+    beside = {each.choice.technique: re.findall(r"(\w) = true", each.reason) for each in proofs if not each.passes}
     return [(name, "".join(others)) for name, others in beside.items()], asked
 
 

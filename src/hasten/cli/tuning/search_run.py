@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hasten.cli.tuning.trials_file import Trials
-from hasten.facts.choice import Preserves
-from hasten.report.display import listed, named, plan_value
+from hasten.facts.choice import Preserves, value_text
+from hasten.report.display import listed
 from hasten.report.plan_sentence import NOTHING_PROVEN, checked, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
@@ -112,7 +112,7 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     machine = found.profile.surveyed.machine
     lines = [("machine", machine), ("plan", str(written))] if written is not None else []
     lines += further
-    if choices := [named(each) for each in found.choices]:
+    if choices := [str(each) for each in found.choices]:
         lines.append(("choices", listed(choices, most=len(choices))))
     if by := checked(found.choices, found.log.proofs):
         lines.append(("checked", by))
@@ -120,7 +120,7 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:
-        lines.append(("not proven", f"{each.technique} = {plan_value(each.value)}: {each.reason}"))
+        lines.append(("not proven", f"{each.technique} = {value_text(each.value)}: {each.reason}"))
     if names or unproven:
         lines += [("optional", MORE), ("continue", again)]
     return lines

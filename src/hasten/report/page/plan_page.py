@@ -9,7 +9,6 @@ from hasten.facts.formatting import byte_size
 from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
 from hasten.facts.trials import NO_GAIN_ALONE, Curves, Proven, Surveyed, Verdict, is_gain, is_proven, verdict_of
 from hasten.report.display import fixed, interval, listed, many, measured, ratio
-from hasten.report.display import named as choice_text
 from hasten.report.page.charts import Axis, Line, chart, ratio_axis
 from hasten.report.page.page_model import Cell, Page, Pair, Picture, Section, filled_table
 from hasten.report.page.plan_evidence import Evidence, identity
@@ -139,7 +138,7 @@ def small_print(sentence: Sentence) -> list[str]:
 def _circumstances(evidence: Evidence) -> list[str]:
     """What the headline compares, and where; and what else the plan changes."""
     where, confirmed = _machine(evidence.surveyed, evidence.plan.machine), evidence.confirmed
-    choices = [choice_text(choice) for choice in evidence.choices]
+    choices = [str(choice) for choice in evidence.choices]
     compared = "Compared with the baseline on" if evidence.measured is not None else "On"
     found = [f"{compared} {where}."] if where else []
     if choices:
@@ -197,7 +196,7 @@ def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell
     else:
         worth = ["", ""]
     claim = "not stated" if choice.preserves is None else choice.preserves.words
-    name = Cell(text=choice_text(choice), small=NO_GAIN_ALONE if idle else "", kind="code")
+    name = Cell(text=str(choice), small=NO_GAIN_ALONE if idle else "", kind="code")
     return [name, *worth, claim, _proof_of(evidence, planned)]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Reached, Tried, why_no_gain
-from hasten.report.display import interval, listed, many, named, ratio
+from hasten.report.display import interval, listed, many, ratio
 from hasten.report.page.charts import Axis, interval_picture, ratio_axis
 from hasten.report.page.page_model import Cell, Column, Section, Table, filled_table
 from hasten.report.page.plan_evidence import Evidence, identity
@@ -68,10 +68,10 @@ def what_was_not_tried(evidence: Evidence) -> Section | None:
 def rows_of(evidence: Evidence) -> list[Row]:
     """The rows of the table, the kept ones first. A choice that was added to several plans has a row for each."""
     rows = [_row_of(trial, evidence) for trial in evidence.tried if trial.verdict != SKIPPED]
-    tried = {name for trial in evidence.tried for name in (named(trial.choice), trial.choice.technique)}
+    tried = {name for trial in evidence.tried for name in (str(trial.choice), trial.choice.technique)}
     elsewhere = _without_a_trial(evidence)
     for item in evidence.plan.rejected:
-        what = item.technique if item.value is None else named(Choice(technique=item.technique, value=item.value))
+        what = item.technique if item.value is None else str(Choice(technique=item.technique, value=item.value))
         if what not in tried and item.technique not in elsewhere:
             rows.append(Row(what=what, verdict="rejected", reason=item.reason))
     order = [*SIGNS]
@@ -84,7 +84,7 @@ def reasons_not_tried(evidence: Evidence) -> list[tuple[str, str]]:
     for trial in evidence.tried:
         if trial.verdict == SKIPPED:
             key = (trial.choice.technique, trial.reason)
-            values.setdefault(key, {})[named(trial.choice).removeprefix(f"{trial.choice.technique} = ")] = None
+            values.setdefault(key, {})[str(trial.choice).removeprefix(f"{trial.choice.technique} = ")] = None
     skipped = [(f"{technique} = {', '.join(each)}", reason) for (technique, reason), each in values.items()]
     return [*skipped, *_without_a_trial(evidence).items()]
 
@@ -109,7 +109,7 @@ def _row_of(trial: Tried, evidence: Evidence) -> Row:
     elif in_plan and not any(each.verdict == "faster" and _is_in(each.choice, [trial.choice]) for each in others):
         reason = "; ".join(filter(None, [reason, "measured again in the whole plan, and kept there"]))
     return Row(
-        what=named(trial.choice), verdict=verdict, reason=reason, speedup=trial.speedup, added_to=_plan_text(trial.on)
+        what=str(trial.choice), verdict=verdict, reason=reason, speedup=trial.speedup, added_to=_plan_text(trial.on)
     )
 
 
@@ -160,7 +160,7 @@ def _target_cells(record: Reached, evidence: Evidence, axis: Axis) -> list[Cell 
     reached = sum(each is not None for each in record.seconds_with)
     seconds = f"{middle(record.seconds_without)} → {middle(record.seconds_with)}"
     return [
-        Cell(text=named(record.choice), small=f"added to {_plan_text(record.on)}", kind="code"),
+        Cell(text=str(record.choice), small=f"added to {_plan_text(record.on)}", kind="code"),
         Cell(text=verdict, kind=f"verdict {kind}"),
         *speedup_cells(record.speedup, axis, kind, "seed"),
         Cell(text=f"{seconds}, reached by {reached:,} of {many(len(record.seeds), 'seed')}", small=record.sentence),
@@ -168,4 +168,4 @@ def _target_cells(record: Reached, evidence: Evidence, axis: Axis) -> list[Cell 
 
 
 def _plan_text(choices: Sequence[Choice]) -> str:
-    return listed([named(choice) for choice in choices]) or "the baseline"
+    return listed([str(choice) for choice in choices]) or "the baseline"

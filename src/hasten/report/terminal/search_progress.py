@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.formatting import printable
 from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
-from hasten.report.display import listed, named, time_left
+from hasten.report.display import listed, time_left
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.output import Output, bar
 
@@ -62,7 +62,7 @@ class SearchProgress:
             case Tried() if record.verdict != "skipped":
                 self._tried(record)
             case Proven() if not record.passes:
-                self._row(named(record.choice), "", "not proven", record.reason)
+                self._row(str(record.choice), "", "not proven", record.reason)
             case Confirmed() if record.choices:
                 self._confirm(record)
             case _:
@@ -98,26 +98,26 @@ class SearchProgress:
         """In its row. A choice is in several where the plan has grown, and where it then does not join the plan."""
         if tried.on != self._base:
             self._base = tried.on
-            choices = listed([*map(named, tried.on)])
+            choices = listed([*map(str, tried.on)])
             base = f"{choices}, which can change what others gain" if choices else "the baseline"
             self._output.line(f"on top of {base}:")
         if tried.speedup is None:
-            self._row(named(tried.choice), "", tried.verdict, tried.reason)
+            self._row(str(tried.choice), "", tried.verdict, tried.reason)
         elif later := tried.reason.removeprefix(str(tried.speedup)):  # the same trial, and why it does not count
-            self._output.line(f"{named(tried.choice)} is {tried.verdict}{later}")
+            self._output.line(f"{tried.choice} is {tried.verdict}{later}")
         else:
             verdict = "stopped early" if tried.cut_short else tried.verdict
-            self._row(named(tried.choice), _times(tried.speedup), verdict)
+            self._row(str(tried.choice), _times(tried.speedup), verdict)
 
     def _confirm(self, confirmed: Confirmed) -> None:
         proven = is_proven(confirmed)
         if self._confirmed:
-            removed = [named(each) for each in self._confirmed if each not in confirmed.choices]
+            removed = [str(each) for each in self._confirmed if each not in confirmed.choices]
             self._output.line(f"measured again{f' without {listed(removed)}' if removed else ''}:")
         self._confirmed = confirmed.choices
         for each in confirmed.earned:
             verdict = ("kept" if proven else "not proven") if each.kept else "no gain"
-            self._row(f"the plan with {named(each.choice)}", _times(each.speedup), verdict)
+            self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
         verdict = "on new windows" if proven else verdict_of(confirmed)
         self._row("the whole plan", _times(confirmed.speedup), verdict)
 
