@@ -20,8 +20,8 @@ KINDS = {
     "accelerate.Accelerator": "accelerator = Accelerator(mixed_precision=args.precision)\n",
 }
 PRECISIONS = {
-    "transformers.TrainingArguments": "num_train_epochs=2, bf16=True)",
-    "transformers.HfArgumentParser": "parser.set_defaults(bf16=True)\n(args,) = parser",
+    "transformers.TrainingArguments": "num_train_epochs=2, bf16=True, use_cpu=True)",
+    "transformers.HfArgumentParser": "parser.set_defaults(bf16=True, use_cpu=True)\n(args,) = parser",
     "lightning.Trainer": 'L.Trainer(max_epochs=3, precision="bf16-mixed")',
     "lightning.Fabric": 'Fabric(precision="bf16-mixed")',
     "accelerate.Accelerator": 'Accelerator(mixed_precision="bf16")',
@@ -43,12 +43,14 @@ def first_call(source: str) -> SourceCall:
     )
 
 
-def edited(kind: str, *choices: Choice, precision: str = "", optimizer: str = "AdamW", line: str = "") -> str:
+def edited(
+    kind: str, *choices: Choice, precision: str = "", optimizer: str = "AdamW", line: str = "", device: str = "cpu"
+) -> str:
     source = f"import torch\n{line or KINDS[kind]}"
     places = ScriptPlaces(
         script="train.py",
         sources={},
-        device="cpu",
+        device=device,
         optimizers=(),
         trainer=TrainerPlace(kind=kind, call=first_call(source), precision=precision, optimizer=optimizer),
         missing={"loader": "the DataLoader is made by transformers, not by the script"},
@@ -63,6 +65,10 @@ def choice(technique: str, value: Value) -> Choice:
 @pytest.mark.parametrize("kind", KINDS)
 def test_precision_is_an_argument(kind):
     assert PRECISIONS[kind] in edited(kind, choice("precision", "bf16"))
+
+
+def test_only_a_script_on_the_cpu_is_kept_there():
+    assert "num_train_epochs=2, bf16=True)" in edited(TRANSFORMERS, choice("precision", "bf16"), device="cuda")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +93,7 @@ def test_another_optimizer_than_adamw_is_not_replaced():
 
 
 def test_a_parser_of_the_arguments_has_other_defaults():
-    defaults = "parser.set_defaults(bf16=True)\nparser.set_defaults(dataloader_num_workers=2)\n"
+    defaults = "parser.set_defaults(bf16=True, use_cpu=True, dataloader_num_workers=2)\n"
     found = edited(PARSER, choice("precision", "bf16"), choice("loader_workers", 2))
     assert found == f"import torch\n{defaults}{KINDS[PARSER]}"
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import SGD
 
 from hasten.facts.scripts.seen import SeenModel
-from hasten.scripts.observing.named_modules import module_in
+from hasten.scripts.observing.named_modules import NamedModules, module_in, trained_module
 
 
 def seen_as(*names: str) -> SeenModel:
@@ -41,3 +41,25 @@ def test_a_module_is_found_of_which_the_optimizer_holds_no_parameter():
     frame = inspect.currentframe()
     assert frame is not None
     assert module_in([frame], seen_as("model"), SGD(head.parameters(), lr=0.1)) is model
+
+
+class OwnOptimizer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.functions = nn.Linear(4, 4), list[NamedModules]()
+
+    def configure_optimizers(self) -> None:
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_filename == __file__:
+            self.functions.append(NamedModules.of(frame))
+            frame = frame.f_back
+
+
+def test_a_model_that_makes_its_optimizer_has_the_name_that_its_caller_gives_it():
+    net = OwnOptimizer()
+    net.configure_optimizers()
+    module, names, (call,) = trained_module(net.functions, net)
+    assert (module, names) == (net, ("net",))
+    assert call.function == "test_a_model_that_makes_its_optimizer_has_the_name_that_its_caller_gives_it"
+    _, names, (call,) = trained_module(net.functions[:1], net)
+    assert (names, call.function) == (("self",), "OwnOptimizer.configure_optimizers")

@@ -46,10 +46,11 @@ class ScriptPlaces:
 
     script: the file's name, or the module's after -m. sources: file, relative to the script's folder -> SHA-256 of its
     bytes when it was observed. loader: makes the DataLoader that the steps read. optimizers: make those that are
-    stepped, the one that counts the steps first. model: a name of the trained module where that one is made. forward:
-    the call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. passes:
-    of a step, each with a backward. autocast: of the script's own, as in Seen. decodings: calls that open and convert
-    an image, in a data set. evaluations: loops that evaluate under gradients.
+    stepped, the one that counts the steps first. model: a name of the trained module in the function that calls named,
+    which makes the first optimizer. forward: the call of the module in a step; images: the positions of its arguments
+    that are four-dimensional tensors. passes: of a step, each with a backward. autocast: of the script's own, as in
+    Seen. decodings: calls that open and convert an image, in a data set. evaluations: loops that evaluate under
+    gradients.
     """
 
     script: str
@@ -58,6 +59,7 @@ class ScriptPlaces:
     optimizers: tuple[SourceCall, ...]
     loader: SourceCall | None = None
     model: str | None = None
+    named: SourceCall | None = None
     forward: SourceCall | None = None
     images: tuple[int, ...] = ()
     passes: tuple[PassPlace, ...] = ()

@@ -46,9 +46,9 @@ class SeenLoader:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenModel:
-    """The module whose forward the script calls itself. names: expressions that are the module where its optimizer is
-    made. images: positions of the arguments of its forward that are four-dimensional floating tensors. inputs: shape
-    and dtype of those that are tensors."""
+    """The module whose forward the script calls itself. names: expressions that are the module in the function that
+    calls `named`, which makes the optimizer. images: positions of the arguments of its forward that are tensors of
+    floating point with four dimensions. inputs: shape and dtype of those that are tensors."""
 
     kind: str
     parameters: int
@@ -58,6 +58,7 @@ class SeenModel:
     inputs: tuple[tuple[tuple[int, ...], str], ...]
     called: Stack
     is_compiled: bool
+    named: Stack = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +133,7 @@ def seen_of(table: Mapping[str, Any]) -> Seen:
     return Seen(
         **{name: table[name] for name in ("main", "autocast", "updates", "seconds")},
         loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made", "iterated")),
-        model=SeenModel(**_with_stacks(_with_tuples(table["model"], "names", "images", "inputs"), "called")),
+        model=SeenModel(**_with_stacks(_with_tuples(table["model"], "names", "images", "inputs"), "called", "named")),
         optimizers=tuple(SeenOptimizer(**_with_stacks(each, "made", "stepped")) for each in table["optimizers"]),
         backward=_stack(table["backward"]),
         windows=tuple(Window(**{name: _call(call) for name, call in each.items()}) for each in table["windows"]),

@@ -55,6 +55,7 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         optimizers=tuple(own) if len(own) == len(optimizers) else (),
         loader=loader,
         model=seen.model.names[0] if seen.model.names else None,
+        named=first("named", "the optimizer", seen.model.named) if seen.model.named else None,
         forward=first("forward", "the call of the model", seen.model.called),
         images=seen.model.images,
         passes=tuple(
@@ -123,7 +124,7 @@ def _digest(path: Path) -> str:
 
 def _calls(places: ScriptPlaces) -> list[SourceCall]:
     of_passes = (call for each in places.passes for call in (each.forward, each.backward))
-    found = (places.loader, *places.optimizers, places.forward, *of_passes)
+    found = (places.loader, *places.optimizers, places.named, places.forward, *of_passes)
     of_library = () if places.trainer is None else (places.trainer.call,)
     return [each for each in (*found, *of_library) if each is not None]
 

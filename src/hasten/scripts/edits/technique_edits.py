@@ -15,6 +15,7 @@ from hasten.scripts.edits.edit import (
     AddLines,
     AddToHeader,
     Edit,
+    SetDefaults,
     SetKeywords,
     WrapArguments,
     WrapStatements,
@@ -47,7 +48,7 @@ def edits_of(choices: Sequence[Choice], places: ScriptPlaces, sources: Sources) 
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
-    """One edit for the keywords of one call, and one for the lines of one header; none twice."""
+    """One edit for the keywords or defaults of one call, and one for the lines of one header; none twice."""
     found = list[Edit]()
     for edit in edits:
         same = next((number for number, each in enumerate(found) if _same_place(each, edit)), None)
@@ -56,6 +57,8 @@ def _merged(edits: Sequence[Edit]) -> list[Edit]:
             case SetKeywords(), SetKeywords():
                 keywords, without = {**before.keywords, **edit.keywords}, (*before.without, *edit.without)
                 joined: Edit = replace(edit, keywords=keywords, without=without)
+            case SetDefaults(), SetDefaults():
+                joined = replace(edit, keywords={**before.keywords, **edit.keywords})
             case AddToHeader(), AddToHeader():
                 joined = AddToHeader(file=edit.file, lines=(*before.lines, *edit.lines))
             case AddImport(), AddImport():
@@ -70,7 +73,7 @@ def _merged(edits: Sequence[Edit]) -> list[Edit]:
 
 def _same_place(one: Edit, other: Edit) -> bool:
     match one, other:
-        case SetKeywords(call=first), SetKeywords(call=second):
+        case (SetKeywords(call=first), SetKeywords(call=second)) | (SetDefaults(call=first), SetDefaults(call=second)):
             return first == second
         case AddToHeader(file=first), AddToHeader(file=second):
             return first == second
@@ -129,6 +132,12 @@ def _optimizer(places: ScriptPlaces) -> SourceCall:
     return places.optimizers[0]
 
 
+def _before_optimizer(places: ScriptPlaces, method: str) -> AddLines:
+    """A call of a method of the model. Not behind: the optimizer can be returned at once."""
+    made = _optimizer(places)
+    return AddLines(call=places.named or made, lines=(f"{_model(places)}.{method}",), where="before")
+
+
 def _fused_optimizer(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     _optimizer(places)
     kinds = ("fused", "foreach")
@@ -142,8 +151,7 @@ def _compile(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     modes = {"default": "", "max-autotune": 'mode="max-autotune"', "reduce-overhead": 'mode="reduce-overhead"'}
     if choice.value not in modes:
         raise PlanError(f"is {choice.value!r}", fix=f"write one of {', '.join(modes)}")
-    line = f"{_model(places)}.compile({modes[str(choice.value)]})"
-    return [AddLines(call=_optimizer(places), lines=(line,), where="before")]  # it can be returned at once
+    return [_before_optimizer(places, f"compile({modes[str(choice.value)]})")]
 
 
 def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:
@@ -152,10 +160,11 @@ def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if not places.images:
         raise PlanError("the model is not called with images")
     method = "to(memory_format=torch.channels_last)"
-    files = dict.fromkeys([_optimizer(places).file, places.forward.file])
+    model = _before_optimizer(places, method)
+    files = dict.fromkeys([model.call.file, places.forward.file])
     return [
         *(AddImport(file=file, module="torch") for file in files),
-        AddLines(call=_optimizer(places), lines=(f"{_model(places)}.{method}",), where="before"),
+        model,
         WrapArguments(call=places.forward, positions=places.images, method=method),
     ]
 

@@ -16,6 +16,7 @@ from hasten.scripts.edits.edit import Edit, SetDefaults, SetKeywords, number_tex
 _ARGUMENTS = "transformers.TrainingArguments"
 _PARSER = "transformers.HfArgumentParser"
 _TRANSFORMERS: Mapping[str, Mapping[str, str]] = {"bf16": {"bf16": "True"}, "fp16": {"fp16": "True"}}
+_BF16_ON_CPU = {"use_cpu": "True"}  # else transformers looks for a GPU that has bf16
 _LIGHTNING = {"bf16": {"precision": '"bf16-mixed"'}, "fp16": {"precision": '"16-mixed"'}}
 _PRECISION: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     _ARGUMENTS: _TRANSFORMERS,
@@ -43,7 +44,7 @@ def trainer_edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if trainer is None:
         return []
     if choice.technique == "precision":
-        keywords = _precision(choice, trainer)
+        keywords = _precision(choice, places, trainer)
     elif trainer.kind in (_ARGUMENTS, _PARSER):
         keywords = _of_transformers(choice, places, trainer)
     else:
@@ -54,11 +55,12 @@ def trainer_edits(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     return [change(call=trainer.call, keywords=keywords)]
 
 
-def _precision(choice: Choice, trainer: TrainerPlace) -> Mapping[str, str]:
+def _precision(choice: Choice, places: ScriptPlaces, trainer: TrainerPlace) -> Mapping[str, str]:
     keywords = _PRECISION[trainer.kind].get(str(choice.value), {})
     if keywords and trainer.precision:
         raise PlanError(f"{trainer.kind} has precision {trainer.precision} already")
-    return keywords
+    on_cpu = places.device == "cpu" and keywords.keys() == {"bf16"}
+    return {**keywords, **_BF16_ON_CPU} if on_cpu else keywords
 
 
 def _of_transformers(choice: Choice, places: ScriptPlaces, trainer: TrainerPlace) -> Mapping[str, str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
+from weakref import ref
 
 from torch import nn
 from torch.optim import Optimizer
 
-from hasten.facts.scripts.seen import SeenModel
+from hasten.facts.scripts.seen import Call, SeenModel, Stack
+from hasten.scripts.observing.calls import call_in
 
 
 def modules_named_in(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
@@ -50,6 +53,35 @@ def all_frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModules:
+    """Of a running function, at the call that it makes."""
+
+    call: Call
+    modules: Sequence[tuple[str, ref[nn.Module]]]
+
+    @classmethod
+    def of(cls, frame: FrameType) -> NamedModules:
+        return cls(call_in(frame), [(name, ref(each)) for name, each in modules_named_in(frame)])
+
+    def trained(self, called: nn.Module) -> list[tuple[str, nn.Module]]:
+        """Names of the module that is trained where this one is called."""
+        known = [(name, module) for name, each in self.modules if (module := each()) is not None]
+        return within(known, called) or around(known, called)
+
+
+def trained_module(functions: Sequence[NamedModules], called: nn.Module) -> tuple[nn.Module, tuple[str, ...], Stack]:
+    """The module that is trained where this one is called, its names, and the call of the function that has them: the
+    innermost one, but of a model that makes its optimizer itself the one that asks it to."""
+    found = [(each.call, trained) for each in functions if (trained := each.trained(called))]
+    if not found:
+        return called, (), ()
+    _, module = found[0][1][0]
+    outer = (each for each in found if each[1][0][0] != "self" and each[1][0][1] is module)
+    call, named = next(outer, found[0])
+    return module, tuple(dict.fromkeys(name for name, _ in named)), (call,)
 
 
 def within(named: Iterable[tuple[str, nn.Module]], outer: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -12,10 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset, Subset
@@ -24,7 +23,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.scripts.seen import Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack
 from hasten.scripts.observing.calls import library_between, users_calls, users_frames
 from hasten.scripts.observing.loops import length_of, turn_of
-from hasten.scripts.observing.named_modules import around, modules_named_in, trained_parameters, within
+from hasten.scripts.observing.named_modules import NamedModules, trained_module, trained_parameters
 from hasten.scripts.observing.passes import Passes, Step
 from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
@@ -47,7 +46,7 @@ class _Optimizer:
     optimizer: Optimizer
     made: Stack
     made_by: str
-    named: list[tuple[str, ref[nn.Module]]]
+    named: list[NamedModules]
     stepped: Stack = ()
     updates: int = 0
     skipped: int = 0  # by a GradScaler
@@ -108,13 +107,9 @@ class Observer:
         original(made, *args, **named)
         if made not in self._known:
             self._known.add(made)
-            names = (
-                []
-                if (frame := next(users_frames(), None)) is None
-                else [(name, ref(each)) for name, each in modules_named_in(frame)]
-            )
             number, calls, by = len(self.optimizers), users_calls(), library_between(made)
-            self.optimizers.append(_Optimizer(number=number, optimizer=made, made=calls, made_by=by, named=names))
+            modules = [NamedModules.of(frame) for frame in users_frames()]
+            self.optimizers.append(_Optimizer(number=number, optimizer=made, made=calls, made_by=by, named=modules))
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -159,16 +154,15 @@ class Observer:
         if main.step is None:
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
         forward = main.step.forward
-        named = [(name, module) for name, each in main.named if (module := each()) is not None]
-        owned = within(named, forward.module) or around(named, forward.module)
-        module = owned[0][1] if owned else forward.module
+        module, names, named = trained_module(main.named, forward.module)
         return Seen(
             loader=self._trained_on(),
             model=SeenModel(
                 kind=type(module).__name__,
                 parameters=trained_parameters(module),
                 device=next((each.device.type for each in module.parameters()), "cpu"),
-                names=tuple(dict.fromkeys(name for name, _ in owned)),
+                names=names,
+                named=named,
                 images=forward.images,
                 inputs=forward.inputs,
                 called=tuple(call for _, call in forward.calls),
