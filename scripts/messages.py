@@ -138,6 +138,8 @@ def template(node: ast.expr, scope: ast.AST, depth: int = 3) -> str:
         case ast.IfExp(body=body, orelse=other):
             texts = dict.fromkeys((template(body, scope, depth), template(other, scope, depth)))
             return " | ".join(filter(None, texts))
+        case ast.Call(func=ast.Attribute(attr="get"), args=[_, otherwise]):
+            return template(otherwise, scope, depth)
         case ast.Name(id=name) if depth:
             texts = dict.fromkeys(template(value, scope, depth - 1) for value in _assigned(name, scope))
             return " | ".join(filter(None, texts)) or f"‹{_spoken(name)}›"
