@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.ranks import environment_of
 from hasten.scripts.edits.patch import patched_files
 from hasten.scripts.edits.places import places_of
+from hasten.scripts.proving import acceptance
 from hasten.scripts.proving.acceptance import PatchedScript
 from hasten.scripts.proving.gradient_prover import ScriptGradientProver
 from hasten.scripts.running.program import Program
@@ -26,6 +28,7 @@ from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.trial_outcome import ArmFailed
+from support.scripts.programs import CORPUS, PROGRAMS
 
 RANKS = 2
 END_SECONDS = 60.0
@@ -136,7 +139,32 @@ def test_gradients_that_all_ranks_reduce_are_compared_with_float64(folder, tmp_p
 
 
 @pytest.mark.proof
-def test_the_patched_file_runs_plainly_as_so_many_processes(folder, tmp_path):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "options"), [("hf_trainer", ()), ("lightning_digits", ()), ("accelerate_loop", ("--cpu",))]
+)
+def test_ranks_whose_training_a_library_runs_take_the_same_steps(name, options, folder, tmp_path):
+    for needed in PROGRAMS[f"libraries/{name}.py"].needs.split():
+        pytest.importorskip(needed)
+    source = (CORPUS / "libraries" / f"{name}.py").read_text()
+    Path("train.py").write_text(source.replace("devices=1,", f"devices={RANKS}, strategy='ddp',"))
+    program = Program(name="train.py", options=options)
+    seen = observe(program)
+    steps = PROGRAMS[f"libraries/{name}.py"].updates // RANKS
+    assert seen.length.steps == steps
+    arms = script_arms(program, seen, tmp_path / "arms", OtherPrograms(None))
+    with arms.start("plain", Plan()) as arm:
+        arm.window(1)
+        for _ in range(3):
+            arm.window(steps // 2)
+            arm.ask("turn")
+    same = ScriptGradientProver(arms, tmp_path / "arms").prove(plan_of([Choice(technique="threads", value=2)]))
+    assert same.passes, same.reason
+
+
+@pytest.mark.proof
+def test_the_patched_file_runs_plainly_as_so_many_processes(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(acceptance, "SLOWER", math.inf)  # the speed of a busy machine is not judged
     program, plan = Program(name="train.py"), plan_of([Choice(technique="fused_optimizer", value="fused")])
     seen = observe(program)
     plan = replace(plan, script=places_of(seen, program.path))

@@ -52,6 +52,10 @@ def test_an_argument_of_the_library_changes_its_gradients_as_it_says(name, tmp_p
     assert places.trainer.kind == LIBRARIES[name]
     assert edited_sources([*BF16, *WORKERS], places, program.path.parent)
     arms = arms_of(program, tmp_path)
+    with arms.start("plain", Plan()) as arm:
+        arm.window(1)
+        refused = arm.ask("survey")["refused"]
+    assert refused.get("fused_optimizer", "the optimizer is already fused") == "the optimizer is already fused"
     (tmp_path / "proof").mkdir()
     prover = ScriptGradientProver(arms, tmp_path / "proof")
     same = prover.prove(plan_of([Choice(technique="threads", value=1)]))

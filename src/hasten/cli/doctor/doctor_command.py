@@ -17,6 +17,7 @@ import typer
 from hasten.cli.application import AsJson, PlanPath, Quiet, SetOption, app, command, ends_with_exit_code, job_options
 from hasten.cli.doctor.doctor_job import file_of, findings_of, is_job, profile_job, show_profile
 from hasten.cli.doctor.doctor_script import run_script
+from hasten.cli.tuning.launcher import leads_script
 from hasten.cli.tuning.script_words import MODULE, is_script
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Safety, ranked, without_repeats
@@ -154,6 +155,8 @@ def _run_script(
     script: str, words: Sequence[str], chosen: Callable[..., _Project], everything: bool, output: CommandOutput
 ) -> None:
     """words: its own. Ends with the exit code of what is found in its files."""
+    if not leads_script(None):
+        return
     with output:
         run = run_script(script, words, output)
         findings, _, unreadable = _findings(_projects(run.files, chosen), output)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hasten.cli.tuning.launcher import hasten_words, python_words
 from hasten.cli.tuning.script_words import program_words
 from hasten.facts.finding import Finding, ranked
 from hasten.report.script_budget import budget_lines, budget_sentence, priced_rows
@@ -59,7 +60,7 @@ class ScriptRun:
             "findings": findings,
         }
         sentence = budget_sentence(self.seen, self.times, shown, len(self.files))
-        output.result(sentence, notes, shlex.join(["hasten", "tune", *steps, *self.program.words]), answer)
+        output.result(sentence, notes, shlex.join([*hasten_words("tune"), *steps, *self.program.words]), answer)
 
 
 def run_script(name: str, words: Sequence[str], output: CommandOutput) -> ScriptRun:
@@ -83,7 +84,7 @@ def run_script(name: str, words: Sequence[str], output: CommandOutput) -> Script
             arms = script_arms(program, seen, process_folder(), OtherPrograms(None))
             times = timed(arms, seen, lambda phase, text: waiting(1 + phase, whole, text))
         except ArmFailed as failure:
-            raise failure.as_error(shlex.join(["python", *program.words])) from failure
+            raise failure.as_error(shlex.join([*python_words(), *program.words])) from failure
     from hasten.facts.machine import read_machine
 
     run = ScriptRun(program=program, machine=read_machine().summary, seen=seen, times=times)

@@ -9,6 +9,7 @@ from types import FrameType
 from weakref import ref
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from hasten.facts.scripts.seen import Call, SeenModel, Stack
@@ -39,7 +40,8 @@ def module_in(frames: Iterable[FrameType], model: SeenModel, optimizer: Optimize
         return any(id(each) in held for each in module.parameters()), name in model.names
 
     named = [each for frame in frames for each in modules_named_in(frame)]
-    alike = [each for each in named if _is_like(each[1], model)]
+    inside = [(name, without_wrapper(module)) for name, module in named]
+    alike = [each for each in (*named, *inside) if _is_like(each[1], model)]
     return max(alike, key=fits)[1] if alike else None
 
 
@@ -77,7 +79,7 @@ def trained_module(functions: Sequence[NamedModules], called: nn.Module) -> tupl
     innermost one, but of a model that makes its optimizer itself the one that asks it to."""
     found = [(each.call, trained) for each in functions if (trained := each.trained(called))]
     if not found:
-        return called, (), ()
+        return without_wrapper(called), (), ()
     _, module = found[0][1][0]
     outer = (each for each in found if each[1][0][0] != "self" and each[1][0][1] is module)
     call, named = next(outer, found[0])
@@ -98,6 +100,11 @@ def around(named: Iterable[tuple[str, nn.Module]], inner: nn.Module) -> list[tup
     known = [(name, each) for name, each in named if any(inner is part for part in each.modules())]
     least = min((trained_parameters(each) for _, each in known), default=0)
     return [(name, each) for name, each in known if trained_parameters(each) == least]
+
+
+def without_wrapper(module: nn.Module) -> nn.Module:
+    """Of a module that reduces gradients between ranks, the one that it wraps."""
+    return without_wrapper(module.module) if isinstance(module, DistributedDataParallel) else module
 
 
 def trained_parameters(module: nn.Module) -> int:

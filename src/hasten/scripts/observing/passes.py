@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hasten.facts.scripts.seen import Call, Window
 from hasten.scripts.observing.calls import call_in, users_frames
-from hasten.scripts.observing.named_modules import trained_parameters
+from hasten.scripts.observing.named_modules import trained_parameters, without_wrapper
 from hasten.scripts.patching import replaced
 
 Framed = tuple[tuple[int, Call], ...]
@@ -94,7 +94,7 @@ class Passes:
 
     def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
-        if self._depth == 1 and torch.is_grad_enabled() and module.training:
+        if self._depth == 1 and torch.is_grad_enabled() and without_wrapper(module).training:
             images = tuple(number for number, each in enumerate(args) if _is_image(each))
             inputs = tuple((tuple(each.shape), str(each.dtype)) for each in args if isinstance(each, Tensor))
             self._begun.append(Forward(module=module, calls=_framed(), images=images, inputs=inputs))

@@ -20,7 +20,7 @@ from hasten.facts.ranks import launched
 from hasten.scripts.patching import replaced
 
 LONGEST = timedelta(days=7)  # of a collective, in which a trial can be stopped
-LAUNCH = "start it as torchrun does: hasten tune --nproc N, or torchrun --nproc-per-node N -m hasten tune"
+LAUNCH = "let torchrun start its processes: torchrun --nproc-per-node N -m hasten tune"
 _FOREVER = ExitStack()
 
 
@@ -56,4 +56,4 @@ def _left(original: Callable[..., None], group: Any = None) -> None:
 
 
 def _spawned(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    raise Misconfigured("torch.multiprocessing.spawn starts its training", fix=f"let a launcher start it; {LAUNCH}")
+    raise Misconfigured("torch.multiprocessing.spawn starts its training", fix=LAUNCH)

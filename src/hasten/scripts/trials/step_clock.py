@@ -77,6 +77,7 @@ class StepClock:
     settles: bool = False  # an accelerator finishes each part before the next one begins
     trainers: TrainerObjects = field(default_factory=TrainerObjects)
     _ends_epoch: bool = False
+    _is_handed_over: bool = False  # control, to at_update
     _step: Parts = field(default_factory=Parts)  # since the last update of the main optimizer
     _last: float = 0.0
     _part_began: float = 0.0
@@ -175,6 +176,8 @@ class StepClock:
 
     def _optimizer_made(self, original: Callable[..., None], made: Optimizer, *args: Any, **named: Any) -> None:
         original(made, *args, **named)
+        if self._is_handed_over:
+            return  # it is not the script's
         self._part_began = time.perf_counter()  # what comes before belongs to the script's start
         if self.main.is_made(made):
             self.module = module_in(all_frames(), self.seen.model, made)
@@ -263,7 +266,9 @@ class StepClock:
             self.intervals.append(now - self._last)
             self.parts.add(step)
         self._had_turned, self._turned, self._last = self._turned, False, now
+        self._is_handed_over = True
         self.at_update()
+        self._is_handed_over = False
 
 
 class _Timed(Iterator[Any]):
