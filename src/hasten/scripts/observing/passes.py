@@ -21,7 +21,7 @@ from hasten.scripts.patching import replaced
 Framed = tuple[tuple[int, Call], ...]
 """The user's running calls, each with the identity of its frame, the innermost first."""
 
-_KEPT = 64  # passes, of which a step accumulates
+_KEPT_PASSES = 64  # a step accumulates gradients over fewer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class Passes:
     _disabled: int = 0  # autocasts of the script's that are entered, and do nothing
     _depth: int = 0
     _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
-    _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT))
+    _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT_PASSES))
     count: int = 0  # of backward passes
 
     def start(self, resources: ExitStack) -> None:

@@ -40,7 +40,7 @@ from hasten.scripts.techniques.script_technique import RunningLoader, ScriptTech
 NAMES = ("decoded", "decoded_image", "cached_image", "read_image")
 OF_MEMORY = 4  # the part of the machine's memory that decoded images may take is one of so many
 LONGEST_SECONDS = 60.0  # of decoding all images, which every trial does
-_DECODED = 4  # samples whose images are measured
+_MEASURED_SAMPLES = 4  # whose images are decoded to know their size
 _IN_PLACE = frozenset(
     {"alpha_composite", "frombytes", "paste", "putalpha", "putdata", "putpalette", "putpixel", "thumbnail"}
 )
@@ -171,7 +171,7 @@ def decoding_of(dataset: Any, samples: int) -> tuple[int, float]:
     """Bytes of all images, decoded, and seconds of decoding them: by a few of them."""
     from PIL import Image
 
-    measured = min(_DECODED, samples)
+    measured = min(_MEASURED_SAMPLES, samples)
     total, seconds = 0, 0.0
 
     def noted(original: Callable[..., Any], image: Any, *args: Any, **named: Any) -> Any:
