@@ -11,7 +11,10 @@ import sys
 from collections.abc import Collection
 from types import FunctionType, ModuleType
 
+import psutil
 import torch
+
+from hasten.facts.machine import usable_cores
 
 _VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")
 """torch uses the second one where the first is not set."""
@@ -19,7 +22,8 @@ _VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 def heed_thread_variables() -> None:
     """For the rest of this process, in which the script has not begun."""
-    before, most = frozenset(sys.modules), torch.get_num_threads()  # all cores, which MKL never exceeds
+    before = frozenset(sys.modules)
+    most = min(usable_cores(), psutil.cpu_count(logical=False) or usable_cores())  # MKL uses no more
 
     def heed(event: str, args: tuple[bytes, ...]) -> None:
         if event != "os.putenv":
