@@ -14,11 +14,12 @@ from textwrap import dedent
 import psutil
 import pytest
 
+from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.facts.ranks import environment_of
 from hasten.scripts.edits.patch import patched_files
-from hasten.scripts.edits.places import places_of
+from hasten.scripts.edits.places import edited_sources, places_of
 from hasten.scripts.proving import acceptance
 from hasten.scripts.proving.acceptance import PatchedScript
 from hasten.scripts.proving.gradient_prover import ScriptGradientProver
@@ -130,9 +131,13 @@ def test_all_ranks_end_an_epoch_together_and_start_again_together(folder):
 
 @pytest.mark.proof
 def test_gradients_that_all_ranks_reduce_are_compared_with_float64(folder, tmp_path):
+    program = Program(name="train.py")
+    places = places_of(observe(program), program.path)
     prover = ScriptGradientProver(arms_of(folder), tmp_path / "arms")
     same = prover.prove(plan_of([Choice(technique="threads", value=2)]))
     assert same.passes, same.reason
+    with pytest.raises(PlanError, match="first gradients would be wrong"):
+        edited_sources([Choice(technique="channels_last", value=True)], places, Path.cwd())
     lower = prover.prove(plan_of([Choice(technique="precision", value="bf16")]))
     assert lower.gradient_error is not None, lower.reason
     assert lower.gradient_error > 100

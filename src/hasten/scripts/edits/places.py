@@ -22,6 +22,10 @@ from hasten.scripts.running.notebook import is_notebook, script_of, with_script
 from hasten.scripts.techniques import cache_decoded_images, evaluation_without_gradients
 
 _NO_WINDOW = "forward and backward are not one after the other in a function, so autocast cannot end between them"
+_WRAPPED = (
+    "DistributedDataParallel wraps the model before its optimizer is made; in another memory format from there on, its "
+    "first gradients would be wrong"
+)
 
 
 def places_of(seen: Seen, script: Path) -> ScriptPlaces:
@@ -44,6 +48,9 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
     own = [each for each in optimizers if each is not None]
     if not seen.model.names:
         missing["model"] = f"the script has no name for {seen.model.kind} where it makes its optimizer"
+    is_wrapped = seen.model.kind == "DistributedDataParallel"
+    if is_wrapped:
+        missing["images"] = _WRAPPED
     trainer = seen.trainer
     call = None if trainer is None else first("trainer", trainer.kind, trainer.made, trainer.made_by)
     if not seen.windows:
@@ -57,7 +64,7 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         model=seen.model.names[0] if seen.model.names else None,
         named=first("named", "the optimizer", seen.model.named) if seen.model.named else None,
         forward=first("forward", "the call of the model", seen.model.called),
-        images=seen.model.images,
+        images=() if is_wrapped else seen.model.images,
         passes=tuple(
             PassPlace(forward=_relative(each.forward, script.parent), backward=_relative(each.backward, script.parent))
             for each in seen.windows

@@ -158,7 +158,7 @@ def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     _there(places.forward, "forward", places)
     assert places.forward is not None
     if not places.images:
-        raise PlanError("the model is not called with images")
+        raise PlanError((places.missing or {}).get("images", "the model is not called with images"))
     method = "to(memory_format=torch.channels_last)"
     model = _before_optimizer(places, method)
     files = dict.fromkeys([model.call.file, places.forward.file])
