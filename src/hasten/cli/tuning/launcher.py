@@ -35,12 +35,11 @@ def leads_script(processes: int | None) -> bool:
 
 
 def _launcher() -> list[str]:
-    """Its words; none where this is the only process."""
-    size = str(launched().all.size)
-    if size == "1":
-        return []
-    by_accelerate = ["accelerate", "launch", "--num_processes", size]
-    return by_accelerate if _BY_ACCELERATE in os.environ else ["torchrun", "--nproc-per-node", size]
+    """Its words; none where Python itself has started this process."""
+    ranks = launched().all
+    if _BY_ACCELERATE in os.environ:
+        return ["accelerate", "launch", "--num_processes", str(ranks.size)]
+    return ["torchrun", "--nproc-per-node", str(ranks.size)] if ranks.many else []
 
 
 def python_words() -> list[str]:
