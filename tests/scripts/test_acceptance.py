@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +23,18 @@ Accepted = Callable[..., Acceptance]
 
 @pytest.fixture
 def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accepted:
-    """Of a script of the corpus with the fused optimizer. change: a text of the patched file -> another."""
+    """Of a script of the corpus with the fused optimizer. change: a text of the patched file -> another; own_change: of
+    the script itself."""
 
-    def answer(script: str, change: tuple[str, str] | None = None) -> Acceptance:
+    def answer(
+        script: str, change: tuple[str, str] | None = None, own_change: tuple[str, str] = ("", "")
+    ) -> Acceptance:
         own, place = tmp_path / "own", tmp_path / "place"
         own.mkdir()
         place.mkdir()
-        shutil.copy(CORPUS / script, own)
+        source = (CORPUS / script).read_text()
+        assert own_change[0] in source
+        (own / Path(script).name).write_text(source.replace(*own_change, 1))
         monkeypatch.chdir(own)
         program = Program(name=Path(script).name)
         seen = observe(program)
@@ -65,6 +69,17 @@ def test_a_script_that_seeds_nothing_is_compared_from_one_seed_and_that_is_said(
     found = accepted("plain/moons_unseeded.py")
     assert found.passes, found.reason
     assert "from the same seed, as the script does not seed" in found.reason
+
+
+LOSSES = "F.nll_loss(output, target)\n        loss.backward()"
+
+
+@pytest.mark.proof
+def test_losses_that_are_no_scalars_are_compared_as_well(accepted):
+    each = LOSSES.replace("target)", "target, reduction='none')").replace("()", "(torch.ones(len(data)) / len(data))")
+    found = accepted("plain/train_digits.py", own_change=(LOSSES, f"{each}; loss = loss.mean()"))
+    assert found.passes, found.reason
+    assert found.reason.startswith("has the losses of its trial to the last bit, in 8 steps")
 
 
 @pytest.mark.proof

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import replace
 
@@ -51,6 +52,20 @@ def test_what_changes_a_bit_in_the_second_epoch_alone_does_not_pass(plant):
     assert found["flush_denormals = true"].passes
     assert not found["threads = 1"].passes
     assert "claims to be bit-exact, but the loss of step 10 is " in found["threads = 1"].reason
+
+
+def test_a_loss_that_is_nan_is_equal_to_nothing():
+    found = claim_proofs.same_losses([1.0, math.nan], [1.0, math.nan])
+    assert not found.passes
+    assert "in step 2: it is NaN" in found.reason
+
+
+def test_a_baseline_that_differs_from_itself_is_the_reason():
+    assert claim_proofs.differs_from_itself([1.0, 2.0], [1.0, 2.0]) is None
+    found = claim_proofs.differs_from_itself([1.0, 2.0], [1.0, 2.5])
+    assert found is not None
+    assert not found.is_plans
+    assert "the baseline has none: the loss of step 2 is 2.0 in one run of it, and 2.5 in another" in found.reason
 
 
 @pytest.mark.proof

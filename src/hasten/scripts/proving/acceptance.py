@@ -32,7 +32,7 @@ from hasten.scripts.techniques import filling_steps
 from hasten.scripts.trials.plain_ranks import PlainRanks
 from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
 from hasten.scripts.trials.scratch import scratch_copy
-from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, STEPS_OF_AN_EPOCH
+from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, STEPS_OF_AN_EPOCH, first_difference
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
@@ -99,16 +99,19 @@ class PatchedScript:
             return Acceptance(passes=False, reason="ends without a step")
         count = min(len(trial.losses), len(plain.losses))
         has = f"has the losses of its trial to the last bit, in {count} steps"
-        apart = _apart(trial.losses, plain.losses)
+        apart = first_difference(trial.losses, plain.losses)
         if apart is None:
             return Acceptance(passes=True, reason=f"{has}{_at(plain, trial)}")
+        if math.isnan(trial.losses[apart]):
+            return Acceptance(passes=False, reason=f"has no loss to compare in step {apart + 1}: its trial's is NaN")
         seeded = self._plainly(trial, is_seeded=True)
-        if not seeded.failed and seeded.losses and _apart(trial.losses, seeded.losses) is None:
+        if not seeded.failed and seeded.losses and first_difference(trial.losses, seeded.losses) is None:
             from_seed = "both from the same seed, as the script does not seed all its random numbers"
             return Acceptance(passes=True, reason=f"{has}, {from_seed}{_at(plain, trial)}")
         again = self._in_trial(arms)
         least = min(_distance(trial.losses, each.losses) for each in (plain, seeded))
-        if (usual := _distance(trial.losses, again.losses)) and least <= FURTHER * usual:
+        usual = _distance(trial.losses, again.losses)
+        if 0 < usual < math.inf and least <= FURTHER * usual:
             differ = f"has losses that differ from its trial's as those of two trials do, in {count} steps"
             return Acceptance(passes=True, reason=f"{differ}{_at(plain, trial)}")
         other = f"{plain.losses[apart]!r}, and {trial.losses[apart]!r} in its trial"
@@ -160,13 +163,10 @@ class PatchedScript:
             return ranks.steps(LIMIT_SECONDS)
 
 
-def _apart(one: Sequence[float], other: Sequence[float]) -> int | None:
-    """The first step with another loss; None where all are equal to the bit."""
-    return next((step for step, (a, b) in enumerate(zip(one, other, strict=False)) if a.hex() != b.hex()), None)
-
-
 def _distance(one: Sequence[float], other: Sequence[float]) -> float:
-    return max((abs(a - b) for a, b in zip(one, other, strict=False)), default=math.inf)
+    """The largest of all steps; infinite where a loss is NaN."""
+    distances = [abs(a - b) for a, b in zip(one, other, strict=False)]
+    return math.inf if any(map(math.isnan, distances)) else max(distances, default=math.inf)
 
 
 def _is_slower(trial: Steps, plain: Steps) -> bool:

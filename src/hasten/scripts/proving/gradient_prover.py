@@ -25,7 +25,7 @@ from hasten.measure.gradient_error import (
 )
 from hasten.scripts.proving.gradient_steps import FLOAT64, HELD_BACK, MADE, NEARBY, PLAIN
 from hasten.training.weights.tensor_file import read_tensors
-from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, Answer
+from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, Answer, Recipe
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
@@ -58,6 +58,10 @@ class ScriptGradientProver:
             return Answer(passes=False, reason=failed.reason)
         except InvalidMeasurement as error:
             return Answer(passes=False, reason=error.what, bound=BOUND)
+
+    def recipe_of(self, plan: Plan) -> Recipe:
+        with self._arms.start("recipe", plan) as arm:
+            return arm.ask("recipe", LIMIT_SECONDS)["recipe"]
 
     def _with_references(self) -> str:
         """Why no gradient of this script can be judged; empty where they can."""

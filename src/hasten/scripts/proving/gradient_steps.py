@@ -24,8 +24,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from hasten.measure.float64_reference import Lifted, rounding, terms_counted
 from hasten.scripts.patching import replaced
+from hasten.scripts.proving.dropout import dropout_removed
 from hasten.training.weights.tensor_file import read_tensors, write_tensors
-from hasten.tuning.proof.optimizer_steps import without_dropout
 
 HELD_BACK, MADE = 8, 3  # updates
 PLAIN, FLOAT64, NEARBY = "plain", "float64", "nearby"  # arms; any other name is that of a plan
@@ -54,9 +54,8 @@ class GradientSteps:
     def prepare(self, module: nn.Module) -> None:
         """The trained module, when the script has made its optimizer."""
         self.module = module
-        without_dropout(module)
         enter = self._resources.enter_context
-        enter(replaced(nn.functional, "dropout", lambda original, input, *args, **named: input))
+        dropout_removed(self._resources, module)
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
         self._resources.callback(register_optimizer_step_post_hook(self._after_update).remove)
         if self.arm == FLOAT64:

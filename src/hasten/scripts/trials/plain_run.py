@@ -58,8 +58,8 @@ class PlainRun:
 
 @dataclass(kw_only=True, slots=True)
 class PlainSteps:
-    """losses: of each step, those of all its backward passes. times: of each update, by time.perf_counter(). failed:
-    what the script raised; empty where it raised nothing. ended: by time.monotonic()."""
+    """losses: of each step, those of all its backward passes, of a tensor the mean. times: of each update, by
+    time.perf_counter(). failed: what the script raised; empty where it raised nothing. ended: by time.monotonic()."""
 
     losses: list[list[float]] = field(default_factory=list[list[float]])
     times: list[float] = field(default_factory=list[float])
@@ -98,8 +98,7 @@ class _Reader:
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
         loss = tensors if hasattr(tensors, "numel") else next(iter(tensors))
-        if loss.numel() == 1:
-            self._losses[-1].append(loss.detach())
+        self._losses[-1].append(loss.detach() if loss.numel() == 1 else loss.detach().mean())
         original(tensors, *args, **named)
 
     def _updated(self, optimizer: Any, args: Any, named: Any) -> None:

@@ -28,6 +28,8 @@ from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.observing.observer import Observer
 from hasten.scripts.proving.gradient_steps import GradientSteps
+from hasten.scripts.proving.loader_recipe import loader_recipe
+from hasten.scripts.proving.recipe import STEPS_OF_AN_EPOCH, Recipe
 from hasten.scripts.running.process_groups import allow_process_groups
 from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
@@ -65,10 +67,7 @@ class RunningScript:
         self._driver = self._answers()
         self.followers = Followers()
         self.gradients: GradientSteps | None = None
-
-    @property
-    def name(self) -> str:
-        return self.scratch.program.name
+        self.recipe = Recipe()
 
     def run(self) -> None:
         self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
@@ -84,6 +83,8 @@ class RunningScript:
             self.gradients = GradientSteps(folder=folder, arm=arm, terms=terms, writes=not ranks.rank)
             self.gradients.start()
             self.clock.at_optimizer = self._prepare_gradients
+        if self._asked["do"] == "recipe":
+            self.recipe.start()
         self.clock.start()
         allow_process_groups()
         with ranks.reporting_first():
@@ -269,7 +270,7 @@ def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         while len(losses) < (part + 1) * steps and script.starts == 1:
             yield
             losses.append(_mean(clock.new_losses()))
-        if part == 0 and script.seen.loader is not None and (script.seen.length.epochs or 1) > 1:
+        if part == 0 and clock.has_second_epoch:
             script.end_epoch()
     return {"losses": losses[: 2 * steps]}
 
@@ -298,7 +299,8 @@ def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """As tuning.trials.survey.survey."""
     clock, seen = script.clock, script.seen
     if clock.module is None:
-        raise Misconfigured(f"has no name for {seen.model.kind} where it makes its optimizer", where=script.name)
+        what = f"has no name for {seen.model.kind} where it makes its optimizer"
+        raise Misconfigured(what, where=script.scratch.program.name)
     sample = [
         torch.zeros(shape, dtype=getattr(torch, kind.removeprefix("torch."))) for shape, kind in seen.model.inputs
     ]
@@ -327,6 +329,19 @@ def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         if script.starts > 1:
             raise InvalidMeasurement("the script ends before its gradients could be compared")
         yield
+
+
+def _recipe(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    """See recipe.py: of the first steps of two epochs."""
+    recipe, clock = script.recipe, script.clock
+    while script.starts == 1:
+        recipe.updated(clock.module, clock.batches)
+        if recipe.steps == 2 * STEPS_OF_AN_EPOCH:
+            break
+        if recipe.steps == STEPS_OF_AN_EPOCH and clock.has_second_epoch:
+            script.end_epoch()
+        yield
+    return {"recipe": recipe.read() | ({} if clock.trained_on is None else loader_recipe(clock.trained_on))}
 
 
 def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
@@ -382,6 +397,7 @@ REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
     "syncs": _syncs,
     "survey": _survey,
     "gradients": _gradients,
+    "recipe": _recipe,
     "evaluate": _at_once(lambda script: {"seconds": 0.0}),
     "saving": _at_once(lambda script: {"seconds": 0.0}),
     "device memory": _at_once(lambda script: {"held": 0, "free": 0}),

@@ -73,6 +73,7 @@ class StepClock:
     start_seconds: float = 0.0  # to the first update
     first_step_seconds: float = 0.0  # of that update's step, from its batch on
     is_first: bool = True  # nobody has asked for the first step yet
+    batches: int = 0  # that were read
     parts: Parts = field(default_factory=Parts)  # of those intervals
     settles: bool = False  # an accelerator finishes each part before the next one begins
     trainers: TrainerObjects = field(default_factory=TrainerObjects)
@@ -126,6 +127,10 @@ class StepClock:
         """The loader that the last step has read ends at its next batch, once."""
         self._ends_epoch = True
         self.trainers.epoch_ends_early()
+
+    @property
+    def has_second_epoch(self) -> bool:
+        return self.seen.loader is not None and (self.seen.length.epochs or 1) > 1
 
     def epoch_ends(self, batches: _Timed) -> bool:
         """Whether they are to end now."""
@@ -202,6 +207,7 @@ class StepClock:
         """For a batch of a loader."""
         self._step.data_wait += self._own_seconds(begin, self._counted)
         self._read = ref(batches)
+        self.batches += 1
 
     def now(self) -> float:
         if self.settles:

@@ -1,5 +1,6 @@
 """Proves what the choices that won claim: bits, by losses; rounding, by gradients; equal statistics, by losses of short
-runs. No proof is taken from an earlier search: a file of trials is data that anybody may have written.
+runs. Whatever a choice claims, a script's recipe must stay: rates, modes, dropout, the order of samples. No proof is
+taken from an earlier search: a file of trials is data that anybody may have written.
 
 Two choices that pass alone can fail together, so a plan is proven as a whole. Where it fails, it is built up from the
 first choice on, as the largest gain comes first, and those that fail beside the ones before are dropped. No plan is
@@ -20,8 +21,10 @@ loss` trains to the end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -73,6 +76,16 @@ class Answer:
 
 
 Proof = Callable[[Choices], Answer]
+Recipe = Mapping[str, Sequence[str]]
+"""What the steps of a script are made of: name -> its value in each step."""
+
+
+class ProvesGradients(Protocol):
+    """recipe_of: empty of a job, which hasten's own loop trains. Raises ArmFailed."""
+
+    def prove(self, plan: Plan) -> Answer: ...
+
+    def recipe_of(self, plan: Plan) -> Recipe: ...
 
 
 def sort_out(proof: Proof, whole: Choices, among: Choices) -> tuple[list[Proven], Answer]:
@@ -125,12 +138,60 @@ ALSO_BETTER = "; a loss that falls faster is no proof either: something else is 
 Report = Callable[[Doing], None]
 
 
+# ── by the recipe ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_recipe(prover: ProvesGradients, choices: Choices, report: Report) -> list[Proven]:
+    """One record for each choice that changes the recipe of the training. What the baseline changes itself does not
+    count."""
+    again = list[Recipe]()
+
+    def failed(failure: ArmFailed, *, is_plans: bool) -> Answer:
+        reason = f"its steps could not be compared: {failure.reason}"
+        return Answer(passes=False, reason=reason, unanswered=True, is_plans=is_plans)
+
+    def compared(choices: Choices) -> Answer:
+        report(Doing(what=f"comparing the recipe of the training with {listed(choices)}"))
+        try:
+            planned = prover.recipe_of(plan_of(choices))
+            if different_in(plain, planned) and not again:
+                again.append(prover.recipe_of(Plan()))
+        except ArmFailed as failure:
+            return failed(failure, is_plans=True)
+        own = set(different_in(plain, again[0])) if again else set[str]()
+        found = next((why for name, why in different_in(plain, planned).items() if name not in own), None)
+        return Answer(passes=found is None, reason=found or "the recipe of the training is the same")
+
+    claimed = without(choices, *filter(changes_training, choices))
+    if not claimed:
+        return []
+    try:
+        plain = prover.recipe_of(Plan())
+    except ArmFailed as failure:
+        return [failed(failure, is_plans=False).of(choice) for choice in claimed]
+    return [each for each in sort_out(compared, claimed, claimed)[0] if not each.passes] if plain else []
+
+
+def different_in(plain: Recipe, planned: Recipe) -> dict[str, str]:
+    """Of each name whose values differ, a sentence on the first step in which they do."""
+    found = dict[str, str]()
+    for name in sorted(plain.keys() | planned.keys()):
+        steps = zip_longest(plain.get(name, ()), planned.get(name, ()), fillvalue="")
+        for number, (before, after) in enumerate(steps, start=1):
+            if before != after:
+                where = f"{name}, in step {number}," if len(plain.get(name, ())) > 1 else name
+                what = f"{where} is {after or 'nothing'} with it, not {before or 'nothing'}"
+                found.setdefault(name, f"changes the recipe of the training: {what}")
+    return found
+
+
 # ── by bits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def by_bits(arms: Arms, choices: Choices, report: Report) -> list[Proven]:
-    """One record for each choice that claims bits. The baseline's losses are computed once."""
-    plain = list[float]()
+    """One record for each choice that claims bits. The baseline's losses are computed once; a second time where a plan
+    has others."""
+    plain, again = list[float](), list[float]()
 
     def losses(name: str, choices: Choices) -> list[float]:
         with arms.start(name, plan_of(choices)) as arm:
@@ -141,7 +202,10 @@ def by_bits(arms: Arms, choices: Choices, report: Report) -> list[Proven]:
         try:
             if not plain:
                 plain.extend(losses("plain", ()))
-            return same_losses(plain, losses("planned", choices))
+            found = same_losses(plain, losses("planned", choices))
+            if not found.passes and not again:
+                again.extend(losses("the baseline again", ()))
+            return found if found.passes else differs_from_itself(plain, again) or found
         except ArmFailed as failed:
             return Answer(passes=False, reason=f"its losses could not be compared: {failed.reason}", unanswered=True)
 
@@ -154,18 +218,32 @@ def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
     compared = min(len(plain), len(planned))
     if not compared:
         return Answer(passes=False, reason="no step was taken by both, so nothing could be compared")
-    apart = next((step for step in range(compared) if plain[step].hex() != planned[step].hex()), None)
+    apart = first_difference(plain, planned)
     if apart is None:
         return Answer(passes=True, reason=f"the losses of {compared} steps are equal to the last bit")
+    if math.isnan(plain[apart]):
+        what = f"the baseline has no loss to compare in step {apart + 1}: it is NaN"
+        return Answer(passes=False, reason=what, is_plans=False)
     losses = f"the loss of step {apart + 1} is {planned[apart]!r} with it, not {plain[apart]!r}"
     return Answer(passes=False, reason=f"claims to be bit-exact, but {losses}")
 
 
+def differs_from_itself(plain: Sequence[float], again: Sequence[float]) -> Answer | None:
+    """The answer of any plan where two runs of the baseline have other losses; None where they have the same."""
+    apart = first_difference(plain, again)
+    if apart is None:
+        return None
+    losses = f"the loss of step {apart + 1} is {plain[apart]!r} in one run of it, and {again[apart]!r} in another"
+    return Answer(passes=False, reason=f"no bits can be compared, as the baseline has none: {losses}", is_plans=False)
+
+
+def first_difference(one: Sequence[float], other: Sequence[float]) -> int | None:
+    """The first step whose losses are not equal to the last bit; NaN is equal to nothing. None where all are."""
+    pairs = zip(one, other, strict=False)
+    return next((step for step, (a, b) in enumerate(pairs) if math.isnan(a) or a.hex() != b.hex()), None)
+
+
 # ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ProvesGradients(Protocol):
-    def prove(self, plan: Plan) -> Answer: ...
 
 
 def by_gradients(prover: ProvesGradients, choices: Choices, report: Report) -> tuple[list[Proven], str | None]:
@@ -194,6 +272,9 @@ class GradientProver:
     def __init__(self, arms: Arms, folder: Path, *, steps: int = STEPS_OF_GRADIENTS) -> None:
         self._arms, self._folder, self._steps = arms, folder, steps
         self._references = dict[int, Mapping[str, Any]]()  # by their first step
+
+    def recipe_of(self, plan: Plan) -> Recipe:
+        return {}
 
     def prove(self, plan: Plan) -> Answer:
         """Whether the plan's own steps have the gradients and updates of the baseline, up to rounding."""
@@ -293,10 +374,12 @@ def prove(
 ) -> Choices:
     """The choices of a plan that preserve what they claim. Every proof is added to the log. prover: makes what proves
     gradients, with an empty folder for its files."""
-    base = _sound(base, by_bits(arms, base, log.report), log)
     # Bytes of the job's own numbers: a folder that others cannot read, removed with the block.
     with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
-        proofs, unjudged = by_gradients(prover(arms, Path(folder)), base, log.report)
+        proves = prover(arms, Path(folder))
+        base = _sound(base, by_recipe(proves, base, log.report), log)
+        base = _sound(base, by_bits(arms, base, log.report), log)
+        proofs, unjudged = by_gradients(proves, base, log.report)
     base = _sound(base, proofs, log)
     proofs, curves = by_losses(arms, runs, base, unjudged, log.report)
     base = _sound(base, proofs, log)
