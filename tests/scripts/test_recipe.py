@@ -107,11 +107,8 @@ BITS_AND_ROUNDING = [("threads", 1), ("fused_optimizer", "foreach"), ("compile",
 LOADERS = [("loader_workers", 2), ("persistent_workers", True)]
 TECHNIQUES = {
     "plain/train_digits.py": [*BITS_AND_ROUNDING, *LOADERS, ("channels_last", True), ("precision", "bf16")],
-    "plain/eval_two_ways.py": [
-        ("evaluation_without_gradients", True),
-        ("batches_by_index", True),
-        ("precision", "bf16"),
-    ],
+    "plain/first_net.py": [("batches_by_index", True)],
+    "plain/eval_two_ways.py": [("evaluation_without_gradients", True), ("precision", "bf16")],
     "plain/unet_blobs.py": [*LOADERS, ("precision", "bf16")],
     "plain/chargpt.py": [*BITS_AND_ROUNDING, ("precision", "bf16")],
     "steps/accumulate.py": [*BITS_AND_ROUNDING, *LOADERS, ("precision", "bf16")],

@@ -32,7 +32,7 @@ _NO_SETTINGS = frozenset({"params", "foreach", "fused", "capturable", "different
 
 @dataclass(kw_only=True)
 class Recipe:
-    """steps: that have been read."""
+    """steps: so many have been read."""
 
     steps: int = 0
     _read: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -54,8 +54,8 @@ class Recipe:
         self._resources.callback(register_optimizer_step_pre_hook(self._updates).remove)
 
     def updated(self, module: nn.Module | None, batches: int) -> None:
-        """After each update of the main optimizer. module: that is trained. batches: that were read from its loader
-        since the start."""
+        """After each update of the main optimizer. module: that is trained. batches: that were read since
+        the start."""
         self._note("batches read", str(batches - self._batches))
         self._note("dropout", ", ".join(f"{numbers:,} at {p:g}" for p, numbers in sorted(self._dropped.items())))
         if module is not None:
