@@ -12,7 +12,7 @@ calls that are counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from hasten.scripts.patching import replaced
 from hasten.scripts.proving.dropout import dropout_watched
+from hasten.scripts.proving.loader_recipe import loader_recipe
+from hasten.scripts.trials.step_clock import StepClock
 
 STEPS_OF_AN_EPOCH = 8  # of two
 _CLIPPINGS = ("clip_grad_norm_", "clip_grad_value_")
@@ -53,9 +55,23 @@ class Recipe:
         dropout_watched(self._resources, self._drops)
         self._resources.callback(register_optimizer_step_pre_hook(self._updates).remove)
 
-    def updated(self, module: nn.Module | None, batches: int) -> None:
-        """After each update of the main optimizer. module: that is trained. batches: that were read since
-        the start."""
+    def of_two_epochs(
+        self, clock: StepClock, end_epoch: Callable[[], None], starts: Callable[[], int]
+    ) -> Generator[None, None, dict[str, list[str]]]:
+        """Of their first steps; it yields for each but the first. starts: how often the script was started."""
+        while starts() == 1:
+            self._updated(clock.module, clock.batches)
+            if self.steps == 2 * STEPS_OF_AN_EPOCH:
+                break
+            if self.steps == STEPS_OF_AN_EPOCH and clock.has_second_epoch:
+                end_epoch()
+            yield
+        fits = all(torch.equal(each, each.bfloat16().to(each.dtype)) for each in self._losses)
+        precision = {"precision of the losses": ["bfloat16" if fits else "more than bfloat16"]}
+        return self._read | precision | ({} if clock.trained_on is None else loader_recipe(clock.trained_on))
+
+    def _updated(self, module: nn.Module | None, batches: int) -> None:
+        """module: that is trained. batches: that were read since the start."""
         self._note("batches read", str(batches - self._batches))
         self._note("dropout", ", ".join(f"{numbers:,} at {p:g}" for p, numbers in sorted(self._dropped.items())))
         if module is not None:
@@ -67,10 +83,6 @@ class Recipe:
         self._dropped.clear()
         self._batches = batches
         self.steps += 1
-
-    def read(self) -> dict[str, list[str]]:
-        fits = all(torch.equal(each, each.bfloat16().to(each.dtype)) for each in self._losses)
-        return {**self._read, "precision of the losses": ["bfloat16" if fits else "more than bfloat16"]}
 
     def _note(self, name: str, value: str) -> None:
         self._now.setdefault(name, []).append(value)

@@ -28,8 +28,7 @@ from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.observing.observer import Observer
 from hasten.scripts.proving.gradient_steps import GradientSteps
-from hasten.scripts.proving.loader_recipe import loader_recipe
-from hasten.scripts.proving.recipe import STEPS_OF_AN_EPOCH, Recipe
+from hasten.scripts.proving.recipe import Recipe
 from hasten.scripts.running.process_groups import allow_process_groups
 from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
@@ -332,16 +331,8 @@ def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 
 
 def _recipe(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
-    """See recipe.py: of the first steps of two epochs."""
-    recipe, clock = script.recipe, script.clock
-    while script.starts == 1:
-        recipe.updated(clock.module, clock.batches)
-        if recipe.steps == 2 * STEPS_OF_AN_EPOCH:
-            break
-        if recipe.steps == STEPS_OF_AN_EPOCH and clock.has_second_epoch:
-            script.end_epoch()
-        yield
-    return {"recipe": recipe.read() | ({} if clock.trained_on is None else loader_recipe(clock.trained_on))}
+    """See recipe.py."""
+    return {"recipe": (yield from script.recipe.of_two_epochs(script.clock, script.end_epoch, lambda: script.starts))}
 
 
 def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
