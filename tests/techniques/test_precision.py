@@ -67,6 +67,13 @@ def test_a_processor_with_bf16_instructions_is_offered_only_bf16(feature):
     assert offered("cpu", laptop(processor_features=frozenset({feature, "other"}))) == ["bf16"]
 
 
+def test_a_model_in_float64_stays_there():
+    setup = setup_on("cpu", laptop(processor_features=frozenset({"avx512_bf16"})))
+    assert not isinstance(TECHNIQUE.applies(setup), No)
+    setup.model.double()
+    assert TECHNIQUE.applies(setup) == No("the model is in float64, which autocast does not lower")
+
+
 def test_a_processor_without_bf16_instructions_is_refused_with_the_reasons():
     machine = laptop(processor_features=frozenset({"avx2"}))
     verdict = TECHNIQUE.applies(setup_on("cpu", machine))

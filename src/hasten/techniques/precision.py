@@ -81,6 +81,8 @@ def _on_processor(value: str, features: frozenset[str]) -> Yes | No:
 
 
 def applies(setup: Setup) -> Yes | No:
+    if {each.dtype for each in setup.model.parameters()} == {torch.float64}:
+        return No("the model is in float64, which autocast does not lower")
     verdicts = [supported(value, setup.device.type, setup.machine) for value in LOWER]
     refusals = [verdict.reason for verdict in verdicts if isinstance(verdict, No)]
     return Yes() if len(refusals) < len(verdicts) else No("; ".join(refusals))
