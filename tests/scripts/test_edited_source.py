@@ -138,6 +138,31 @@ def test_autocast_is_around_forward_and_loss_and_not_around_backward():
     assert edited("precision", "bf16") == SCRIPT.replace(before, after)
 
 
+@pytest.mark.parametrize(
+    ("behind", "is_within"),
+    [
+        ("log.update(loss.item())", False),
+        ("optimizer.zero_grad()", False),
+        ("loss += 0.1 * model.penalty()", True),
+        ("loss.add_(model.penalty())", True),
+    ],
+)
+def test_autocast_ends_behind_what_computes_the_loss(behind, is_within):
+    line = "        loss = ((outputs - labels) ** 2).mean()\n"
+    source = SCRIPT.replace(line, f"{line}        {behind}\n")
+    assert f"\n{' ' * (12 if is_within else 8)}{behind}\n" in edited("precision", "bf16", source)
+
+
+@pytest.mark.parametrize("collecting", ["losses.append(outputs.mean())", "losses[0] = outputs.mean()"])
+def test_several_losses_are_collected_within_autocast(collecting):
+    source = SCRIPT.replace("loss = ((outputs - labels) ** 2).mean()", f"losses = [0]\n        {collecting}")
+    source = source.replace("loss.backward()", "sum(losses).backward()")
+    at = replace(
+        places(), passes=(PassPlace(forward=call("model(images", source), backward=call("sum(losses).b", source)),)
+    )
+    assert f"            {collecting}\n" in edited("precision", "bf16", source, at)
+
+
 def test_channels_last_converts_the_model_and_its_images():
     text = edited("channels_last", True)
     assert "    model.to(memory_format=torch.channels_last)\n    optimizer =" in text

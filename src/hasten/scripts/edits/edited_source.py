@@ -96,8 +96,32 @@ def _statements_between(file: Statements, edit: WrapStatements) -> list[ast.stmt
         begin = next((number for number, each in enumerate(body) if each in first), None)
         end = next((number for number, each in enumerate(body) if each in last), None)
         if begin is not None and end is not None and begin < end:
-            return body[begin:end]
+            return _as_far_as_needed(body[begin:end], call_at(file.tree, edit.last))
     raise PlanError("has forward and backward in one statement, so nothing can end between them")
+
+
+def _as_far_as_needed(statements: list[ast.stmt], call: ast.Call) -> list[ast.stmt]:
+    """Up to the last one that computes what a call uses; all where none is seen to. What logs a loss is not in it."""
+    used = {ast.unparse(each) for each in ast.walk(call) if isinstance(each, ast.Name | ast.Attribute)}
+
+    def computes(statement: ast.stmt) -> bool:
+        for each in ast.walk(statement):
+            match each:
+                case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()) if ast.unparse(each) in used:
+                    return True
+                case ast.Subscript(value, ctx=ast.Store()) if ast.unparse(value) in used:
+                    return True
+                case ast.Call(ast.Attribute(owner, name)) if ast.unparse(owner) in used and name not in _READS:
+                    return True
+                case _:
+                    pass
+        return False
+
+    needed = [number for number, each in enumerate(statements) if computes(each)]
+    return statements[: needed[-1] + 1] if needed else statements
+
+
+_READS = frozenset({"cpu", "detach", "item", "numel", "size", "tolist"})
 
 
 def _by_position(call: ast.Call, positions: Sequence[int]) -> list[ast.expr]:
