@@ -39,6 +39,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Enclose:
+    """An expression in a call of a function: `x` becomes `float(x)`."""
+
+    node: ast.expr
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """A statement and its line. It becomes `pass` where its block would be empty, or where its line has more on it."""
 
@@ -53,7 +61,7 @@ class CutAfter:
     part: ast.expr
 
 
-Edit = CutAfter | AddArgument | Replace | Append | Remove
+Edit = CutAfter | AddArgument | Replace | Append | Enclose | Remove
 
 
 class Unspliceable(Exception):
@@ -92,6 +100,11 @@ def splices_of(edit: Edit, text: str) -> list[Splice]:
             if isinstance(node, _NEED_NO_PARENTHESES):
                 return [Splice(end, end, new)]
             return [Splice(begin, begin, "("), Splice(end, end, f"){new}")]
+        case Enclose(node, function):
+            begin, end = where.span(node)
+            if isinstance(node, ast.Name) and text[begin:end] != node.id:  # in some f-strings before Python 3.12
+                raise Unspliceable
+            return [Splice(begin, begin, f"{function}("), Splice(end, end, ")")]
         case AddArgument(call, new):
             return [_added(where, call, new)]
         case Remove(statement):

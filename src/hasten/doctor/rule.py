@@ -15,13 +15,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from hasten.doctor.edits import Edit
 from hasten.doctor.reading.names.scopes import begin
 from hasten.doctor.reading.source_code import Code
+from hasten.facts.choice import Preserves
 from hasten.facts.finding import Finding, Safety, Severity
 from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
 from hasten.measure.speedup_bound import Part
 
 __all__ = [
     "HEADINGS", "Code", "Found", "FoundInModel", "FoundInRun", "Layer", "Line", "ModelProfile", "ModelRule", "Part",
-    "Rule", "RunProfile", "RunRule", "Safety", "Severity", "SourceRule", "enrolled",
+    "Preserves", "Rule", "RunProfile", "RunRule", "Safety", "Severity", "SourceRule", "enrolled",
 ]  # fmt: skip
 HEADINGS = ("What it finds", "Why it matters", "Fix", "When to ignore", "Automatic fix")
 Subject = TypeVar("Subject")
@@ -66,7 +67,8 @@ class FoundInRun(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Rule(Generic[Subject, What]):
     """check: yields what is wrong with a source file, a model or a run, and measures nothing itself. safety: of what
-    --fix does; None where only a person can fix it. technique: the one that treats it, if any.
+    --fix does; None where only a person can fix it. preserves: what a training keeps under that fix, where it is one
+    for speed that a search of a script may try; None where it is not. technique: the one that treats it, if any.
     gpu_only: whether it costs nothing without an accelerator. part: of a training whose seconds it costs at most; None
     where the time of no single part says."""
 
@@ -75,6 +77,7 @@ class Rule(Generic[Subject, What]):
     fix: str
     check: Callable[[Subject], Iterator[What]]
     safety: Safety | None = None
+    preserves: Preserves | None = None
     technique: str | None = None
     gpu_only: bool = False
     part: Part | None = None

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from hasten.doctor.edits import AddArgument, Append, Remove, Replace, Unspliceable, spliced, splices_of
+from hasten.doctor.edits import AddArgument, Append, Enclose, Remove, Replace, Unspliceable, spliced, splices_of
 
 
 def first(text: str, kind: type) -> ast.AST:
@@ -72,3 +72,11 @@ def test_an_expression_and_a_named_argument_are_replaced():
     call = first(text, ast.Call)
     assert edited(text, Replace(call.func, "f")) == "y = f(x, copy=True)  # copy\n"
     assert edited(text, Replace(call.keywords[0], "y")) == "y = torch.tensor(x, y)  # copy\n"
+
+
+def test_an_expression_is_enclosed_in_a_call():
+    text = "print(f'ü {total / 2}')\n"
+    node = next(each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Name) and each.id == "total")
+    assert edited(text, Enclose(node, "float")) == "print(f'ü {float(total) / 2}')\n"
+    with pytest.raises(Unspliceable):
+        edited("a name that lies elsewhere", Enclose(node, "float"))

@@ -12,7 +12,7 @@ Fix: Remove it, or enable it with an option.
 
 When to ignore: You are searching for the origin of a NaN.
 
-Automatic fix: None. You may be searching for one.
+Automatic fix: Unsafe. The next NaN is not traced to the operation that made it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, Severity, SourceRule
+from hasten.doctor.edits import Replace
+from hasten.doctor.rule import Code, Found, Preserves, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -29,12 +30,25 @@ def check(code: Code) -> Iterator[Found]:
         is_on = all(code.values.constant(each) is True for each in chosen)
         if is_on and not code.is_conditional(call):
             message = f"{ast.unparse(call)} checks every gradient for NaN and records a stack trace for every operation"
-            yield Found(call, message)
+            yield Found(call, message, edits=_edits(call))
+
+
+def _edits(call: ast.Call) -> tuple[Replace, ...]:
+    """`set_detect_anomaly(False)`, which can be entered as the other can. None where the file may not have its name."""
+    match call:
+        case ast.Call(ast.Attribute(base, "detect_anomaly")):
+            return (Replace(call, f"{ast.unparse(base)}.set_detect_anomaly(False)"),)
+        case ast.Call(_, [mode]) | ast.Call(_, [], [ast.keyword("mode", mode)]):
+            return (Replace(mode, "False"),)
+        case _:
+            return ()
 
 
 RULE = SourceRule(
     code="H304",
     severity=Severity.COSTLY,
     fix="remove it, or enable it with an option",
+    safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     check=check,
 )

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_unconditional
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = "torch.backends.cudnn.deterministic"
@@ -79,6 +79,7 @@ RULE = SourceRule(
     code="H301",
     fix="set it to True if input sizes are fixed, and to False if they change",
     safety=Safety.UNSAFE,
+    preserves=Preserves.ROUNDING,
     technique="cudnn_autotune",
     gpu_only=True,
     check=check,

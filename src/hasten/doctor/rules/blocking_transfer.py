@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import AddArgument
 from hasten.doctor.reading.names.argument_values import ABSENT
 from hasten.doctor.reading.objects.data_loaders import MOVING, Loader
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -65,6 +65,7 @@ RULE = SourceRule(
     code="H204",
     fix="pass non_blocking=True",
     safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     technique="device_prefetch",
     gpu_only=True,
     check=check,

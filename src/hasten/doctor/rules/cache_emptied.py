@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, Severity, SourceRule
 
 _EMPTY = frozenset({"torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xpu.empty_cache"})
 
@@ -40,6 +40,7 @@ RULE = SourceRule(
     severity=Severity.COSTLY,
     fix="remove it; if memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     technique="allocator",
     gpu_only=True,
     check=check,

@@ -22,7 +22,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, Severity, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -38,5 +38,6 @@ RULE = SourceRule(
     severity=Severity.SLIGHT,
     fix="remove set_to_none=False",
     safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     check=check,
 )

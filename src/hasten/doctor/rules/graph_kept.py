@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -58,5 +58,6 @@ RULE = SourceRule(
     code="H205",
     fix="add .detach(): the number stays on the device, and the graph is freed",
     safety=Safety.SAFE,
+    preserves=Preserves.BITS,
     check=check,
 )

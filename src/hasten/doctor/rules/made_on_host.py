@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument, CutAfter
 from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, Severity, SourceRule
 
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm"})
 _ROUNDED = frozenset({"torch.linspace", "torch.arange"})  # of floats, perhaps otherwise on another device
@@ -70,6 +70,7 @@ RULE = SourceRule(
     severity=Severity.SLIGHT,
     fix="pass device= to the function that creates it",
     safety=Safety.SAFE,
+    preserves=Preserves.BITS,
     gpu_only=True,
     check=check,
 )

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Append
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
 
 def check(code: Code) -> Iterator[Found]:
@@ -41,5 +41,6 @@ RULE = SourceRule(
     code="H206",
     fix="append its .detach(), or .detach().cpu() to save device memory",
     safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     check=check,
 )

@@ -15,7 +15,8 @@ Fix: Keep sums on the device, and read them every N steps.
 
 When to ignore: Steps are so long that the wait does not matter. `hasten doctor digits.py:job` measures it.
 
-Automatic fix: None. Only you know when the number is needed.
+Automatic fix: Unsafe. A sum of `.item()`s that is read less often becomes a sum on the device, in float64 as Python
+adds: its numbers stay. Only you know when other numbers are needed, and Apple's devices have no float64.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.rule import Code, Found, SourceRule
+from hasten.doctor.reading.steps.summed_reads import edits_of_sum
+from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
 _READS = frozenset({"item", "cpu", "numpy", "tolist"})
 _FUNCTIONS = frozenset({"builtins.float", "builtins.int", "builtins.print", "builtins.str"})
@@ -37,7 +39,8 @@ def check(code: Code) -> Iterator[Found]:
             if _reads(code, node):
                 whole = _whole(code, node)
                 shown = ast.unparse(whole.value if isinstance(whole, ast.FormattedValue) else whole)
-                yield Found(whole, f"{shown} every step waits for all queued work on a GPU")
+                message = f"{shown} every step waits for all queued work on a GPU"
+                yield Found(whole, message, edits=edits_of_sum(code, step, whole))
 
 
 def _reads(code: Code, node: ast.AST) -> bool:
@@ -72,6 +75,8 @@ def _whole(code: Code, node: ast.AST) -> ast.AST:
 RULE = SourceRule(
     code="H201",
     fix="keep it on the device, and read it every N steps",
+    safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     technique="device_metrics",
     gpu_only=True,
     check=check,

@@ -26,7 +26,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.edits import Remove
-from hasten.doctor.rule import Code, Found, Safety, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
 _WAITS = frozenset(f"torch.{name}.synchronize" for name in ("cuda", "mps", "xpu", "accelerator"))
 
@@ -44,6 +44,7 @@ RULE = SourceRule(
     code="H306",
     fix="remove it; to time steps, use torch.cuda.Event(enable_timing=True) or time many at once",
     safety=Safety.UNSAFE,
+    preserves=Preserves.BITS,
     gpu_only=True,
     check=check,
 )

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.steps.process_switches import assigned, is_constant, stays
-from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
+from hasten.doctor.rule import Code, Found, Preserves, Safety, Severity, SourceRule
 
 _SETTINGS = {
     "torch.backends.cuda.matmul.allow_tf32": "allow_tf32 = False keeps float32 matrix products off the tensor cores",
@@ -55,6 +55,7 @@ RULE = SourceRule(
     severity=Severity.COSTLY,
     fix="allow TF32 if 11 significant bits per factor are enough",
     safety=Safety.UNSAFE,
+    preserves=Preserves.STATISTICS,
     technique="precision",
     gpu_only=True,
     check=check,

@@ -5,13 +5,13 @@ without being observed again. They are data; no code of a plan is ever run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceCall:
-    """A call, or a loop, in a source file. file: relative to the script's folder. line, end_line: from 1; column,
-    end_column: bytes of UTF-8 from 0, as Python's ast counts; the end is behind it."""
+    """A call, a loop or a finding of the doctor in a source file. file: relative to the script's folder. line,
+    end_line: from 1; column, end_column: bytes of UTF-8 from 0, as Python's ast counts; the end is behind it."""
 
     file: str
     line: int
@@ -50,7 +50,7 @@ class ScriptPlaces:
     which makes the first optimizer. forward: the call of the module in a step; images: the positions of its arguments
     that are four-dimensional tensors. passes: of a step, each with a backward. autocast: of the script's own, as in
     Seen. decodings: calls that open and convert an image, in a data set. evaluations: loops that evaluate under
-    gradients.
+    gradients. findings: of the doctor, by the name of the technique that fixes them.
     """
 
     script: str
@@ -66,5 +66,6 @@ class ScriptPlaces:
     autocast: str = ""
     decodings: tuple[SourceCall, ...] = ()
     evaluations: tuple[SourceCall, ...] = ()
+    findings: Mapping[str, tuple[SourceCall, ...]] = field(default_factory=dict[str, tuple[SourceCall, ...]])
     trainer: TrainerPlace | None = None
     missing: Mapping[str, str] | None = None

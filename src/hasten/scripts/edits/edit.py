@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hasten.doctor import edits as doctor
 from hasten.errors import PlanError
 from hasten.facts.scripts.script_places import SourceCall
 
@@ -108,6 +109,15 @@ class WrapArguments:
     method: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fix:
+    """What a rule of the doctor does about a finding. call: the place of the finding. edits: at nodes of the source, as
+    the rule has found them in it."""
+
+    call: SourceCall
+    edits: tuple[doctor.Edit, ...]
+
+
 def number_text(value: object) -> str:
     """A number or a truth value as Python writes it: a plan may hold any text, and none of it becomes code."""
     if not isinstance(value, bool | int | float):
@@ -127,6 +137,7 @@ Edit = (
     | WrapLoop
     | Decorate
     | WrapArguments
+    | Fix
 )
 
 

@@ -16,6 +16,7 @@ from hasten.scripts.edits.edit import (
     AddToHeader,
     Decorate,
     Edit,
+    Fix,
     ReplaceCall,
     SetDefaults,
     SetKeywords,
@@ -77,6 +78,8 @@ def _splices(file: Statements, edit: Edit) -> Iterable[Splice]:
         case Decorate(call=place, decorator=decorator):
             functions = [each for each in file.around(loop_at(file.tree, place)) if isinstance(each, Function)]
             return [file.decorated(functions[-1], decorator)]
+        case Fix(edits=edits):
+            return [splice for each in edits for splice in splices_of(each, text)]
 
 
 def _parser(call: ast.Call) -> str:

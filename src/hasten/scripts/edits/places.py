@@ -19,7 +19,7 @@ from hasten.scripts.edits.edited_source import edited_source
 from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.edits.technique_edits import edits_of
 from hasten.scripts.running.notebook import is_notebook, script_of, with_script
-from hasten.scripts.techniques import cache_decoded_images, evaluation_without_gradients
+from hasten.scripts.techniques import cache_decoded_images, doctor_fixes, evaluation_without_gradients
 
 _NO_WINDOW = "forward and backward are not one after the other in a function, so autocast cannot end between them"
 _WRAPPED = (
@@ -77,23 +77,27 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
     )
     files = {script.name, *(each.file for each in _calls(places))}
     places = _with_places_in_sources(places, seen, sorted(files), script.parent)
-    files |= {each.file for each in (*places.decodings, *places.evaluations)}
+    found = (each for calls in places.findings.values() for each in calls)
+    files |= {each.file for each in (*places.decodings, *places.evaluations, *found)}
     return replace(places, sources={file: _digest(script.parent / file) for file in sorted(files)})
 
 
 def _with_places_in_sources(places: ScriptPlaces, seen: Seen, files: Sequence[str], folder: Path) -> ScriptPlaces:
     """With those that are found by reading the sources."""
     of_data = [os.path.relpath(seen.loader.dataset_file, folder)] if seen.loader and seen.loader.dataset_file else []
-    decodes, evaluates = list[SourceCall](), list[SourceCall]()
+    decodes, evaluates, finds = list[SourceCall](), list[SourceCall](), dict[str, tuple[SourceCall, ...]]()
     for file in dict.fromkeys([*files, *of_data]):
         try:
-            code = Code(_text(folder / file))
+            text = _text(folder / file)
+            code = Code(text)
         except (PlanError, SyntaxError, ValueError, RecursionError, MemoryError):  # whatever Python itself can read
             continue
         evaluates += evaluation_without_gradients.evaluations(code, file)
+        for name, calls in doctor_fixes.findings(text, file).items():
+            finds[name] = (*finds.get(name, ()), *calls)
         if file in of_data:
             decodes += cache_decoded_images.decodings(code, file)
-    return replace(places, decodings=tuple(decodes), evaluations=tuple(evaluates))
+    return replace(places, decodings=tuple(decodes), evaluations=tuple(evaluates), findings=finds)
 
 
 def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path) -> dict[str, str]:

@@ -33,7 +33,9 @@ def loop_at(tree: ast.Module, place: SourceCall) -> Loop:
     return _at(tree, place, (ast.For, *COMPREHENSIONS), "loop")
 
 
-def place_of(node: ast.Call | Loop, file: str) -> SourceCall:
+def place_of(node: ast.AST, file: str) -> SourceCall:
+    """Of an expression or a statement."""
+    assert isinstance(node, ast.expr | ast.stmt)
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return SourceCall(

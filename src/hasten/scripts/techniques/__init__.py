@@ -1,14 +1,18 @@
-"""Techniques that edit a script's own source, and that a job does not need: one a file, and the list of all."""
+"""Techniques that edit a script's own source, and that a job does not need: one a file, those of the doctor's fixes in
+one, and the list of all."""
 
 import math
 
 from hasten.facts.plan import Plan
 from hasten.facts.scripts.seen import Seen
-from hasten.scripts.techniques import batches_by_index, cache_decoded_images, evaluation_without_gradients
+from hasten.scripts.techniques import batches_by_index, cache_decoded_images, doctor_fixes, evaluation_without_gradients
 from hasten.scripts.techniques.script_technique import RunningLoader, ScriptTechnique
 
 _MODULES = (cache_decoded_images, batches_by_index, evaluation_without_gradients)
-OF_SCRIPTS: tuple[ScriptTechnique, ...] = tuple(module.TECHNIQUE for module in _MODULES)
+OF_SCRIPTS: tuple[ScriptTechnique, ...] = (
+    *(module.TECHNIQUE for module in _MODULES),
+    *doctor_fixes.TECHNIQUES,
+)
 
 
 def filling_steps(plan: Plan, seen: Seen) -> int:

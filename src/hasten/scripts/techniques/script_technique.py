@@ -35,7 +35,7 @@ class RunningLoader:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptTechnique:
-    """A plan writes `true` for it. Its headline and manual are those of its file.
+    """A plan writes `true` for it. Its headline and manual are those of its file; page: those of one among several.
 
     edits(places, sources): raises PlanError, with the reason, where the source does not allow it. why_not(running): a
     reason of the running script's; "" where there is none. fills_first_epoch: it gains from the second epoch on.
@@ -51,10 +51,11 @@ class ScriptTechnique:
     why_not: Callable[[RunningLoader], str] = lambda running: ""
     fills_first_epoch: bool = False
     values: str = "true; of a script, not of a job"
+    page: str = ""
 
     @property
     def manual(self) -> str:
-        return cleandoc(sys.modules[self.edits.__module__].__doc__ or "")
+        return self.page or cleandoc(sys.modules[self.edits.__module__].__doc__ or "")
 
     @property
     def headline(self) -> str:
