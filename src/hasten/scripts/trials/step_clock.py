@@ -148,6 +148,8 @@ class StepClock:
     @property
     def made_alike(self) -> tuple[Any, ...]:
         """Other loaders that were made by the call which has made the one that is trained on."""
+        if self.trained_on is None:
+            return ()
         call = self._loaders.get(self.trained_on, ())[:1]
         return tuple(each for each, made in self._loaders.items() if made[:1] == call and each is not self.trained_on)
 
