@@ -15,11 +15,11 @@ from hasten.doctor.lint.source_files import Source
 from hasten.doctor.rule import Found, Severity, SourceRule
 from hasten.doctor.rules import ALL
 from hasten.errors import PlanError, Unreadable
+from hasten.facts.choice import Stage, Symptom
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
 from hasten.scripts.edits.edit import Edit, Fix
 from hasten.scripts.edits.source_places import place_of
 from hasten.scripts.techniques.script_technique import ScriptTechnique, Sources
-from hasten.techniques.contract import Stage, Symptom
 
 RULES: Mapping[str, SourceRule] = {f"fix_{rule.name}": rule for rule in ALL if rule.preserves is not None}
 _TREATS = {
