@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
-from hasten.scripts.proving.dropout import dropout_removed, dropout_watched
+from hasten.scripts.proving.dropout import dropout_removed, dropout_watched, remove_from_layers
 from hasten.scripts.proving.gradient_prover import ScriptGradientProver
 from hasten.scripts.proving.loader_recipe import loader_recipe
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
-from hasten.tuning.proof.claim_proofs import different_in
+from hasten.tuning.proof.claim_proofs import UNKNOWN, different_in
 from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.trials.other_programs import OtherPrograms
 from support.scripts.programs import CORPUS, PROGRAMS
@@ -57,18 +57,41 @@ PASSES = {
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_what_is_dropped_out_is_counted_and_can_be_switched_off(name):
+def test_what_is_dropped_out_is_counted(name):
     call, expected = PASSES[name]
     found = Counter[float]()
     with ExitStack() as resources:
         dropout_watched(resources, lambda p, numbers: found.update({p: numbers}))
         call()
     assert found == expected
-    module = nn.Sequential(nn.LSTM(3, 4, num_layers=2, dropout=0.2), nn.Dropout(0.5))
+
+
+@pytest.mark.parametrize("name", [each for each in PASSES if each != "recurrent layers"])
+def test_dropout_of_functions_can_be_switched_off(name):
+    call, _ = PASSES[name]
     with ExitStack() as resources:
-        dropout_removed(resources, module)
-        assert torch.equal(functional.dropout(torch.ones(99)), torch.ones(99))
-        assert module[0].dropout == 0
+        dropout_removed(resources)
+        assert torch.equal(call(), call())
+        assert call().count_nonzero() == call().numel()
+
+
+def test_dropout_of_recurrent_layers_can_be_switched_off():
+    module = nn.Sequential(nn.LSTM(3, 4, num_layers=2, dropout=0.2))
+    remove_from_layers(module)
+    assert torch.equal(module(torch.ones(5, 2, 3))[0], module(torch.ones(5, 2, 3))[0])
+
+
+class Fails(Noisy):
+    """As one that is read by other indices than these."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        raise KeyError(index)
+
+
+def test_a_data_set_that_cannot_be_read_otherwise_says_nothing_of_its_samples():
+    found = loader_recipe(DataLoader(Fails(), 8))
+    assert found["one sample drawn again and again"] == [UNKNOWN]
+    assert different_in(found, loader_recipe(DataLoader(Noisy(), 8))) == {}
 
 
 def test_the_order_of_samples_is_that_of_the_sampler_and_the_same_each_time():

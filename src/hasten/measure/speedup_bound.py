@@ -1,11 +1,13 @@
 """Upper bound of a plan's gain: how much sooner a planned run ends when parts of it take no time (Amdahl 1967).
 
-    gain = total / (total without those parts)          total = steps × step + evaluations × evaluation + turns × turn
+    gain = total / (total without those parts)
+    total = steps × step + evaluations × evaluation + turns × turn + interruptions
 
 The bound holds for the plan that was measured: time removed in one place often returns in another, as a loader that
 was hidden behind a slow model is waited for once the model is fast. It is never too tight. The step is the shorter of
 the profiled and the unprofiled one, since profiling an accelerator waits at every boundary. All epochs count as turns,
-and what is paid once is excluded. Which parts a technique can shorten is for the technique to say.
+and what is paid once is excluded. Interruptions are what a script evaluates and saves within its epochs: what shortens
+evaluations or turns can shorten them. Which parts a technique can shorten is for the technique to say.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class PlannedRun:
     evaluations: int = 0
     turns: int = 0  # first batches of an epoch, that of the first epoch included
     turn_seconds: float = 0.0
+    interruption_seconds: float = 0.0  # of all together
     step_seconds: float | None = None
 
 
@@ -102,11 +105,15 @@ def _seconds(budget: Budget, run: PlannedRun, without: Parts) -> float:
     left_of_step = 0.0 if without >= STEP else max(0.0, step - removed)
     evaluation = 0.0 if Part.EVALUATION in without else budget.evaluation
     turn = 0.0 if Part.TURN in without else run.turn_seconds
-    return run.steps * left_of_step + run.evaluations * evaluation + run.turns * turn
+    interruptions = 0.0 if {Part.EVALUATION, Part.TURN} & without else run.interruption_seconds
+    return run.steps * left_of_step + run.evaluations * evaluation + run.turns * turn + interruptions
 
 
 def _happens(part: Part, run: PlannedRun) -> bool:
-    often = {Part.EVALUATION: run.evaluations, Part.TURN: run.turns * run.turn_seconds}
+    often = {
+        Part.EVALUATION: run.evaluations + run.interruption_seconds,
+        Part.TURN: run.turns * run.turn_seconds + run.interruption_seconds,
+    }
     return bool(often.get(part, run.steps))
 
 

@@ -66,6 +66,39 @@ EVALUATES_WITHIN_EPOCHS = """
                     model(batch)
                 model.train()
 """
+EVALUATES_BEFORE_STEPS = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rows = torch.ones(96, 3)
+    for epoch in range(4):
+        for number, batch in enumerate(DataLoader(rows, batch_size=4)):
+            if number % 8 == 0 and number:
+                model.eval()
+                for held in DataLoader(rows, batch_size=48):
+                    model(held)
+                model.train()
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+"""
+READS_A_LOADER_TO_EVALUATE = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rows = torch.ones(96, 3)
+    for step in range(1, 200):
+        optimizer.zero_grad()
+        model(rows[:4]).sum().backward()
+        optimizer.step()
+        if step % 7 == 0:
+            for held in DataLoader(rows, batch_size=48):
+                model(held)
+"""
 DRAWS_FROM_ITS_OWN_GENERATOR = """
     import numpy
     import torch
@@ -156,6 +189,21 @@ def test_what_is_evaluated_within_an_epoch_and_between_two_is_told_apart(tmp_pat
         arm.window(45)
     assert len(arm.turns) == 2  # an epoch has 24 steps, of which three are not usual
     assert len(arm.interruptions) == 4  # behind steps 8 and 16 of the first two epochs
+
+
+@pytest.mark.proof
+def test_an_evaluation_before_a_step_is_no_epoch(tmp_path, monkeypatch):
+    with arms_of(EVALUATES_BEFORE_STEPS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
+        arm.window(45)
+        assert arm.ask("turn", 60.0)["seconds"] < 60  # the loader of the steps is the one that ends
+    assert (len(arm.turns), len(arm.interruptions)) == (2, 4)
+
+
+@pytest.mark.proof
+def test_an_evaluation_by_the_only_loader_is_no_epoch(tmp_path, monkeypatch):
+    with arms_of(READS_A_LOADER_TO_EVALUATE, tmp_path, monkeypatch).start("plain", Plan()) as arm:
+        arm.window(30)
+    assert (arm.turns, len(arm.interruptions)) == ([], 4)
 
 
 def test_steps_that_a_scaler_skips_are_not_counted(tmp_path, monkeypatch):

@@ -50,12 +50,28 @@ def test_what_a_script_evaluates_within_an_epoch_counts_by_how_often_it_was_seen
 
 def test_plans_are_compared_by_interruptions_of_the_same_steps():
     length = RunLength(steps=100, epochs=1, evaluations=0)
-    plain = seen(0.5, interruptions=Interruptions([2.0, 3.0], among=20))
-    planned = seen(0.5, arm="planned", interruptions=Interruptions([1.0], among=19))  # it had a step less
+    plain = seen(0.5, interruptions=Interruptions([2.0, 4.0, 2.0, 4.0, 2.0], among=50))
+    planned = seen(0.5, arm="planned", interruptions=Interruptions([1.0, 2.0, 1.0, 2.0], among=49))  # a step less
     before, after = (sum(each.seconds for each in arm) / len(arm) for arm in paired_totals(plain, planned, length))
-    assert (before, after) == pytest.approx((75, 62.5))
+    assert (before, after) == pytest.approx((50 + 30, 50 + 15))
+    assert speedup(plain, planned, length).low > 1
+
+
+def test_a_single_interruption_is_no_gain():
+    length = RunLength(steps=100, epochs=1, evaluations=0)
+    plain = seen(0.5, interruptions=Interruptions([3.0], among=20))
+    planned = seen(0.5, arm="planned", interruptions=Interruptions([0.5], among=20))
+    assert speedup(plain, planned, length).ratio == 1
     never = seen(0.5, arm="planned")
-    assert paired_totals(plain, never, length)[1][0].seconds == pytest.approx(75)
+    assert speedup(plain, never, length).ratio == 1
+
+
+def test_interruptions_that_vary_by_chance_widen_the_interval():
+    length = RunLength(steps=100, epochs=1, evaluations=0)
+    plain = seen(0.5, interruptions=Interruptions([9.0, 1.0, 2.0, 8.0, 3.0], among=50))
+    planned = seen(0.5, arm="planned", interruptions=Interruptions([1.0, 7.0, 6.0, 2.0, 3.0], among=50))
+    found = speedup(plain, planned, length)
+    assert found.low < 1 < found.high
 
 
 def test_a_script_takes_the_time_of_a_turn_behind_its_last_epoch_too():

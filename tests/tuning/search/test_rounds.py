@@ -43,6 +43,7 @@ def profile(*proposed: Choice, fault_seconds: float = 0.0, **changes: Any) -> Pl
         "start_seconds": 1.0,
         "step_seconds": 0.05,
         "turn_seconds": 0.0,
+        "interruption_seconds": 0.0,
         "budget": BUDGET,
         "around": around,
         "room": 10,

@@ -103,7 +103,7 @@ class PatchedScript:
         if apart is None:
             return Acceptance(passes=True, reason=f"{has}{_at(plain, trial)}")
         if math.isnan(trial.losses[apart]):
-            return Acceptance(passes=False, reason=f"has no loss to compare in step {apart + 1}: its trial's is NaN")
+            return Acceptance(passes=False, reason=f"has no loss to compare in step {apart + 1}")
         seeded = self._plainly(trial, is_seeded=True)
         if not seeded.failed and seeded.losses and first_difference(trial.losses, seeded.losses) is None:
             from_seed = "both from the same seed, as the script does not seed all its random numbers"

@@ -36,14 +36,21 @@ def dropout_watched(resources: ExitStack, drops: Callable[[float, int], None]) -
 
     def recurrent(module: nn.Module, args: Any) -> None:
         if isinstance(module, nn.RNNBase) and module.training and module.dropout:
-            drops(module.dropout, args[0].data.numel())
+            drops(module.dropout, args[0].data.numel() if args else 0)  # of an input that is given by its name
 
     _replace(resources, function, attention)
     resources.callback(register_module_forward_pre_hook(recurrent).remove)
 
 
-def dropout_removed(resources: ExitStack, module: nn.Module) -> None:
-    """From now on, of a module and all that is called: nothing is dropped out."""
+def remove_from_layers(module: nn.Module) -> None:
+    """Of recurrent layers, which drop out by an attribute."""
+    for each in module.modules():
+        if isinstance(each, nn.RNNBase):
+            each.dropout = 0.0
+
+
+def dropout_removed(resources: ExitStack) -> None:
+    """From now on, of all functions that are called: before the script imports them by name."""
 
     def function(original: Callable[..., Tensor], input: Tensor, *args: Any, **named: Any) -> Tensor:
         return input
@@ -60,9 +67,6 @@ def dropout_removed(resources: ExitStack, module: nn.Module) -> None:
     ) -> Tensor:
         return original(query, key, value, attn_mask, 0.0, *args, **named)
 
-    for each in module.modules():
-        if isinstance(each, nn.RNNBase):
-            each.dropout = 0.0
     _replace(resources, function, attention)
 
 

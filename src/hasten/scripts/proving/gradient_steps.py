@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from hasten.measure.float64_reference import Lifted, rounding, terms_counted
 from hasten.scripts.patching import replaced
-from hasten.scripts.proving.dropout import dropout_removed
+from hasten.scripts.proving.dropout import dropout_removed, remove_from_layers
 from hasten.training.weights.tensor_file import read_tensors, write_tensors
 
 HELD_BACK, MADE = 8, 3  # updates
@@ -48,6 +48,7 @@ class GradientSteps:
 
     def start(self) -> None:
         """Before the script."""
+        dropout_removed(self._resources)
         if self.arm == FLOAT64:  # what all ranks reduce has the dtype that the parameters had when they were wrapped
             self._resources.enter_context(replaced(DistributedDataParallel, "__init__", _wrapped_in_float64))
 
@@ -55,7 +56,7 @@ class GradientSteps:
         """The trained module, when the script has made its optimizer."""
         self.module = module
         enter = self._resources.enter_context
-        dropout_removed(self._resources, module)
+        remove_from_layers(module)
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
         self._resources.callback(register_optimizer_step_post_hook(self._after_update).remove)
         if self.arm == FLOAT64:

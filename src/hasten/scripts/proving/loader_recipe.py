@@ -1,21 +1,26 @@
 """What a script's loader draws at random, read in the process of a trial behind its steps: the order of samples, and
-what transforms make of one sample that is drawn again and again."""
+what transforms make of one sample that is drawn again and again. Unknown is what takes long, or fails in another use of
+the data set than the script's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from hasten.scripts.running.script_seeds import use_seed
+from hasten.tuning.proof.claim_proofs import UNKNOWN
 
 EPOCHS, BATCHES = 2, 2  # of each, from two workers where there are as many
-SAMPLES = 64  # of a batch: by chance, two of them are not equal
+SAMPLES = 16  # of a batch: by chance, two of them are not equal
+LONGEST_SAMPLE_SECONDS, MOST_SAMPLE_BYTES = 0.1, 4 << 20
 _SHOWN = 4  # indices
 
 
@@ -25,9 +30,16 @@ def loader_recipe(loader: DataLoader[Any]) -> dict[str, list[str]]:
         return {}
     use_seed(0)
     return {
-        "order of the samples": ["; then ".join(_orders(loader))],
-        "one sample drawn again and again": [_drawn_again(loader)],
+        "order of the samples": [_known(lambda: "; then ".join(_orders(loader)))],
+        "one sample drawn again and again": [_known(lambda: _drawn_again(loader))],
     }
+
+
+def _known(read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except Exception:  # of the user's data set, sampler or collate function
+        return UNKNOWN
 
 
 def _orders(loader: DataLoader[Any]) -> list[str]:
@@ -45,6 +57,10 @@ def _order(batches: list[Any]) -> str:
 
 def _drawn_again(loader: DataLoader[Any]) -> str:
     index: Any = next(iter(loader.sampler))
+    began = time.perf_counter()
+    size = sum(map(len, _content(loader.dataset[index])))
+    if time.perf_counter() - began > LONGEST_SAMPLE_SECONDS or not 0 < size <= MOST_SAMPLE_BYTES:
+        return UNKNOWN
     probe = DataLoader(
         loader.dataset,
         batch_size=None if loader.batch_sampler is None else SAMPLES,
@@ -62,13 +78,16 @@ def _drawn_again(loader: DataLoader[Any]) -> str:
 
 
 def _content(value: Any) -> Iterator[bytes]:
+    """Of what is known to have the same bytes where it is the same."""
     if isinstance(value, Tensor):
         yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, np.ndarray):
+        yield value.tobytes()
     elif isinstance(value, Mapping):
         for name in value:
             yield from _content(value[name])
     elif isinstance(value, tuple | list):
         for each in value:
             yield from _content(each)
-    else:
+    elif isinstance(value, bool | int | float | str | bytes):
         yield repr(value).encode()

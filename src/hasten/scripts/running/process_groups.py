@@ -56,4 +56,5 @@ def _left(original: Callable[..., None], group: Any = None) -> None:
 
 
 def _spawned(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    raise Misconfigured("torch.multiprocessing.spawn starts its training", fix=LAUNCH)
+    what = "torch.multiprocessing.spawn starts its training, in processes that are not timed"
+    raise Misconfigured(what, fix=f"call the training function without spawn, and {LAUNCH}")

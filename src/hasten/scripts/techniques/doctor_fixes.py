@@ -1,8 +1,8 @@
 """Make the doctor's fix of one rule, at every place where `hasten doctor` finds it.
 
-There is one technique for each rule whose fix is for speed and says what it preserves: `fix_` and the rule's name. A
-rule that has a technique of its own, such as `pin_memory`, has none here, and neither has a rule about correctness.
-The page of each is made of its rule's.
+There is one technique for each rule that says what its fix preserves: `fix_` and the rule's name. A rule about
+correctness says nothing, and neither does one whose fix is what another technique of scripts does, such as
+`pin_memory`. The page of each is made of its rule's.
 """
 
 from __future__ import annotations

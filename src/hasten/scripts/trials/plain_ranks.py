@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Self
@@ -25,13 +26,10 @@ class PlainRanks:
     def __init__(self, asked: PlainRun, folder: Path) -> None:
         from hasten.parallel.launch.loopback import store_on_loopback
 
-        size, self._asked, self._answers = launched().all.size, asked, list[Path]()
+        size, self._asked, self._folder = launched().all.size, asked, str(folder)
         self._store = store_on_loopback() if size > 1 else None  # of their process group
         self._processes = list[subprocess.Popen[bytes]]()
-        for rank in range(size):
-            self._answers.append(folder / f"answer-{rank}.json")
-            own = environment_of(rank, size, self._store.port) if self._store is not None else {}
-            self._start(rank, {**environment_within(str(folder)), **own})
+        self._answers = [folder / f"answer-{rank}.json" for rank in range(size)]
 
     def _start(self, rank: int, environment: dict[str, str]) -> None:
         updates = None if rank else self._asked.updates
@@ -48,6 +46,13 @@ class PlainRanks:
         self._processes.append(process)
 
     def __enter__(self) -> Self:
+        size = len(self._answers)
+        with ExitStack() as failing:
+            failing.push(self)
+            for rank in range(size):
+                own = environment_of(rank, size, self._store.port) if self._store is not None else {}
+                self._start(rank, {**environment_within(self._folder), **own})
+            failing.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -59,14 +64,15 @@ class PlainRanks:
         """Of rank 0; where ranks fail, the failure of the first one."""
         until = time.monotonic() + limit_seconds
         while time.monotonic() < until:
-            found = [self._found(rank) for rank in range(len(self._processes))]
+            others = [self._found(rank) for rank in range(1, len(self._processes))]
+            found = [self._found(0), *others]  # it ends with an answer first, and then the others without
             if found[0] is not None and not found[0].failed:
                 return found[0]
             if failed := [(each.ended, rank, each) for rank, each in enumerate(found) if each and each.failed]:
                 _, rank, first = min(failed, key=lambda each: each[:2])
                 return replace(first, failed=f"rank {rank}: {first.failed}") if rank else first
             time.sleep(_CHECK_SECONDS)
-        return PlainSteps(failed=f"it took no {self._asked.updates} steps within {limit_seconds:g} s")
+        return PlainSteps(failed=f"it did not take {self._asked.updates} steps within {limit_seconds:g} s")
 
     def _found(self, rank: int) -> PlainSteps | None:
         """None of one that still runs."""

@@ -41,7 +41,7 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
             waiting()
     finally:
         process.end()
-        check_unchanged(large)
+    check_unchanged(large)
     if "failed" in answer:
         error = SentError(**answer["error"])
         raise ArmFailed("script", Outcome(answer["failed"]), answer["message"], error)

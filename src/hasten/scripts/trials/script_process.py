@@ -83,7 +83,7 @@ class RunningScript:
             self.gradients.start()
             self.clock.at_optimizer = self._prepare_gradients
         if self._asked["do"] == "recipe":
-            self.recipe.start()
+            self.recipe.start(self.clock)
         self.clock.start()
         allow_process_groups()
         with ranks.reporting_first():
@@ -332,7 +332,7 @@ def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 
 def _recipe(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """See recipe.py."""
-    return {"recipe": (yield from script.recipe.of_two_epochs(script.clock, script.end_epoch, lambda: script.starts))}
+    return {"recipe": (yield from script.recipe.of_two_epochs(script.end_epoch, lambda: script.starts))}
 
 
 def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:

@@ -2,8 +2,9 @@
 
 An interval lies between two updates of the main optimizer. One in which a loader began, the model was evaluated or a
 file was saved is timed by itself and counts in no window, because a window would contain one or not, by chance: a turn
-between two epochs, where the steps read a loader that begins again, and else an interruption. The seconds of both are
-those beyond a usual interval. What a script does in every interval, as one that evaluates after each step, is neither.
+between two epochs, where the loader of the steps begins again and none is read on, and else an interruption. The
+seconds of both are those beyond a usual interval. What a script does in every interval, as one that evaluates after
+each step, is neither.
 
 The script is never ended by an exception, which its own code could catch: control is handed to a function that returns
 when the script is to continue.
@@ -92,7 +93,8 @@ class StepClock:
     _update: tuple[float, float] = 0.0, 0.0  # when it began, and what was counted then
     _loaders: WeakKeyDictionary[Any, Stack] = field(default_factory=WeakKeyDictionary[Any, Stack])  # where it was made
     trained_on: Any = None  # the loader that the steps of the observed script read
-    _read: ReferenceType[_Timed] | None = None  # the iterator of a loader that was read last
+    _read_on: ReferenceType[_Timed] | None = None  # since the last update: the iterator of a loader that is older
+    _read_new: ReferenceType[_Timed] | None = None  # since then: the last new one
     _stepped_on: ReferenceType[_Timed] | None = None  # that of the last step
     _resources: ExitStack = field(default_factory=ExitStack)
 
@@ -113,7 +115,7 @@ class StepClock:
         """The script starts now, for the first time or again."""
         self.began, self._made, self._turned, self._had_turned = time.perf_counter(), 0, True, False
         self.main, self.trained_on = MainOptimizer(number=self.seen.main), None
-        self._read = self._stepped_on = None
+        self._read_on = self._read_new = self._stepped_on = None
         self.filling = []
         self._part_began, self._step = self.began, Parts()
 
@@ -208,7 +210,11 @@ class StepClock:
     def waited(self, batches: _Timed, begin: float) -> None:
         """For a batch of a loader."""
         self._step.data_wait += self._own_seconds(begin, self._counted)
-        self._read = ref(batches)
+        if batches.read_at is not None and batches.read_at < self.main.updates:
+            self._read_on = ref(batches)
+        else:
+            self._read_new = ref(batches)
+        batches.read_at = self.main.updates
         self.batches += 1
 
     def now(self) -> float:
@@ -259,15 +265,16 @@ class StepClock:
             self.settle()
         now = time.perf_counter()
         step, self._step = self._step, Parts()
-        is_next_epoch = self._read is not None and self._read != self._stepped_on
-        self._stepped_on = self._read
+        begins_epoch = self.seen.loader is not None and self._read_new is not None and self._read_on is None
+        self._stepped_on = self._read_on or self._read_new or self._stepped_on
+        self._read_on = self._read_new = None
         self.main.updates += 1
         if self.main.updates <= UNTIMED_STEPS and not self.is_first:
             pass  # the script was started again
         elif self.main.updates == 1:
             self.start_seconds, self.first_step_seconds = now - self.began, step.computing
         elif self._turned and not self._had_turned:
-            (self.turns if is_next_epoch else self.interruptions).append(now - self._last)
+            (self.turns if begins_epoch else self.interruptions).append(now - self._last)
         elif self.main.updates <= self.filling_steps:
             self.filling.append(now - self._last)
         else:
@@ -282,6 +289,7 @@ class StepClock:
 class _Timed(Iterator[Any]):
     def __init__(self, batches: Iterator[Any], clock: StepClock) -> None:
         self._batches, self._clock = batches, clock
+        self.read_at: int | None = None  # after so many updates, the last time
 
     def __next__(self) -> Any:
         if self._clock.epoch_ends(self):

@@ -78,6 +78,7 @@ class Answer:
 Proof = Callable[[Choices], Answer]
 Recipe = Mapping[str, Sequence[str]]
 """What the steps of a script are made of: name -> its value in each step."""
+UNKNOWN = "unknown"  # a value, which differs from none
 
 
 class ProvesGradients(Protocol):
@@ -178,7 +179,7 @@ def different_in(plain: Recipe, planned: Recipe) -> dict[str, str]:
     for name in sorted(plain.keys() | planned.keys()):
         steps = zip_longest(plain.get(name, ()), planned.get(name, ()), fillvalue="")
         for number, (before, after) in enumerate(steps, start=1):
-            if before != after:
+            if before != after and UNKNOWN not in (before, after):
                 where = f"{name}, in step {number}," if len(plain.get(name, ())) > 1 else name
                 what = f"{where} is {after or 'nothing'} with it, not {before or 'nothing'}"
                 found.setdefault(name, f"changes the recipe of the training: {what}")
@@ -222,7 +223,7 @@ def same_losses(plain: Sequence[float], planned: Sequence[float]) -> Answer:
     if apart is None:
         return Answer(passes=True, reason=f"the losses of {compared} steps are equal to the last bit")
     if math.isnan(plain[apart]):
-        what = f"the baseline has no loss to compare in step {apart + 1}: it is NaN"
+        what = f"the baseline has no loss to compare in step {apart + 1}: it is NaN, or nothing was computed"
         return Answer(passes=False, reason=what, is_plans=False)
     losses = f"the loss of step {apart + 1} is {planned[apart]!r} with it, not {plain[apart]!r}"
     return Answer(passes=False, reason=f"claims to be bit-exact, but {losses}")

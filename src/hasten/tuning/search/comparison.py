@@ -64,7 +64,7 @@ class ComparedArm:
     evaluations: list[float] = field(default_factory=list[float])  # of warm processes
     turns: list[float] = field(default_factory=list[float])
     interruptions: list[float] = field(default_factory=list[float])
-    steps_seen: int = 0
+    steps_seen: list[int] = field(default_factory=list[int])  # of each window, what interrupts them included
     memory: list[int] = field(default_factory=list[int])
     _starts: list[tuple[float, float | None, Window]] = field(default_factory=list[tuple[float, float | None, Window]])
     _cold: list[float] = field(default_factory=list[float])  # the first evaluation of each process
@@ -89,13 +89,14 @@ class ComparedArm:
 
     @property
     def _measured(self) -> tuple[list[Any], ...]:
-        return self.windows, self.evaluations, self.turns, self.memory, self._starts, self._cold
+        met = self.turns, self.interruptions, self.steps_seen
+        return self.windows, self.evaluations, *met, self.memory, self._starts, self._cold
 
     def measure(self, *, evaluates: bool) -> None:
         """One window, and one evaluation after it."""
         arm = self._started()
         if not self.entry.same_steps:
-            self.windows.append(replace(arm.window(self.steps), start=len(self._starts)))
+            self.windows.append(replace(self._window(arm, self.steps), start=len(self._starts)))
         self.memory.append(arm.peak_bytes)
         if evaluates:
             seconds = arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"]
@@ -105,23 +106,11 @@ class ComparedArm:
 
     def measure_turn(self) -> None:
         """The wait for a new epoch's first batch, unless its windows contained one."""
-        if self.all_turns or self.entry.same_steps:
+        if self.turns or self.entry.same_steps:
             return
         arm = self._started()
         self.turns.append(arm.ask("turn")["seconds"])
         self._end_unless_resident()
-
-    @property
-    def all_turns(self) -> list[float]:
-        return self.turns + (self._arm.turns if self._arm is not None else [])
-
-    @property
-    def _all_interruptions(self) -> tuple[list[float], int]:
-        """Their seconds, and the number of steps that they were among."""
-        arm = self._arm
-        if arm is None:
-            return self.interruptions, self.steps_seen
-        return self.interruptions + arm.interruptions, self.steps_seen + arm.steps_seen
 
     def measured(self, base: ComparedArm | None = None) -> Measured:
         """base: whose windows, start, turns and interruptions are its own, where its steps are the same."""
@@ -132,18 +121,24 @@ class ComparedArm:
         return Measured(
             windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[: len(self.memory)]),
             one_off=cold + median(one_off(*start, step) for start in stepped._starts),  # noqa: SLF001  of this class
-            turns=tuple(stepped.all_turns),
-            interruptions=Interruptions(*stepped._all_interruptions),  # noqa: SLF001  of this class
+            turns=tuple(stepped.turns),
+            interruptions=Interruptions(tuple(stepped.interruptions), sum(stepped.steps_seen)),
             evaluations=tuple(warm),
             peak_bytes=max(self.memory, default=0),
         )
 
     def end(self) -> None:
-        if self._arm is not None:
-            self.turns = self.all_turns
-            self.interruptions, self.steps_seen = self._all_interruptions
-            self._arm = None
+        self._arm = None
         self._alive.close()
+
+    def _window(self, arm: Arm, steps: int) -> Window:
+        """With the turns and interruptions that it contains."""
+        window = arm.window(steps)
+        turns, interruptions, seen = arm.taken_out()
+        self.turns += turns
+        self.interruptions += interruptions
+        self.steps_seen.append(seen)
+        return window
 
     def _end_unless_resident(self) -> None:
         if not self.resident:
@@ -153,10 +148,10 @@ class ComparedArm:
         if self._arm is not None:
             return self._arm
         arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
-        first = arm.window(WARM_UP_STEPS)
+        first = self._window(arm, WARM_UP_STEPS)
         # Of steps so long that a window has one of them, only the first is slower.
         if self.steps > WARM_UP_STEPS and not self.entry.same_steps:
-            more = arm.window(WARM_UP_WINDOWS * self.steps)
+            more = self._window(arm, WARM_UP_WINDOWS * self.steps)
             first = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
         self._starts.append((arm.build_seconds, arm.first_turn, first))
         self._arm = arm

@@ -19,7 +19,15 @@ from hasten.facts.trials import Confirmed, Earned, differs_from_itself, farthest
 from hasten.measure.paired_timing import over_processes
 from hasten.tuning.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry, Watch, compare_arms
-from hasten.tuning.search.objective import Measured, RunLength, by_start, costs, interrupted_as, is_likely_gain, speedup
+from hasten.tuning.search.objective import (
+    Measured,
+    RunLength,
+    by_start,
+    costs,
+    interrupted_alike,
+    is_likely_gain,
+    speedup,
+)
 from hasten.tuning.trials.arms import Arms
 
 PLAIN, AGAIN, WHOLE = "plain", "the baseline again", "the whole plan"
@@ -162,7 +170,7 @@ class _Measuring:
             speedup=faster,
             noise=noise,
             plain=costs(plain, length),
-            planned=costs(interrupted_as(plain, planned), length),
+            planned=costs(interrupted_alike(plain, planned)[1], length),
             earned=tuple(earned),
         )
 

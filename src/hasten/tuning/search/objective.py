@@ -3,7 +3,8 @@
     total = process + one-off + steps × (step + interruption) + (epochs - 1) × turn + evaluations × evaluation
 
 A script evaluates and saves where it likes: what it does between two steps of an epoch is an interruption, with its
-share of every step by how often it was seen. Two plans are compared by interruptions of the same steps.
+share of every step by how often it was seen. Two plans are compared by interruptions of the same steps, one of them in
+each total, so that their spread is in the interval; where there are few, by those of one plan.
 
 Each window of steps gives one total, so totals are compared like windows: in pairs that ran next to each other. What is
 paid once was measured once: a difference in it that starting a process can make by itself does not count.
@@ -26,6 +27,7 @@ OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of 
 LOOKS_FASTER = 1.02  # a measured ratio, not significant, from which a choice is measured once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
 # By which the starts of one arm are assumed to differ: seconds, share of itself, and the most of both.
+FEWEST_INTERRUPTIONS = 4  # by which two plans are compared
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
 
 
@@ -53,11 +55,15 @@ class Interruptions:
     """seconds: of each, in the order of the steps. among: so many steps of the run."""
 
     seconds: Sequence[float] = ()
-    among: int = 0
+    among: float = 0.0
 
     @property
     def of_a_step(self) -> float:
         return math.fsum(self.seconds) / self.among if self.seconds else 0.0
+
+    def of_a_step_by(self, position: int) -> float:
+        """If all were like one of them."""
+        return self.seconds[position % len(self.seconds)] * len(self.seconds) / self.among if self.seconds else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,12 +81,12 @@ class Measured:
 def totals(arm: Measured, length: RunLength) -> list[Window]:
     """The seconds of the whole planned run, by each window, as windows of one step."""
     fixed = length.process_seconds + arm.one_off + length.turns * _median(arm.turns)
-    fixed += length.steps * arm.interruptions.of_a_step
     evaluations = arm.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
     for position, window in enumerate(arm.windows):
         evaluation = evaluations[position % len(evaluations)]
-        seconds = fixed + length.steps * window.seconds_per_step + length.evaluations * evaluation
+        step = window.seconds_per_step + arm.interruptions.of_a_step_by(position)
+        seconds = fixed + length.steps * step + length.evaluations * evaluation
         found.append(Window(arm=window.arm, steps=1, seconds=seconds, start=window.start))
     return found
 
@@ -152,22 +158,25 @@ def shows_now(tried: Tried, seconds: float) -> bool:
 
 
 def paired_totals(base: Measured, planned: Measured, length: RunLength) -> tuple[list[Window], list[Window]]:
-    """The totals of two arms, with equal one-off costs where the difference is no more than noise, and with as many
-    interruptions."""
+    """The totals of two arms, with equal one-off costs where the difference is no more than noise, and with
+    interruptions of the same steps."""
     noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * base.one_off, ONE_OFF_NOISE_MOST)
     if abs(planned.one_off - base.one_off) < noise:
         planned = replace(planned, one_off=base.one_off)
-    return totals(base, length), totals(interrupted_as(base, planned), length)
+    base, planned = interrupted_alike(base, planned)
+    return totals(base, length), totals(planned, length)
 
 
-def interrupted_as(base: Measured, planned: Measured) -> Measured:
-    """planned, interrupted as often as the base, for the ratio of the seconds of those that both have seen: one arm may
-    have been seen for a few steps more."""
+def interrupted_alike(base: Measured, planned: Measured) -> tuple[Measured, Measured]:
+    """With the interruptions that both have seen, as often as the base was interrupted: one arm may have taken a few
+    steps more. With the base's where these are few."""
     of_base, own = base.interruptions, planned.interruptions
     both = min(len(of_base.seconds), len(own.seconds))
-    before = math.fsum(of_base.seconds[:both])
-    ratio = math.fsum(own.seconds[:both]) / before if before else 1.0
-    return replace(planned, interruptions=replace(of_base, seconds=[ratio * each for each in of_base.seconds]))
+    if both < FEWEST_INTERRUPTIONS:
+        return base, replace(planned, interruptions=of_base)
+    among = of_base.among * both / len(of_base.seconds)
+    before, after = (Interruptions(each.seconds[:both], among) for each in (of_base, own))
+    return replace(base, interruptions=before), replace(planned, interruptions=after)
 
 
 def break_even_step(baseline: Costs, planned: Costs) -> int | None:

@@ -34,7 +34,7 @@ from hasten.tuning.search.comparison import (
     WINDOW_SECONDS,
     ComparisonSettings,
 )
-from hasten.tuning.search.objective import RunLength
+from hasten.tuning.search.objective import Interruptions, RunLength
 from hasten.tuning.search.search_log import SHARE_OF_CURVES
 from hasten.tuning.trials.arms import Arm, Arms, room_for
 from hasten.tuning.trials.search_key import environment_of, key_of
@@ -60,6 +60,7 @@ class PlanProfile:
     start_seconds: float  # of an arm, until its first step
     step_seconds: float
     turn_seconds: float
+    interruption_seconds: float  # of a step, its share
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
@@ -88,6 +89,7 @@ class PlanProfile:
             evaluations=self.length.evaluations,
             turns=self.length.epochs,
             turn_seconds=self.turn_seconds,
+            interruption_seconds=self.length.steps * self.interruption_seconds,
             step_seconds=self.step_seconds,
         )
         return bounds_of(self.budget, run, self.around, self.treats)
@@ -132,6 +134,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         if around.on_cpu:  # elsewhere a step whose parts are timed waits at every boundary
             step = mean([budget.step, step])
         turns = [arm.first_turn or 0.0, *arm.turns]
+        interruptions = Interruptions(arm.interruptions, arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
         process_seconds = arms.process_seconds(arm)
@@ -156,6 +159,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         start_seconds=start,
         step_seconds=step,
         turn_seconds=median(turns),
+        interruption_seconds=interruptions.of_a_step,
         budget=budget,
         around=around,
         room=room,

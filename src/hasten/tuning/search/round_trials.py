@@ -18,7 +18,7 @@ from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
-from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_as, speedup, spread_over
+from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_alike, speedup, spread_over
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
 from hasten.tuning.search.search_log import SearchLog
 from hasten.tuning.trials.arms import Arms
@@ -159,7 +159,7 @@ def _tried(choice: Choice, base: tuple[Choice, ...], compared: Compared, profile
     if name in compared.failed:
         return Tried(choice=choice, on=base, verdict="failed", reason=compared.failed[name].reason)
     found = _speedup_of(name, compared, profile)
-    seconds = costs(interrupted_as(compared.base, compared.measured[name]), profile.length)
+    seconds = costs(interrupted_alike(compared.base, compared.measured[name])[1], profile.length)
     verdict = "faster" if is_gain(found) else "slower" if found.high < 1 / WORTH_SEEING else "no difference"
     unknown = name in compared.early and not (is_gain(found) or is_known(compared.early[name]))
     return Tried(

@@ -115,6 +115,12 @@ class Arm:
             self.peak_bytes = found["peak_bytes"]
             return Window(arm=self.name, steps=found["steps"], seconds=found["seconds"])
 
+    def taken_out(self) -> tuple[list[float], list[float], int]:
+        """Turns, interruptions and steps seen since the last call, which the arm then has no more."""
+        found = self.turns, self.interruptions, self.steps_seen
+        self.turns, self.interruptions, self.steps_seen = [], [], 0
+        return found
+
     def ask(self, do: str, limit_seconds: float | None = None, **fields: Any) -> dict[str, Any]:
         """The answer to one of trial_requests.REQUESTS. Raises ArmFailed for whatever keeps it from one, and once it
         has failed, always."""
