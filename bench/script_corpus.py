@@ -102,9 +102,7 @@ def answered(name: str, corpus: Any, seconds: float, *, is_busy: bool) -> Answer
             script=name,
             verdict=verdict,
             why=" ".join(why.split()),
-            choices=[
-                str(Choice(technique=each["technique"], value=each["value"])) for each in answer.get("choices", [])
-            ],
+            choices=[str(Choice(**each)) for each in answer.get("choices", [])],
             speedup=answer.get("speedup"),
             seconds=took,
             needs_steps=needs_steps,

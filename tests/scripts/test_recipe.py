@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
@@ -124,6 +125,31 @@ def test_the_first_step_that_differs_is_named():
     assert found["lr"].endswith("lr, in step 2, is 0.2 with it, not 0.1")
     assert found["dropout"].endswith("dropout, in step 1, is nothing with it, not 4 at 0.5")
     assert {*found} == {"lr", "dropout", "weight_decay"}
+
+
+OVERFLOWS = """
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4096.0)
+    for step in range(60):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 3), 1e38 if step % 3 == 2 else 1.0)).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.proof
+def test_a_step_that_overflows_adds_nothing_to_the_next_one(tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "train.py").write_text(dedent(OVERFLOWS))
+    monkeypatch.chdir(tmp_path / "own")
+    program = Program(name="train.py")
+    prover = ScriptGradientProver(script_arms(program, observe(program), tmp_path, OtherPrograms(None)), tmp_path)
+    assert set(prover.recipe_of(Plan())["calls"]) == {"backward, update 1"}
 
 
 BITS_AND_ROUNDING = [("threads", 1), ("fused_optimizer", "foreach"), ("compile", "default")]

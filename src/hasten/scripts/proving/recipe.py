@@ -135,7 +135,7 @@ class Recipe:
 
 
 def _settings(optimizer: Optimizer, group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Optimizers of other libraries also keep there what they have computed, as Prodigy its estimate of the distance."""
+    """Optimizers of other libraries also keep there what they have computed, as Prodigy does."""
     is_torchs = type(optimizer).__module__.startswith("torch.")
     for name, value in group.items():
         parts = value if isinstance(value, tuple | list) else [value]
