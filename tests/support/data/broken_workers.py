@@ -167,9 +167,7 @@ def nothing_left_behind() -> Iterator[None]:
     with patch.object(BaseProcess, "start", start_noted):
         yield
     assert worker_pids() == before
-    until = time.monotonic() + 2
-    while (
-        segments(started) - own and time.monotonic() < until
-    ):  # that of a process which has just ended is there briefly
+    until = time.monotonic() + 2  # that of a process which has just ended is there for an instant
+    while segments(started) - own and time.monotonic() < until:
         pass
     assert segments(started) - own == set()
