@@ -140,6 +140,34 @@ def test_batches_that_are_drawn_by_next_count_the_range():
     assert found.steps == 7
 
 
+PHASES = """
+    for epoch in range(4):
+        for phase in ["train", "val"]:
+            for batch in loaders[phase]:
+                if phase == "train":
+                    update()
+    """
+
+
+def test_of_a_loop_over_phases_the_steps_are_those_of_one():
+    found = length(PHASES, loaders={"train": [0] * 10, "val": [0] * 3})
+    assert found == Length(steps=40, epochs=4)
+
+
+@pytest.mark.parametrize(
+    ("branch", "expected"),
+    [("evaluate(model)", True), ("torch.save(model, path)", True), ("print(loss.item())", False), ("pass", False)],
+)
+def test_what_a_loop_does_once_in_many_steps_interrupts_it_unless_it_only_logs(branch, expected):
+    source = f"for step in range(9):\n    update()\n    if (step + 1) % 100 == 0:\n        {branch}\n"
+    assert length(source, per_update=0.0).interrupted is expected
+
+
+def test_a_list_of_seeds_trains_once_for_each():
+    found = length("for seed in [1, 2, 3]:\n    for batch in loader:\n        update()\n", loader=[0] * 10)
+    assert found == Length(steps=30, epochs=3)
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [

@@ -66,6 +66,12 @@ def test_a_single_interruption_is_no_gain():
     assert speedup(plain, never, length).ratio == 1
 
 
+def test_an_arm_that_has_met_few_interruptions_has_those_of_the_profile():
+    length = RunLength(steps=100, epochs=1, evaluations=0, interruptions=Interruptions([2.0, 2.0], among=40))
+    assert costs(seen(0.5), length).total == pytest.approx(50 + 100 * 4 / 40)
+    assert speedup(seen(0.5), seen(0.25, arm="planned"), length).ratio == pytest.approx(60 / 35)
+
+
 def test_interruptions_that_vary_by_chance_widen_the_interval():
     length = RunLength(steps=100, epochs=1, evaluations=0)
     plain = seen(0.5, interruptions=Interruptions([9.0, 1.0, 2.0, 8.0, 3.0], among=50))

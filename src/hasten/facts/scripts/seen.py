@@ -94,11 +94,13 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Length:
-    """Of the whole training, as its loops say. why: of a number that is not known, a sentence."""
+    """Of the whole training, as its loops say. why: of a number that is not known, a sentence. interrupted: once in so
+    many steps, the innermost loop does more than to print and log."""
 
     steps: int | None
     epochs: int | None
     why: str = ""
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """How many optimizer steps a script will take, by the loops that are running around one of them.
 
 The number of turns of `for epoch in range(args.epochs)` is read from the running function's own variables; that of a
-loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. A
+loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. In
+`for phase in ["train", "val"]` the steps are those of one phase, where the loop asks which one it is. A
 `while` loop is followed where it counts its turns up to a limit (see counted_loops.py); a `break` in a `for` loop is
 not seen.
 """
@@ -21,6 +22,34 @@ from hasten.scripts.observing.counted_loops import limit_of
 from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
+_LOGGING = frozenset(
+    [
+        "print",
+        "format",
+        "item",
+        "info",
+        "debug",
+        "log",
+        "write",
+        "append",
+        "set_postfix",
+        "set_description",
+        "update",
+        "join",
+        "flush",
+        "len",
+        "str",
+        "int",
+        "float",
+        "round",
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "time",
+        "get_last_lr",
+    ]
+)
 _WRAPPERS = frozenset({"tqdm", "track", "enumerate", "reversed"})  # of an iterable, as their first argument
 
 
@@ -31,7 +60,7 @@ def length_of(
     of the loader that the steps read, None for a loader without a length; batches_per_update: as observed, 0 without a
     loader. first_turn: turn_of, in the first update.
     """
-    around = list(_loops(frames))
+    around = [(frame, loop) for frame, loop in _loops(frames) if not _is_over_phases(loop)]
     turns, epochs, reads = 1, 1, False
     for frame, loop in around:
         line = f"{os.path.basename(frame.f_code.co_filename)}:{loop.lineno}"
@@ -56,7 +85,29 @@ def length_of(
     if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
     per_update = batches_per_update if reads else _turns_per_update(first_turn, around[0])
-    return Length(steps=max(math.floor(turns / max(per_update, 1.0)), 1), epochs=epochs if reads else None)
+    steps = max(math.floor(turns / max(per_update, 1.0)), 1)
+    return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]))
+
+
+def _is_interrupted(loop: ast.For | ast.While) -> bool:
+    """Whether it has `if step % 100 == 0:` with a call that does more than to print and log."""
+    for branch in ast.walk(loop):
+        if isinstance(branch, ast.If) and any(isinstance(each, ast.Mod) for each in ast.walk(branch.test)):
+            called = [node.func for each in branch.body for node in ast.walk(each) if isinstance(node, ast.Call)]
+            names = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
+            if names - _LOGGING:
+                return True
+    return False
+
+
+def _is_over_phases(loop: ast.For | ast.While) -> bool:
+    match loop:
+        case ast.For(ast.Name(phase), ast.List(phases) | ast.Tuple(phases)):
+            words = all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in phases)
+            asked = (each.left for node in loop.body for each in ast.walk(node) if isinstance(each, ast.Compare))
+            return words and any(isinstance(each, ast.Name) and each.id == phase for each in asked)
+        case _:
+            return False
 
 
 def turn_of(frames: Iterable[FrameType]) -> int | None:
@@ -147,6 +198,8 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
                 return len(range(*(value_of(each, frame) for each in arguments))), True
             except (TypeError, ValueError):  # an end that is not known
                 return None, True
+        case ast.List(each) | ast.Tuple(each):
+            return len(each), False
         case ast.Call(ast.Attribute(splitter, "split")):  # of a cross-validation of scikit-learn's
             folds = getattr(value_of(splitter, frame), "n_splits", None)
             return (folds if isinstance(folds, int) else None), False

@@ -129,6 +129,7 @@ def survey_of(
         "total_steps": seen.length.steps,
         "total_epochs": seen.length.epochs,
         "ends_with_turn": seen.loader is not None,
+        "interrupted": seen.length.interrupted,
         "evaluations": 0,
         "stops_early": False,
         "device": seen.model.device,

@@ -170,7 +170,7 @@ class _Measuring:
             speedup=faster,
             noise=noise,
             plain=costs(plain, length),
-            planned=costs(interrupted_alike(plain, planned)[1], length),
+            planned=costs(interrupted_alike(plain, planned, length)[1], length),
             earned=tuple(earned),
         )
 

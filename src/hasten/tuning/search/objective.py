@@ -31,25 +31,6 @@ FEWEST_INTERRUPTIONS = 4  # by which two plans are compared
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunLength:
-    """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
-
-    evaluation_seconds: of one, for an arm whose own were not measured. process_seconds: of the process around its
-    training, whatever the plan. ends_with_turn: what is done between two epochs is done after the last one, too."""
-
-    steps: int
-    epochs: int
-    evaluations: int
-    evaluation_seconds: float = 0.0
-    process_seconds: float = 0.0
-    ends_with_turn: bool = False
-
-    @property
-    def turns(self) -> int:
-        return self.epochs if self.ends_with_turn else self.epochs - 1
-
-
 @dataclass(frozen=True, slots=True)
 class Interruptions:
     """seconds: of each, in the order of the steps. among: so many steps of the run."""
@@ -61,9 +42,36 @@ class Interruptions:
     def of_a_step(self) -> float:
         return math.fsum(self.seconds) / self.among if self.seconds else 0.0
 
+    @property
+    def evened(self) -> Interruptions:
+        """As often, each with the mean of all."""
+        count = len(self.seconds)
+        return replace(self, seconds=(math.fsum(self.seconds) / count,) * count) if count else self
+
     def of_a_step_by(self, position: int) -> float:
         """If all were like one of them."""
         return self.seconds[position % len(self.seconds)] * len(self.seconds) / self.among if self.seconds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLength:
+    """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
+
+    evaluation_seconds: of one, for an arm whose own were not measured. process_seconds: of the process around its
+    training, whatever the plan. ends_with_turn: what is done between two epochs is done after the last one, too.
+    interruptions: that the profile of the baseline has met, for arms that have met few."""
+
+    steps: int
+    epochs: int
+    evaluations: int
+    evaluation_seconds: float = 0.0
+    process_seconds: float = 0.0
+    ends_with_turn: bool = False
+    interruptions: Interruptions = Interruptions()
+
+    @property
+    def turns(self) -> int:
+        return self.epochs if self.ends_with_turn else self.epochs - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +100,7 @@ def totals(arm: Measured, length: RunLength) -> list[Window]:
 
 
 def costs(arm: Measured, length: RunLength) -> Costs:
+    arm = replace(arm, interruptions=_enough(arm.interruptions, length).evened)
     found = [window.seconds for window in totals(arm, length)]
     return Costs(
         one_off=length.process_seconds + arm.one_off,
@@ -163,17 +172,24 @@ def paired_totals(base: Measured, planned: Measured, length: RunLength) -> tuple
     noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * base.one_off, ONE_OFF_NOISE_MOST)
     if abs(planned.one_off - base.one_off) < noise:
         planned = replace(planned, one_off=base.one_off)
-    base, planned = interrupted_alike(base, planned)
+    base, planned = interrupted_alike(base, planned, length)
     return totals(base, length), totals(planned, length)
 
 
-def interrupted_alike(base: Measured, planned: Measured) -> tuple[Measured, Measured]:
+def _enough(met: Interruptions, length: RunLength) -> Interruptions:
+    """Those of an arm; where these are few and the profile has met some, those of the profile."""
+    few = len(met.seconds) < FEWEST_INTERRUPTIONS
+    return length.interruptions if few and length.interruptions.seconds else met
+
+
+def interrupted_alike(base: Measured, planned: Measured, length: RunLength) -> tuple[Measured, Measured]:
     """With the interruptions that both have seen, as often as the base was interrupted: one arm may have taken a few
-    steps more. With the base's where these are few."""
+    steps more. Where these are few, both with the same ones."""
     of_base, own = base.interruptions, planned.interruptions
     both = min(len(of_base.seconds), len(own.seconds))
     if both < FEWEST_INTERRUPTIONS:
-        return base, replace(planned, interruptions=of_base)
+        same = _enough(of_base, length).evened
+        return replace(base, interruptions=same), replace(planned, interruptions=same)
     among = of_base.among * both / len(of_base.seconds)
     before, after = (Interruptions(each.seconds[:both], among) for each in (of_base, own))
     return replace(base, interruptions=before), replace(planned, interruptions=after)

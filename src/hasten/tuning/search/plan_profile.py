@@ -8,6 +8,7 @@ then for several processes of each arm, which differ for as long as they live; a
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +44,7 @@ from hasten.tuning.trials.trial import EVALUATION_SECONDS
 
 FEW_STEPS, MOST_STEPS = 3, 50
 PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
+SOME_INTERRUPTIONS, INTERRUPTIONS_SECONDS = 2, 10.0  # that the profile of a script waits for
 EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
 SURVEYED = (
@@ -133,8 +135,10 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         step = arm.window(max(steps // 2, 1)).seconds_per_step
         if around.on_cpu:  # elsewhere a step whose parts are timed waits at every boundary
             step = mean([budget.step, step])
+        if answer["interrupted"]:
+            _meet_interruptions(arm, step)
         turns = [arm.first_turn or 0.0, *arm.turns]
-        interruptions = Interruptions(arm.interruptions, arm.steps_seen)
+        interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
         process_seconds = arms.process_seconds(arm)
@@ -155,6 +159,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
             evaluations=surveyed.evaluations,
             evaluation_seconds=budget.evaluation,
             process_seconds=process_seconds,
+            interruptions=interruptions,
         ),
         start_seconds=start,
         step_seconds=step,
@@ -165,6 +170,13 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         room=room,
         notices=tuple(arm.notices),
     )
+
+
+def _meet_interruptions(arm: Arm, step_seconds: float) -> None:
+    """Two, as the steps between them say how often they come; or as many as there are within some seconds."""
+    until = time.monotonic() + INTERRUPTIONS_SECONDS
+    while len(arm.interruptions) < SOME_INTERRUPTIONS and time.monotonic() < until:
+        arm.window(max(1, round(PROFILE_SECONDS / step_seconds)))
 
 
 def _room(arm: Arm) -> int:

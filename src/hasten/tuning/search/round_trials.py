@@ -159,7 +159,7 @@ def _tried(choice: Choice, base: tuple[Choice, ...], compared: Compared, profile
     if name in compared.failed:
         return Tried(choice=choice, on=base, verdict="failed", reason=compared.failed[name].reason)
     found = _speedup_of(name, compared, profile)
-    seconds = costs(interrupted_alike(compared.base, compared.measured[name])[1], profile.length)
+    seconds = costs(interrupted_alike(compared.base, compared.measured[name], profile.length)[1], profile.length)
     verdict = "faster" if is_gain(found) else "slower" if found.high < 1 / WORTH_SEEING else "no difference"
     unknown = name in compared.early and not (is_gain(found) or is_known(compared.early[name]))
     return Tried(

@@ -37,6 +37,7 @@ def survey(trial: Trial) -> dict[str, Any]:
         "total_steps": run.total_steps,
         "total_epochs": run.total_epochs,
         "ends_with_turn": False,
+        "interrupted": False,
         "evaluations": _evaluations(trial),
         "stops_early": trial.stop is not None,
         "device": str(run.device),
