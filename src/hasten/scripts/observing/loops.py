@@ -23,32 +23,21 @@ from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
 _LOGGING = frozenset(
-    [
-        "print",
-        "format",
-        "item",
-        "info",
-        "debug",
-        "log",
-        "write",
+    {
         "append",
-        "set_postfix",
-        "set_description",
-        "update",
-        "join",
+        "debug",
         "flush",
+        "format",
+        "info",
+        "item",
         "len",
-        "str",
-        "int",
-        "float",
+        "log",
+        "print",
         "round",
-        "sum",
-        "mean",
-        "max",
-        "min",
+        "set_postfix",
         "time",
-        "get_last_lr",
-    ]
+        "update",
+    }
 )
 _WRAPPERS = frozenset({"tqdm", "track", "enumerate", "reversed"})  # of an iterable, as their first argument
 
