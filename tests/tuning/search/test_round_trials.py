@@ -11,11 +11,13 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Noise, Plain, Record
+from hasten.measure.paired_timing import Window
 from hasten.training.setup.job_options import options_of
 from hasten.tuning.search import round_trials
 from hasten.tuning.search.comparison import Compared, Entry
 from hasten.tuning.search.confirmation import AGAIN
-from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
+from hasten.tuning.search.objective import Measured
+from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds, profile_plan
 from hasten.tuning.search.round_trials import RoundTrials
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
@@ -61,6 +63,27 @@ def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_mos
     with pytest.raises(ArmFailed):
         RoundTrials(arms=Arms(JOB), log=log, baseline=counted).try_all(counted, (), [ALLOCATOR, FLUSH, SLOWER])
     assert found == [*map(str, asked), AGAIN]
+
+
+def test_nothing_more_is_tried_where_its_time_is_needed_to_prove_what_was_faster(monkeypatch):
+    def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
+        asked.append([entry.name for entry in entries])
+        found = {entry.name: measured(entry.name, 5.0 if entry.name in faster else 10.0) for entry in entries}
+        return Compared(base=measured(base.name, 10.0), measured=found, failed={}, early={})
+
+    def measured(name: str, seconds: float) -> Measured:
+        return Measured(windows=tuple(Window(arm=name, steps=100, seconds=seconds) for _ in range(12)), one_off=1.0)
+
+    monkeypatch.setattr(round_trials, "compare_arms", compare)
+    monkeypatch.setattr(round_trials, "LEAD", 9.0)
+    planned = planted_profile()
+    choices = [Choice(technique=f"technique {number}", value=True, preserves=Preserves.ROUNDING) for number in range(8)]
+    enough = comparison_seconds(planned, choices[:4], 2) + end_seconds(planned, planned, choices[:1], 60.0) + 1.0
+    for faster in ([], [*map(str, choices[:4])]):
+        asked = list[list[str]]()
+        log = SearchLog(options=Options(seconds=enough), keep=lambda record: None, report=lambda doing: None)
+        RoundTrials(arms=Arms(JOB), log=log, baseline=planned).try_all(planned, (), choices)
+        assert [len(names) for names in asked] == ([5] if faster else [5, 4])
 
 
 @pytest.mark.proof

@@ -222,11 +222,11 @@ def trials_of(found: SearchLog) -> RoundTrials:
     return RoundTrials(arms=cast("Any", None), log=found, baseline=profile())
 
 
-def test_a_comparison_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them():
-    trials, group = trials_of(log()), [BF16, CHANNELS, ALLOCATOR]
-    longest = trials.longest_end(profile(), (), group)
-    assert longest == max(trials.end_seconds(profile(), (each,)) for each in group)
-    assert longest < trials.end_seconds(profile(), tuple(group))
+def test_a_comparison_leaves_time_for_what_was_faster_and_the_best_of_its_choices_and_not_for_all_of_them():
+    trials, group = trials_of(log()), [CHANNELS, ALLOCATOR]
+    longest = trials.longest_end(profile(), (BF16,), group)
+    assert longest == max(trials.end_seconds(profile(), (BF16, each)) for each in group)
+    assert longest < trials.end_seconds(profile(), (BF16, *group))
 
 
 def test_a_lead_whose_proof_has_failed_keeps_nothing_from_being_tried():

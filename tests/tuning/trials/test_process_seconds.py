@@ -78,6 +78,15 @@ def test_libraries_that_are_known_to_be_harmless_and_are_imported_at_the_top_are
     assert libraries(tmp_path, "import torch\nimport not_installed") == ["torch"]
 
 
+def test_so_are_those_of_the_jobs_own_modules(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "inner.py").write_text("from package import data\nfrom . import data\nimport sklearn\n")
+    (tmp_path / "package" / "data.py").write_text("import scipy.stats\nfrom .inner import something\n")
+    (tmp_path / "neighbour.py").write_text("from package import (inner, nothing)\n")
+    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL", "sklearn", "scipy.stats"]
+
+
 def test_a_file_that_cannot_be_read_gives_none():
     for job in ("not/there.py:job", "package.module:job", "job", ""):
         assert libraries_of(job) == []

@@ -1,7 +1,8 @@
 """The trials of a round: its choices in comparisons of a few, each beside the same plan, as far as there is time.
 
-The most promising are tried first. A choice with a large lead ends its comparison, and those after it. What an earlier
-search has found out on the same plan is taken from its records.
+The most promising are tried first. A choice with a large lead ends its comparison, and those after it. The others are
+tried only while there is also time to prove and to confirm what was faster so far. What an earlier search has found out
+on the same plan is taken from its records.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.tuning.search.bounds import is_counted
-from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, plan_of, with_choice
+from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
 from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_alike, speedup, spread_over
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
-from hasten.tuning.search.search_log import SearchLog
+from hasten.tuning.search.search_log import SearchLog, ratio_of
 from hasten.tuning.trials.arms import Arms
 
 IN_A_COMPARISON = 6  # candidates that share the windows of one base
@@ -58,7 +59,7 @@ class RoundTrials:
             always = [] if self.log.comparisons else _whatever_the_time(profile, new)
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
-                group = self._next(profile, base, waiting, always)
+                group = self._next(profile, joined(base, self.log.winners(results)), waiting, always)
                 if not group:
                     break
                 waiting = [choice for choice in waiting if choice not in group]
@@ -72,16 +73,16 @@ class RoundTrials:
         return any(self.log.is_sound(tried.choice) for tried in faster)
 
     def _next(
-        self, profile: PlanProfile, base: tuple[Choice, ...], waiting: Sequence[Choice], always: Sequence[Choice]
+        self, profile: PlanProfile, found: tuple[Choice, ...], waiting: Sequence[Choice], always: Sequence[Choice]
     ) -> list[Choice]:
         """The most promising ones, as many as fit beside each other and into the time. One whose proof takes too long
-        lets others go before it."""
+        lets others go before it. found: the base with what was faster on it."""
         most = IN_A_COMPARISON if self.log.comparisons else IN_THE_FIRST_COMPARISON
         most = min(most, max(profile.room - CONTROLS, 1))
         most, group = math.ceil(len(waiting) / math.ceil(len(waiting) / most)), list[Choice]()
         for choice in waiting:
             fits = any(choice is each for each in always)
-            fits = fits or self._seconds_for(profile, base, [*group, choice]) < self.log.seconds_left
+            fits = fits or self._seconds_for(profile, found, [*group, choice]) < self.log.seconds_left
             if len(group) < most and fits:
                 group.append(choice)
         return group
@@ -118,14 +119,14 @@ class RoundTrials:
 
     # ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _seconds_for(self, profile: PlanProfile, base: Sequence[Choice], group: Sequence[Choice]) -> float:
+    def _seconds_for(self, profile: PlanProfile, found: tuple[Choice, ...], group: Sequence[Choice]) -> float:
         """Of a comparison, and of the end after it."""
         seconds = comparison_seconds(profile, group, 1 if self.log.comparisons else CONTROLS)
-        return seconds + self.longest_end(profile, base, group)
+        return seconds + self.longest_end(profile, found, group)
 
-    def longest_end(self, profile: PlanProfile, base: Sequence[Choice], group: Sequence[Choice]) -> float:
-        """With any one of them; where several are faster, those join that there is time for."""
-        return max(self.end_seconds(profile, with_choice(base, choice) or base) for choice in group)
+    def longest_end(self, profile: PlanProfile, found: tuple[Choice, ...], group: Sequence[Choice]) -> float:
+        """Of what was found with any one of these; where several are faster, those join that there is time for."""
+        return max(self.end_seconds(profile, with_choice(found, choice) or found) for choice in group)
 
     def has_time_to_end(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
         return self.end_seconds(profile, choices) < self.log.seconds_left
@@ -148,10 +149,6 @@ def watching(log: SearchLog, what: str) -> Callable[[int, int, dict[str, float]]
         log.report(Doing(what=what, done=done, whole=whole, ratios=ratios))
 
     return watch
-
-
-def ratio_of(tried: Tried) -> float:
-    return tried.speedup.ratio if tried.speedup is not None else 0.0
 
 
 def _tried(choice: Choice, base: tuple[Choice, ...], compared: Compared, profile: PlanProfile) -> Tried:

@@ -34,8 +34,8 @@ from hasten.tuning.search.candidates import (
 )
 from hasten.tuning.search.objective import looks_faster, shows_now
 from hasten.tuning.search.plan_profile import PlanProfile
-from hasten.tuning.search.round_trials import RoundTrials, ratio_of
-from hasten.tuning.search.search_log import SearchLog
+from hasten.tuning.search.round_trials import RoundTrials
+from hasten.tuning.search.search_log import SearchLog, ratio_of
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
 COMPILE = "compile"
@@ -73,7 +73,7 @@ class SearchRounds:
         try:
             for _ in range(MOST_ROUNDS):
                 base, profile = stage.base, stage.profile if stage.base else self.trials.baseline
-                winners = _winners([tried for tried in self._round(stage) if self.log.is_sound(tried.choice)])
+                winners = self.log.winners(self._round(stage))
                 whole = self._with_winners(profile, base, winners)
                 if whole == base:
                     break
@@ -83,7 +83,7 @@ class SearchRounds:
                 except ArmFailed as failure:
                     self.log.add_failure(since, failure)
                     break
-            whole = joined(stage.base, _winners(self._compiled(stage)))
+            whole = joined(stage.base, self.log.winners(self._compiled(stage)))
         except ArmFailed as failure:
             if not stage.base:
                 raise
@@ -182,15 +182,6 @@ class SearchRounds:
 
 def _others(choices: Sequence[Choice], some: Sequence[Choice]) -> list[Choice]:
     return [choice for choice in choices if choice not in some]
-
-
-def _winners(results: Sequence[Tried]) -> list[Choice]:
-    """The fastest choice of every technique that was faster, the fastest technique first."""
-    faster = sorted((tried for tried in results if tried.verdict == "faster"), key=ratio_of, reverse=True)
-    best = dict[str, Choice]()
-    for tried in faster:
-        best.setdefault(tried.choice.technique, tried.choice)
-    return list(best.values())
 
 
 def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Choice]:

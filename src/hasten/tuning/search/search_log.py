@@ -106,6 +106,18 @@ class SearchLog:
         trials = [each for each in self.tried if same(choice, each.choice) and each.verdict != "skipped"]
         return trials[-1] if trials else None
 
+    def winners(self, results: Iterable[Tried]) -> list[Choice]:
+        """The fastest choice of every technique that was faster, and is sound, the fastest technique first."""
+        faster = [tried for tried in results if tried.verdict == "faster" and self.is_sound(tried.choice)]
+        best = dict[str, Choice]()
+        for tried in sorted(faster, key=ratio_of, reverse=True):
+            best.setdefault(tried.choice.technique, tried.choice)
+        return list(best.values())
+
     def is_sound(self, choice: Choice) -> bool:
         """Whether no proof of it has failed."""
         return all(proof.passes for proof in self.proofs if same(proof.choice, choice))
+
+
+def ratio_of(tried: Tried) -> float:
+    return tried.speedup.ratio if tried.speedup is not None else 0.0

@@ -51,7 +51,8 @@ class TrialProcess:
         self.folder = tempfile.mkdtemp(prefix="trial-", dir=process_folder())
         self._is_over = False
         place = (environment_within(self.folder), sys.path, os.getcwd())
-        self.child = ChildProcess(start_fork_server(libraries), _live, serves, arguments, place)
+        server = start_fork_server([serves.partition(":")[0], *libraries])
+        self.child = ChildProcess(server, _live, serves, arguments, place)
 
     def stop(self) -> None:
         """Stop it and all that it has started."""
