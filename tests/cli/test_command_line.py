@@ -90,7 +90,7 @@ def test_commands_and_options_change_only_on_purpose():
         "evaluate": ["job", "--weights", "--run", "--plan", "--data", "--batch-size", "--device", "--set", *OUTPUT],
         "doctor": [
             *("targets", "--plan", "--set", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff"),
-            *("--run", "--all", *OUTPUT),
+            *("--run", "--nproc", "--all", *OUTPUT),
         ],
         "checkpoints": ["run", *OUTPUT],
         "export": ["run", "--output", "-o", "--step", *OUTPUT],

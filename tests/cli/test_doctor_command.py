@@ -319,6 +319,7 @@ for epoch in range(int(sys.argv[1])):
         ("doctor --run train.py --epochs 3", "doctor --run train.py", "--epochs 3"),
         ("doctor train.py --run --json 3", "doctor --run train.py", "--json 3"),
         ("doctor --json train.py --run -v", "doctor --run --json train.py", "-v"),
+        ("doctor --run --nproc 2 train.py --nproc 3", "doctor --run --nproc 2 train.py", "--nproc 3"),
         ("doctor --run --ignore H3 train.py --run", "doctor --run --ignore H3 train.py", "--run"),
     ],
 )
@@ -366,6 +367,7 @@ def test_a_script_that_cannot_run_is_an_error_and_no_finding(here):
         ("doctor digits.py:job --run", "--run is for one training script, not for digits.py:job"),
         ("doctor --run --fix right.py", "--run has no use for --fix"),
         ("doctor --run missing.py", "missing.py: is no file"),
+        ("doctor --nproc 2 right.py", "--nproc is for a script that runs"),
     ],
 )
 def test_what_does_not_run_as_a_script_is_refused(here, line, reason):

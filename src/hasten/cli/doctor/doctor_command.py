@@ -59,6 +59,7 @@ RUN = (
     "Run some steps of one training script, in a copy of its folder: show where the seconds go, and what each finding "
     "costs. The script's own options follow its name."
 )
+PROCESSES = "With --run: run the script as N processes, as torchrun --nproc-per-node N does."
 
 
 @app.command()
@@ -75,6 +76,7 @@ def doctor(
     unsafe_fixes: UnsafeFixes = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the fixes as a diff, and write nothing.")] = False,
     run: Annotated[bool, typer.Option("--run", help=RUN)] = False,
+    processes: Annotated[int | None, typer.Option("--nproc", metavar="N", min=1, help=PROCESSES)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show findings for GPUs on any machine.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -88,22 +90,21 @@ def doctor(
     Examples:
       hasten doctor train.py
       hasten doctor --run train.py --epochs 3
+      hasten doctor --run --nproc 2 train.py
       hasten doctor digits.py:job
       hasten doctor src --select H2 --json
       hasten doctor train.py --diff
     """
     options, jobs = job_options(context, settings), [*filter(is_job, targets)]
     paths, files_of_jobs = _paths_of(targets, jobs)
-    _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff)
+    _check_options(paths, fix=fix, unsafe_fixes=unsafe_fixes, diff=diff, processes=None if run else processes)
     chosen = partial(_project, _codes(select), _codes(ignore))
     if run:
         unused = {"--plan": plan, "--set": settings, "--fix": fix, "--diff": diff, "--format": form is not Format.TEXT}
-        script = _script_of(targets, unused)
-        _run_script(script, context.obj or (), chosen, everything, CommandOutput(quiet=quiet, as_json=as_json))
+        output = CommandOutput(quiet=quiet, as_json=as_json)
+        _run_script(_script_of(targets, unused), context.obj or (), processes, chosen, everything, output)
         return
-    files, unreadable = _files_in(paths)
-    if not files and not jobs:
-        _stop_at(unreadable)
+    files, unreadable = _files_in(paths, jobs)
     projects = _projects(files, chosen)
     if diff:
         _diff(projects, unreadable, jobs, _fix_command(paths, select, ignore, unsafe_fixes), unsafe_fixes)
@@ -145,17 +146,26 @@ def _paths_of(targets: Sequence[str], jobs: Sequence[str]) -> tuple[list[Path], 
     return [*(Path(each) for each in targets if each not in jobs), *files_of_jobs], [*map(str, files_of_jobs)]
 
 
-def _files_in(paths: Sequence[Path]) -> tuple[list[Path], list[Unreadable]]:
+def _files_in(paths: Sequence[Path], jobs: Sequence[str]) -> tuple[list[Path], list[Unreadable]]:
+    """And those that cannot be read. Raises Unreadable where nothing else is there, and no job."""
     from hasten.doctor.lint.source_files import files_in
 
-    return files_in(paths)
+    files, unreadable = files_in(paths)
+    if not files and not jobs:
+        _stop_at(unreadable)
+    return files, unreadable
 
 
 def _run_script(
-    script: str, words: Sequence[str], chosen: Callable[..., _Project], everything: bool, output: CommandOutput
+    script: str,
+    words: Sequence[str],
+    processes: int | None,
+    chosen: Callable[..., _Project],
+    everything: bool,
+    output: CommandOutput,
 ) -> None:
     """words: its own. Ends with the exit code of what is found in its files."""
-    if not leads_script(None):
+    if not leads_script(processes):
         return
     with output:
         run = run_script(script, words, output)
@@ -179,7 +189,10 @@ def _of_job(job: str, plan: Path | None, options: JobOptions, own: _Project, out
     return findings_of(model, run, own.rules)
 
 
-def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool) -> None:
+def _check_options(paths: Sequence[Path], *, fix: bool, unsafe_fixes: bool, diff: bool, processes: int | None) -> None:
+    """processes: of a script that does not run."""
+    if processes is not None:
+        raise Misconfigured("--nproc is for a script that runs", fix="add --run, and name the script behind it")
     if unsafe_fixes and not (fix or diff):
         what = "--unsafe-fixes has no effect without --fix or --diff"
         raise Misconfigured(what, fix="add --diff to show the fixes, or --fix to apply them")

@@ -11,7 +11,7 @@ _SUFFIXES = frozenset({".py", ".ipynb"})
 _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "tune": ("--output", "-o", "--allow", "--seconds", "--steps", "--nproc", "--set"),
     "run": ("--plan",),
-    "doctor": ("--select", "--ignore"),
+    "doctor": ("--select", "--ignore", "--nproc"),
 }
 """Command -> its options that are followed by a value and may precede a script."""
 RUN = "--run"  # the option by which `hasten doctor` runs a script; before its name or behind it

@@ -20,7 +20,7 @@ from hasten.facts.ranks import launched
 from hasten.scripts.patching import replaced
 
 LONGEST = timedelta(days=7)  # of a collective, in which a trial can be stopped
-LAUNCH = "let torchrun start its processes: torchrun --nproc-per-node N -m hasten tune"
+LAUNCH = "start its processes: write --nproc N in front of its name, or use torchrun --nproc-per-node N"
 _FOREVER = ExitStack()
 
 
