@@ -34,6 +34,7 @@ LOADER = SeenLoader(
     dataset_file="",
     made=(),
     made_by="",
+    rebuilt_by="",
     iterated=(),
     is_iterable=False,
     batch_size=8,

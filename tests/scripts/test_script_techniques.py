@@ -252,6 +252,12 @@ def test_only_a_data_set_of_tensors_or_arrays_is_gathered(dataset, reason):
     assert bool(reason) == bool(found)
 
 
+def test_a_loader_from_which_a_library_makes_another_one_is_refused():
+    loader = DataLoader(Indexed(), batch_size=2)
+    running = RunningLoader(loader=loader, rebuilt_by="accelerate", epochs=3, memory_bytes=1)
+    assert batches_by_index.why_not(running).startswith("accelerate makes another loader")
+
+
 def test_another_loader_that_the_same_call_makes_is_gathered_too_or_refused():
     loader = DataLoader(Indexed(), batch_size=2)
     for dataset, reason in ((Indexed(), ""), (Scaled(), "the same line makes another loader: Scaled does more")):

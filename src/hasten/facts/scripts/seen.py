@@ -35,6 +35,7 @@ class SeenLoader:
     dataset_file: str
     made: Stack
     made_by: str  # the library that made it for the script; "" for the script itself
+    rebuilt_by: str  # the library that made the steps' loader from the script's own; "" where the steps read that
     iterated: Stack
     is_iterable: bool
     batch_size: int | None

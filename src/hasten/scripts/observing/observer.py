@@ -211,6 +211,7 @@ class Observer:
             dataset_file=_file_of_dataset(loader.dataset),
             made=source.made,
             made_by=source.made_by,
+            rebuilt_by="" if source is found else found.made_by,
             iterated=found.iterated,
             is_iterable=isinstance(loader.dataset, IterableDataset),
             batch_size=loader.batch_size,

@@ -11,7 +11,8 @@ When it loses: never measurably.
 What it changes: nothing ("bit-exact"). The same batches come in the same order.
 
 Limits: a TensorDataset, or a data set whose `__getitem__` only indexes tensors or arrays; the loader's own sampler and
-collate function. `loader.batch_size` becomes None, so a script that reads it is refused.
+collate function. `loader.batch_size` becomes None, so a script that reads it is refused, and so is one whose loader
+Accelerate's `prepare` rebuilds.
 
 Example:
 
@@ -128,6 +129,8 @@ def _is_true(node: ast.expr | None) -> bool:
 def why_not(running: RunningLoader) -> str:
     if running.loader is None:
         return "the steps read no DataLoader"
+    if running.rebuilt_by:
+        return f"{running.rebuilt_by} makes another loader from the sampler and the batch size of the script's own"
     if reason := _why_not_of(running.loader):
         return reason
     other = next(filter(None, map(_why_not_of, running.alike)), "")

@@ -25,10 +25,11 @@ Sources = Callable[[str], str]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningLoader:
     """Of the script, in a process that runs it: the one that the steps read. alike: others that the same call has made.
-    epochs: of the whole training."""
+    rebuilt_by: the library that made it from the script's own; "" for none. epochs: of the whole training."""
 
     loader: DataLoader[Any] | None
     alike: Sequence[DataLoader[Any]] = ()
+    rebuilt_by: str = ""
     epochs: int | None
     memory_bytes: int  # of the machine
 

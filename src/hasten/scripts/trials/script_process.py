@@ -308,6 +308,7 @@ def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     running = RunningLoader(
         loader=clock.trained_on,
         alike=clock.made_alike,
+        rebuilt_by="" if seen.loader is None else seen.loader.rebuilt_by,
         epochs=seen.length.epochs,
         memory_bytes=setup.machine.memory_bytes,
     )
