@@ -66,6 +66,7 @@ SCRIPT = dedent("""
 
     main()
 """)
+CHANNELS_LAST = Choice(technique="channels_last", value=True)
 EPOCH = 12  # steps of a rank
 
 
@@ -136,11 +137,24 @@ def test_gradients_that_all_ranks_reduce_are_compared_with_float64(folder, tmp_p
     prover = ScriptGradientProver(arms_of(folder), tmp_path / "arms")
     same = prover.prove(plan_of([Choice(technique="threads", value=2)]))
     assert same.passes, same.reason
-    with pytest.raises(PlanError, match="first gradients would be wrong"):
-        edited_sources([Choice(technique="channels_last", value=True)], places, Path.cwd())
+    converted = edited_sources([CHANNELS_LAST], places, Path.cwd())["train.py"]
+    assert "    model.to(memory_format=torch.channels_last)\n    model = Distributed" in converted
+    same = prover.prove(plan_of([CHANNELS_LAST]))
+    assert same.passes, same.reason
     lower = prover.prove(plan_of([Choice(technique="precision", value="bf16")]))
     assert lower.gradient_error is not None, lower.reason
     assert lower.gradient_error > 100
+
+
+@pytest.mark.proof
+def test_a_model_without_a_name_before_its_wrapper_stays_in_its_memory_format(folder):
+    made, wrapped = "model = nn.Sequential", "model = DistributedDataParallel(model)"
+    source = SCRIPT.replace(made, "model = DistributedDataParallel(nn.Sequential").replace(f"    {wrapped}\n", "")
+    Path("train.py").write_text(source.replace("nn.Linear(288, 3))", "nn.Linear(288, 3)))"))
+    program = Program(name="train.py")
+    places = places_of(observe(program), program.path)
+    with pytest.raises(PlanError, match="no name where DistributedDataParallel wraps it"):
+        edited_sources([CHANNELS_LAST], places, Path.cwd())
 
 
 @pytest.mark.proof

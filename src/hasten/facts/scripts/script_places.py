@@ -29,6 +29,14 @@ class PassPlace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WrapPlace:
+    """The call that makes a DistributedDataParallel of a module, and the module's name in the calling function."""
+
+    name: str
+    call: SourceCall
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerPlace:
     """Where an object of another library is made whose arguments decide how the script trains. kind: library and
     class, such as "lightning.Trainer". precision: that it has, "" for float32. optimizer: class of the one that is
@@ -47,10 +55,11 @@ class ScriptPlaces:
     script: the file's name, or the module's after -m. sources: file, relative to the script's folder -> SHA-256 of its
     bytes when it was observed. loader: makes the DataLoader that the steps read. optimizers: make those that are
     stepped, the one that counts the steps first. model: a name of the trained module in the function that calls named,
-    which makes the first optimizer. forward: the call of the module in a step; images: the positions of its arguments
-    that are four-dimensional tensors. passes: of a step, each with a backward. autocast: of the script's own, as in
-    Seen. decodings: calls that open and convert an image, in a data set. evaluations: loops that evaluate under
-    gradients. findings: of the doctor, by the name of the technique that fixes them.
+    which makes the first optimizer. wrapped: where that is a DistributedDataParallel of another module. forward: the
+    call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. passes: of a
+    step, each with a backward. autocast: of the script's own, as in Seen. decodings: calls that open and convert an
+    image, in a data set. evaluations: loops that evaluate under gradients. findings: of the doctor, by the name of the
+    technique that fixes them.
     """
 
     script: str
@@ -60,6 +69,7 @@ class ScriptPlaces:
     loader: SourceCall | None = None
     model: str | None = None
     named: SourceCall | None = None
+    wrapped: WrapPlace | None = None
     forward: SourceCall | None = None
     images: tuple[int, ...] = ()
     passes: tuple[PassPlace, ...] = ()

@@ -49,7 +49,8 @@ class SeenLoader:
 class SeenModel:
     """The module whose forward the script calls itself. names: expressions that are the module in the function that
     calls `named`, which makes the optimizer. images: positions of the arguments of its forward that are tensors of
-    floating point with four dimensions. inputs: shape and dtype of those that are tensors."""
+    floating point with four dimensions. inputs: shape and dtype of those that are tensors. is_wrapped: it is, or has in
+    it, a DistributedDataParallel; unwrapped: names of what that wraps, in the function that calls `wrapping`."""
 
     kind: str
     parameters: int
@@ -60,6 +61,9 @@ class SeenModel:
     called: Stack
     is_compiled: bool
     named: Stack = ()
+    is_wrapped: bool = False
+    unwrapped: tuple[str, ...] = ()
+    wrapping: Stack = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,10 +137,11 @@ def as_table(seen: Seen) -> dict[str, Any]:
 
 def seen_of(table: Mapping[str, Any]) -> Seen:
     loader, trainer = table["loader"], table["trainer"]
+    model = _with_tuples(table["model"], "names", "images", "inputs", "unwrapped")
     return Seen(
         **{name: table[name] for name in ("main", "autocast", "updates", "seconds")},
         loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made", "iterated")),
-        model=SeenModel(**_with_stacks(_with_tuples(table["model"], "names", "images", "inputs"), "called", "named")),
+        model=SeenModel(**_with_stacks(model, "called", "named", "wrapping")),
         optimizers=tuple(SeenOptimizer(**_with_stacks(each, "made", "stepped")) for each in table["optimizers"]),
         backward=_stack(table["backward"]),
         windows=tuple(Window(**{name: _call(call) for name, call in each.items()}) for each in table["windows"]),

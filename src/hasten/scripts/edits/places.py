@@ -11,7 +11,7 @@ from pathlib import Path
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
-from hasten.facts.scripts.script_places import PassPlace, ScriptPlaces, SourceCall, TrainerPlace
+from hasten.facts.scripts.script_places import PassPlace, ScriptPlaces, SourceCall, TrainerPlace, WrapPlace
 from hasten.facts.scripts.seen import Call, Seen, Stack
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.edit import file_of
@@ -23,8 +23,8 @@ from hasten.scripts.techniques import cache_decoded_images, doctor_fixes, evalua
 
 _NO_WINDOW = "forward and backward are not one after the other in a function, so autocast cannot end between them"
 _WRAPPED = (
-    "DistributedDataParallel wraps the model before its optimizer is made; in another memory format from there on, its "
-    "first gradients would be wrong"
+    "the model has no name where DistributedDataParallel wraps it; in another memory format from there on, its first "
+    "gradients would be wrong"
 )
 
 
@@ -48,8 +48,8 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
     own = [each for each in optimizers if each is not None]
     if not seen.model.names:
         missing["model"] = f"the script has no name for {seen.model.kind} where it makes its optimizer"
-    is_wrapped = seen.model.kind == "DistributedDataParallel"
-    if is_wrapped:
+    wrapping = first("wrapped", "DistributedDataParallel", seen.model.wrapping) if seen.model.unwrapped else None
+    if cannot_convert := seen.model.is_wrapped and wrapping is None:
         missing["images"] = _WRAPPED
     trainer = seen.trainer
     call = None if trainer is None else first("trainer", trainer.kind, trainer.made, trainer.made_by)
@@ -63,8 +63,9 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         loader=loader,
         model=seen.model.names[0] if seen.model.names else None,
         named=first("named", "the optimizer", seen.model.named) if seen.model.named else None,
+        wrapped=None if wrapping is None else WrapPlace(name=seen.model.unwrapped[0], call=wrapping),
         forward=first("forward", "the call of the model", seen.model.called),
-        images=() if is_wrapped else seen.model.images,
+        images=() if cannot_convert else seen.model.images,
         passes=tuple(
             PassPlace(forward=_relative(each.forward, script.parent), backward=_relative(each.backward, script.parent))
             for each in seen.windows
@@ -135,7 +136,8 @@ def _digest(path: Path) -> str:
 
 def _calls(places: ScriptPlaces) -> list[SourceCall]:
     of_passes = (call for each in places.passes for call in (each.forward, each.backward))
-    found = (places.loader, *places.optimizers, places.named, places.forward, *of_passes)
+    wrapped = None if places.wrapped is None else places.wrapped.call
+    found = (places.loader, *places.optimizers, places.named, wrapped, places.forward, *of_passes)
     of_library = () if places.trainer is None else (places.trainer.call,)
     return [each for each in (*found, *of_library) if each is not None]
 

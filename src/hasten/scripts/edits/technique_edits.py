@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
-from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall, WrapPlace
 from hasten.scripts.edits.edit import (
     LOADER_ARGUMENTS,
     AddImport,
@@ -122,9 +122,13 @@ def _header(line: str) -> Editing:
 def _model(places: ScriptPlaces) -> str:
     _there(places.model, "model", places)
     assert places.model is not None
-    if not _NAME.fullmatch(places.model):
-        raise PlanError(f"the model's name is {places.model!r}", fix="write a name, such as model or self.model")
-    return places.model
+    return _as_name(places.model)
+
+
+def _as_name(model: str) -> str:
+    if not _NAME.fullmatch(model):
+        raise PlanError(f"the model's name is {model!r}", fix="write a name, such as model or self.model")
+    return model
 
 
 def _optimizer(places: ScriptPlaces) -> SourceCall:
@@ -136,6 +140,11 @@ def _before_optimizer(places: ScriptPlaces, method: str) -> AddLines:
     """A call of a method of the model. Not behind: the optimizer can be returned at once."""
     made = _optimizer(places)
     return AddLines(call=places.named or made, lines=(f"{_model(places)}.{method}",), where="before")
+
+
+def _before_wrapper(wrapped: WrapPlace, method: str) -> AddLines:
+    """A DistributedDataParallel has buffers of gradients in the memory format that it finds."""
+    return AddLines(call=wrapped.call, lines=(f"{_as_name(wrapped.name)}.{method}",), where="before")
 
 
 def _fused_optimizer(choice: Choice, places: ScriptPlaces) -> list[Edit]:
@@ -160,7 +169,7 @@ def _channels_last(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if not places.images:
         raise PlanError((places.missing or {}).get("images", "the model is not called with images"))
     method = "to(memory_format=torch.channels_last)"
-    model = _before_optimizer(places, method)
+    model = _before_wrapper(places.wrapped, method) if places.wrapped else _before_optimizer(places, method)
     files = dict.fromkeys([model.call.file, places.forward.file])
     return [
         *(AddImport(file=file, module="torch") for file in files),

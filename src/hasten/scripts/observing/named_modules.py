@@ -107,5 +107,9 @@ def without_wrapper(module: nn.Module) -> nn.Module:
     return without_wrapper(module.module) if isinstance(module, DistributedDataParallel) else module
 
 
+def wrapper_in(module: nn.Module) -> DistributedDataParallel | None:
+    return next((each for each in module.modules() if isinstance(each, DistributedDataParallel)), None)
+
+
 def trained_parameters(module: nn.Module) -> int:
     return sum(each.numel() for each in module.parameters() if each.requires_grad)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset, Subset
@@ -23,8 +25,8 @@ from hasten.errors import Misconfigured
 from hasten.facts.scripts.seen import Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack
 from hasten.scripts.observing.calls import library_between, users_calls, users_frames
 from hasten.scripts.observing.loops import length_of, turn_of
-from hasten.scripts.observing.named_modules import NamedModules, trained_module, trained_parameters
-from hasten.scripts.observing.passes import Passes, Step
+from hasten.scripts.observing.named_modules import NamedModules, trained_module, trained_parameters, wrapper_in
+from hasten.scripts.observing.passes import Forward, Passes, Step
 from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
 from hasten.users_code import is_users_file
@@ -68,6 +70,9 @@ class Observer:
     _began: float = field(default_factory=time.perf_counter)
     _resources: ExitStack = field(default_factory=ExitStack)
     _known: WeakSet[Any] = field(default_factory=WeakSet[Any])
+    _wrappers: WeakKeyDictionary[nn.Module, list[NamedModules]] = field(
+        default_factory=WeakKeyDictionary[nn.Module, list[NamedModules]]
+    )
 
     def start(self) -> None:
         enter = self._resources.enter_context
@@ -75,6 +80,7 @@ class Observer:
         enter(replaced(DataLoader, "__init__", self._loader_made))
         enter(replaced(DataLoader, "__iter__", self._loader_iterated))
         enter(replaced(Optimizer, "__init__", self._optimizer_made))
+        enter(replaced(DistributedDataParallel, "__init__", self._wrapper_made))
         enter(replaced(torch.amp.GradScaler, "step", self._scaled_step))
         self.passes.start(self._resources)
         self._resources.callback(register_optimizer_step_post_hook(self._updated).remove)
@@ -110,6 +116,10 @@ class Observer:
             number, calls, by = len(self.optimizers), users_calls(), library_between(made)
             modules = [NamedModules.of(frame) for frame in users_frames()]
             self.optimizers.append(_Optimizer(number=number, optimizer=made, made=calls, made_by=by, named=modules))
+
+    def _wrapper_made(self, original: Callable[..., None], made: nn.Module, *args: Any, **named: Any) -> None:
+        self._wrappers[made] = [NamedModules.of(frame) for frame in users_frames()]
+        original(made, *args, **named)
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,21 +163,9 @@ class Observer:
         main = self._main()
         if main.step is None:
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
-        forward = main.step.forward
-        module, names, named = trained_module(main.named, forward.module)
         return Seen(
             loader=self._trained_on(),
-            model=SeenModel(
-                kind=type(module).__name__,
-                parameters=trained_parameters(module),
-                device=next((each.device.type for each in module.parameters()), "cpu"),
-                names=names,
-                named=named,
-                images=forward.images,
-                inputs=forward.inputs,
-                called=tuple(call for _, call in forward.calls),
-                is_compiled=type(forward.module).__name__ == "OptimizedModule",
-            ),
+            model=self._trained(main.step.forward, main.named),
             optimizers=tuple(
                 SeenOptimizer(
                     number=each.number,
@@ -188,6 +186,27 @@ class Observer:
             updates=main.updates,
             seconds=time.perf_counter() - self._began,
             trainer=self.trainers.seen(),
+        )
+
+    def _trained(self, forward: Forward, functions: Sequence[NamedModules]) -> SeenModel:
+        """functions: that are running where its optimizer is made."""
+        module, names, named = trained_module(functions, forward.module)
+        unwrapped, wrapping = (), ()
+        if (wrapper := wrapper_in(module)) is not None:
+            _, unwrapped, wrapping = trained_module(self._wrappers.get(wrapper, ()), wrapper.module)
+        return SeenModel(
+            kind=type(module).__name__,
+            parameters=trained_parameters(module),
+            device=next((each.device.type for each in module.parameters()), "cpu"),
+            names=names,
+            named=named,
+            images=forward.images,
+            inputs=forward.inputs,
+            called=tuple(call for _, call in forward.calls),
+            is_compiled=type(forward.module).__name__ == "OptimizedModule",
+            is_wrapped=wrapper is not None,
+            unwrapped=unwrapped,
+            wrapping=wrapping,
         )
 
     def _length(self) -> Length:
