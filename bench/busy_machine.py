@@ -28,8 +28,8 @@ from statistics import median
 from bench.options import parser_of
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
-from hasten.facts.choice import Speedup
 from hasten.facts.machine import read_machine
+from hasten.facts.plan import Speedup
 from hasten.facts.plan_file import read_plan
 from hasten.measure.paired_timing import early_speedup
 

@@ -17,7 +17,8 @@ from hasten.cli import app
 from hasten.doctor.registry import EVERY as RULES
 from hasten.doctor.registry import SOURCE_RULES, AnyRule
 from hasten.facts.finding import Safety, Severity
-from hasten.techniques import ALL, Stage, Technique
+from hasten.facts.techniques.stage import Stage
+from hasten.techniques import ALL, Technique
 from messages import page_of_messages
 from pictures import pictures
 from record_list import page_of_records

@@ -16,7 +16,8 @@ from bench.tuner_grid import (
 
 from bench import tuner_jobs
 from hasten.errors import InvalidMeasurement
-from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Tried
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from hasten.checkpoint.plan_output import held_place, write_found_plan
 from hasten.cli.tuning import search_run
-from hasten.facts.choice import Choice, Speedup
-from hasten.facts.plan import make_plan
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Speedup, make_plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried, records_of
 from hasten.tuning.search.candidates import OUT_OF_TIME

@@ -10,8 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total, make_plan
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import (
+    Between,
+    Fingerprint,
+    Plan,
+    PlannedChoice,
+    Proof,
+    ProvenOn,
+    Rejected,
+    Speedup,
+    Total,
+    make_plan,
+)
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml, read_plan
 from hasten.facts.trials import NO_GAIN_ALONE
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.choice import Speedup
+from hasten.facts.plan import Speedup
 from hasten.measure.paired_timing import (
     LEAST_PAIRS,
     Window,

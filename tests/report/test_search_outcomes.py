@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hasten.facts.choice import Speedup
-from hasten.facts.plan import Plan, make_plan
+from hasten.facts.plan import Plan, Speedup, make_plan
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.trials import Budget, Confirmed, Ended, Proven, Reached, Record, Surveyed, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import Plan, PlannedChoice
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Plan, PlannedChoice, Speedup
 from hasten.facts.trials import Confirmed, Reached, Record
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of as page_of_plan

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hasten.facts.choice import Speedup
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
 from hasten.report.plan_sentence import plan_sentence
 from hasten.report.terminal.search_progress import SearchProgress

@@ -22,7 +22,7 @@ from hasten.scripts.edits.patch import patched_files
 from hasten.scripts.edits.places import edited_sources, places_of
 from hasten.scripts.proving import acceptance
 from hasten.scripts.proving.acceptance import PatchedScript
-from hasten.scripts.proving.gradient_prover import ScriptGradientProver
+from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
@@ -134,14 +134,14 @@ def test_all_ranks_end_an_epoch_together_and_start_again_together(folder):
 def test_gradients_that_all_ranks_reduce_are_compared_with_float64(folder, tmp_path):
     program = Program(name="train.py")
     places = places_of(observe(program), program.path)
-    prover = ScriptGradientProver(arms_of(folder), tmp_path / "arms")
-    same = prover.prove(plan_of([Choice(technique="threads", value=2)]))
+    prover = ScriptProver(arms_of(folder), tmp_path / "arms")
+    same = prover.judge_gradients(plan_of([Choice(technique="threads", value=2)]))
     assert same.passes, same.reason
     converted = edited_sources([CHANNELS_LAST], places, Path.cwd())["train.py"]
     assert "    model.to(memory_format=torch.channels_last)\n    model = Distributed" in converted
-    same = prover.prove(plan_of([CHANNELS_LAST]))
+    same = prover.judge_gradients(plan_of([CHANNELS_LAST]))
     assert same.passes, same.reason
-    lower = prover.prove(plan_of([Choice(technique="precision", value="bf16")]))
+    lower = prover.judge_gradients(plan_of([Choice(technique="precision", value="bf16")]))
     assert lower.gradient_error is not None, lower.reason
     assert lower.gradient_error > 100
 
@@ -177,7 +177,7 @@ def test_ranks_whose_training_a_library_runs_take_the_same_steps(name, options, 
         for _ in range(3):
             arm.window(steps // 2)
             arm.ask("turn")
-    same = ScriptGradientProver(arms, tmp_path / "arms").prove(plan_of([Choice(technique="threads", value=2)]))
+    same = ScriptProver(arms, tmp_path / "arms").judge_gradients(plan_of([Choice(technique="threads", value=2)]))
     assert same.passes, same.reason
 
 

@@ -15,10 +15,11 @@ from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.scripts.seen import as_table
 from hasten.facts.trials import Proven
 from hasten.scripts.edits.places import places_of
-from hasten.scripts.proving.gradient_prover import ScriptGradientProver
+from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe
-from hasten.tuning.proof.claim_proofs import ShortRuns, prove
+from hasten.tuning.proof.claim_proofs import prove
+from hasten.tuning.proof.short_runs import ShortRuns
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.process_seconds import libraries_of
@@ -69,7 +70,7 @@ def proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proof:
         arms = Arms(f"{program.path}:", place=tmp_path, launch=launch)
         log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
         choice = Choice(technique="planted", value=True, preserves=planted.claim)
-        left = prove(arms, (choice,), log, ShortRuns(first_seed=0, steps=STEPS), ScriptGradientProver)
+        left = prove(arms, (choice,), log, ShortRuns(first_seed=0, steps=STEPS), ScriptProver)
         assert left == ((choice,) if log.is_sound(choice) else ())
         return log.proofs
 

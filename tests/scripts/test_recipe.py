@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.scripts.proving.dropout import dropout_removed, dropout_watched, remove_from_layers
-from hasten.scripts.proving.gradient_prover import ScriptGradientProver
 from hasten.scripts.proving.loader_recipe import loader_recipe
+from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
-from hasten.tuning.proof.claim_proofs import UNKNOWN, different_in
+from hasten.tuning.proof.recipe_proof import UNKNOWN, different_in
 from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.trials.other_programs import OtherPrograms
 from support.scripts.programs import CORPUS, PROGRAMS
@@ -148,7 +148,7 @@ def test_a_step_that_overflows_adds_nothing_to_the_next_one(tmp_path, monkeypatc
     (tmp_path / "own" / "train.py").write_text(dedent(OVERFLOWS))
     monkeypatch.chdir(tmp_path / "own")
     program = Program(name="train.py")
-    prover = ScriptGradientProver(script_arms(program, observe(program), tmp_path, OtherPrograms(None)), tmp_path)
+    prover = ScriptProver(script_arms(program, observe(program), tmp_path, OtherPrograms(None)), tmp_path)
     assert set(prover.recipe_of(Plan())["calls"]) == {"backward, update 1"}
 
 
@@ -177,7 +177,7 @@ def test_techniques_keep_the_recipe(script, tmp_path, monkeypatch):
     shutil.copy(CORPUS / script, tmp_path / "own")
     monkeypatch.chdir(tmp_path / "own")
     program = Program(name=Path(script).name)
-    prover = ScriptGradientProver(script_arms(program, observe(program), tmp_path, OtherPrograms(None)), tmp_path)
+    prover = ScriptProver(script_arms(program, observe(program), tmp_path, OtherPrograms(None)), tmp_path)
     plain = prover.recipe_of(Plan())
     assert plain["calls"]
     for technique, value in TECHNIQUES[script]:

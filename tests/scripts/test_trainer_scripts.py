@@ -10,7 +10,7 @@ import pytest
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.scripts.edits.places import edited_sources, places_of
-from hasten.scripts.proving.gradient_prover import ScriptGradientProver
+from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
@@ -59,10 +59,10 @@ def test_an_argument_of_the_library_changes_its_gradients_as_it_says(name, tmp_p
         assert refused["batches_by_index"].startswith("accelerate makes another loader")
     assert refused.get("fused_optimizer", "the optimizer is already fused") == "the optimizer is already fused"
     (tmp_path / "proof").mkdir()
-    prover = ScriptGradientProver(arms, tmp_path / "proof")
-    same = prover.prove(plan_of([Choice(technique="threads", value=1)]))
+    prover = ScriptProver(arms, tmp_path / "proof")
+    same = prover.judge_gradients(plan_of([Choice(technique="threads", value=1)]))
     assert same.passes, same.reason
-    lower = prover.prove(plan_of([*BF16, *WORKERS]))
+    lower = prover.judge_gradients(plan_of([*BF16, *WORKERS]))
     assert not lower.passes
     assert lower.gradient_error is not None
     assert lower.gradient_error > 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hasten.measure.gradient_error import judge_updates
-from hasten.scripts.proving.gradient_prover import update_errors
+from hasten.scripts.proving.script_prover import update_errors
 
 
 def updated(first: torch.Tensor, rate: float) -> list[dict[str, torch.Tensor]]:

@@ -32,7 +32,7 @@ def techniques(as_json: AsJson = False) -> None:
       hasten techniques
       hasten techniques --json
     """
-    from hasten.techniques import Stage
+    from hasten.facts.techniques.stage import Stage
 
     known = _known()
     with CommandOutput(as_json=as_json) as output:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hasten.facts.choice import Choice, Speedup, Value
+from hasten.facts.choice import Choice, Value
 from hasten.facts.scripts.script_places import ScriptPlaces
 
 SCHEMA = 1
@@ -66,6 +66,19 @@ class Total:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Speedup:
+    """How many times as fast: the median of paired ratios with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}× ({self.low:.2f}–{self.high:.2f}, {self.pairs} pairs)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
     """How a claim was proven on the job: by gradients, or by losses.
 
@@ -97,6 +110,11 @@ class Rejected:
     technique: str
     reason: str
     value: Value | None = None
+
+    @property
+    def what(self) -> str:
+        """As a plan writes it; the technique alone where no value of it was tried."""
+        return self.technique if self.value is None else str(Choice(technique=self.technique, value=self.value))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,9 +25,9 @@ import tomlkit
 from tomlkit.items import InlineTable
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.formatting import did_you_mean
-from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
+from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Speedup, Total
 from hasten.facts.record_reading import Location, WrongValue, read_record, toml_document
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.trials import NO_GAIN_ALONE, is_gain

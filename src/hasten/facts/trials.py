@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import Between, Fingerprint, ProvenOn
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Between, Fingerprint, ProvenOn, Speedup
 from hasten.facts.record_reading import read_record
 from hasten.regular_files import open_regular, unreadable
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.choice import Speedup
+from hasten.facts.plan import Speedup
 from hasten.measure.loss_equivalence import critical
 
 LEAST_PAIRS = 12

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from hasten.facts.choice import Speedup
 from hasten.facts.formatting import printable as printable
 from hasten.facts.formatting import shortened, three_digits
+from hasten.facts.plan import Speedup
 
 MOST_COLUMNS = 100  # of a line, on a terminal and elsewhere
 UNKNOWN = "–"

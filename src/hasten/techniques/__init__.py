@@ -1,5 +1,7 @@
 """Techniques that might speed up a job or save memory: one a file, and ALL, which lists them."""
 
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques import (
     accumulation,
     activation_checkpointing,
@@ -34,7 +36,7 @@ from hasten.techniques import (
     tensor,
     threads,
 )
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
 from hasten.techniques.setup import Setup
 
 # In the order in which they are applied, a stage a line or two.

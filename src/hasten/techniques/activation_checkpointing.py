@@ -44,13 +44,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.attention_layers import same_attention_later
-from hasten.techniques.common.block_costs import measure_segments
-from hasten.techniques.common.model_blocks import BlockCost, blocks_of, cheapest_segments, segments
+from hasten.techniques.common.block_costs import measure_segments, summary
+from hasten.techniques.common.model_blocks import blocks_of, cheapest_segments, segments
 from hasten.techniques.common.plan_values import is_number, refused
 from hasten.techniques.common.restored_state import BuffersBefore, LaterForwards, first_forward
 from hasten.techniques.common.saved_products import Context, products_in_a_compiler, saving_nothing, saving_products
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 Contexts = Callable[[Context, Context], tuple[Context, Context]]  # of a first forward pass, and of a later one
 FREE_SHARE = 0.5  # of the bytes that all blocks save
@@ -123,17 +127,6 @@ def _measured(setup: Setup, options: Mapping[str, Value]) -> list[str]:
     names = cheapest_segments(blocks, math.ceil(share * sum(block.saved_bytes for block in blocks)))
     setup.notices.append(summary(blocks, names))
     return names
-
-
-def summary(blocks: Sequence[BlockCost], names: Sequence[str]) -> str:
-    """The chosen blocks among the measured ones, in sentences with bytes and seconds."""
-    chosen = [block for block in blocks if block.name in names]
-    freed, saved = (sum(block.saved_bytes for block in each) for each in (chosen, blocks))
-    took, whole = (1e3 * sum(block.seconds for block in each) for each in (chosen, blocks))
-    return (
-        f"activation_checkpointing recomputes {len(chosen)} of {len(blocks)} blocks: {', '.join(names) or 'none'}. "
-        f"They save {freed:,} of {saved:,} bytes, and their forward took {took:,.2f} of {whole:,.2f} ms on the host"
-    )
 
 
 TECHNIQUE = Technique(

@@ -37,7 +37,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from hasten.errors import PlanError
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 # Since 2.10 torch also reads PYTORCH_ALLOC_CONF, but this older name first, and 2.9 obeys this one alone on CUDA:
 # https://github.com/pytorch/pytorch/issues/183387

@@ -28,9 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.batch_split import whole_batch
 from hasten.techniques.common.plan_values import refused, whole_number
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 
 def applies(setup: Setup) -> Yes | No:

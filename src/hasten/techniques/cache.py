@@ -30,8 +30,12 @@ import os
 from pathlib import Path
 
 from hasten.data.cache.cached_source import why_not_cached
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
+from hasten.techniques.contract import No, Technique, Yes, proposing
+from hasten.techniques.setup import Setup
 
 
 def applies(setup: Setup) -> Yes | No:

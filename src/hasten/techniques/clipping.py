@@ -29,8 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 USUAL_NORM = 1.0
 _FIX = 'write a number above 0; as options kind = "norm" or "value", and with "norm" norm_type = a number above 0'

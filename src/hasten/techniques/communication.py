@@ -29,9 +29,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.parallel.options import ReplicaOptions
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 _BUCKETS_MB = (5, 100)  # beside torch's own 25
 _FIX = 'write "plain" or "bf16"; as options bucket_mb = a number above 0, and static_graph = true or false'

@@ -41,10 +41,13 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import CompileOptions
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import CompileOptions, Setup
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 _TRITON_SINCE = (7, 0)  # compute capability

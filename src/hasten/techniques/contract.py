@@ -1,8 +1,7 @@
 """The record that ends every technique file.
 
 A technique is data, not a subclass. `applies` decides, `candidates` proposes, `apply` changes the Setup and nothing
-else. The module docstring of the file is the technique's manual page. A technique file imports from here what its
-functions take and return.
+else. The module docstring of the file is the technique's manual page.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 
-from hasten.facts.choice import Choice, Preserves, Stage, Symptom, Value
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.setup import Setup
 
 

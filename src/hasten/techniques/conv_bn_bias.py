@@ -30,9 +30,13 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from hasten.errors import Misconfigured
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.module_graph import Flow, trace
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
+from hasten.techniques.contract import No, Technique, Yes, proposing
+from hasten.techniques.setup import Setup
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 NORM_OF: dict[type[nn.Module], type[nn.Module]] = {

@@ -24,8 +24,12 @@ from __future__ import annotations
 
 from torch import nn
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import check_true
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
+from hasten.techniques.contract import No, Technique, Yes, proposing
+from hasten.techniques.setup import Setup
 
 _CONVOLUTIONS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),

@@ -20,8 +20,12 @@ Example:
 
 from __future__ import annotations
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import whole_number
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
+from hasten.techniques.contract import No, Technique, Yes, proposing
+from hasten.techniques.setup import Setup
 
 SELDOM = 50  # steps; reads this rare no longer show in the time of a step
 

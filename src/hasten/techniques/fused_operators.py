@@ -48,10 +48,13 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.kernels import graph_rewrite
 from hasten.techniques.common.operator_layers import FUNCTIONS, FUSED_LAYERS, functions_called, reasons_without_form
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
-from hasten.techniques.setup import CompileOptions
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import CompileOptions, Setup
 
 TRACED = "traced"
 

@@ -35,8 +35,12 @@ import torch
 from torch.optim import Optimizer
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.job_optimizers import present_optimizers
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 Implementation = Literal["for_loop", "foreach", "fused"]
 

@@ -30,8 +30,12 @@ from collections.abc import Iterator, Sequence
 from hasten.data.cache.cached_source import why_not_in_memory
 from hasten.data.sources.columns_in_memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, rank_share, too_large
 from hasten.data.sources.job_data import Source
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 
 def needed_bytes(setup: Setup, source: Source) -> int | None:

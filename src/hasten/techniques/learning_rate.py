@@ -30,9 +30,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.job_optimizers import present_optimizers
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 NEIGHBOURS = (2.0, 0.5)
 LEAST_TOO_LARGE = 2.0**128  # for float32

@@ -34,9 +34,13 @@ from typing import Literal, cast
 from hasten.data.loading.loader_options import cores_of, most_workers, room_of, worker_counts
 from hasten.data.sources.job_data import why_not_in_threads
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import is_whole, refused
 from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 MOST_A_CORE = 16  # more can only be a mistake
 

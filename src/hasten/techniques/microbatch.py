@@ -25,9 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hasten.facts.choice import Choice
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 
 def halves(batch_size: int) -> list[int]:

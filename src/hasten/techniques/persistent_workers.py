@@ -21,9 +21,13 @@ Example:
 
 from __future__ import annotations
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import check_true
 from hasten.techniques.common.reading_ahead import why_no_process_reads
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
+from hasten.techniques.contract import No, Technique, Yes, proposing
+from hasten.techniques.setup import Setup
 
 
 def applies(setup: Setup) -> Yes | No:

@@ -42,11 +42,15 @@ from collections.abc import Sequence
 from typing import cast
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.parallel.options import PipelineOptions, Schedule
 from hasten.parallel.repeated_blocks import repeated_blocks
 from hasten.techniques.common.batch_split import split_preserves
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 _SCHEDULES = ("1f1b", "gpipe", "interleaved")
 _FIX = (

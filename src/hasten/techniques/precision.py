@@ -39,9 +39,13 @@ from collections.abc import Sequence
 import torch
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 LOWER = ("bf16", "fp16", "tf32")  # the most promising first
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -22,9 +22,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hasten.data.loading.loader_options import MOST_AHEAD, most_ahead, room_of
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import whole_number
 from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 TRIED = (4, 8, 1, 2)
 MOST = 64  # batches of one worker; more can only be a mistake

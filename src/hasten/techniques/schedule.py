@@ -35,11 +35,14 @@ from typing import Any
 from torch.optim import lr_scheduler
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import UNITS, Job, describe
-from hasten.techniques.common.job_optimizers import present_optimizers
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Value, Yes
-from hasten.techniques.setup import ScheduleOptions
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
+from hasten.techniques.common.job_optimizers import has_momentum, present_optimizers
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import ScheduleOptions, Setup
 
 DERIVED = ("total_steps", "T_max", "total_iters")
 _COUNTS = (*DERIVED, "step_size", "step_size_up", "step_size_down", "T_0", "T_mult")
@@ -107,7 +110,7 @@ def candidates(setup: Setup) -> Sequence[Choice]:
     if setup.job.schedule is not None or any(each != rates[0] for each in rates):
         return []
     peak = rates[0][0] if len(set(rates[0])) == 1 else rates[0]
-    cycles = all(_has_momentum(group) for optimizer in optimizers for group in optimizer.param_groups)
+    cycles = all(map(has_momentum, optimizers))
     options: dict[str, Value] = {"max_lr": peak, "cycle_momentum": cycles}
     return [Choice(technique="schedule", value="OneCycleLR", preserves=Preserves.TRAINING, options=options)]
 
@@ -131,10 +134,6 @@ def _evaluated(options: ScheduleOptions, job: Job) -> ScheduleOptions:
         what, fix = f"{options.metric!r} does not say whether higher is better", 'add mode = "max" or mode = "min"'
         raise PlanError(what, where="schedule", fix=fix)
     return replace(options, arguments={"mode": "max" if higher else "min", **options.arguments})
-
-
-def _has_momentum(group: Mapping[str, Any]) -> bool:
-    return bool(group["betas"][0] if "betas" in group else group.get("momentum"))
 
 
 TECHNIQUE = Technique(

@@ -36,9 +36,13 @@ from __future__ import annotations
 
 import torch
 
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.parallel.options import ShardOptions
 from hasten.techniques.common.plan_values import refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes, proposing
+from hasten.techniques.contract import No, Technique, Yes, proposing
+from hasten.techniques.setup import Setup
 
 META = "meta"
 _VALUES = ("zero3", "zero2")  # the one that saves the most memory first

@@ -31,11 +31,14 @@ import math
 from collections.abc import Sequence
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import is_number, refused
-from hasten.techniques.contract import Choice, No, Setup, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Target
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup, Target
 
 NO_VALID = "the job has no valid data, so it has no evaluations"
 OPTIONS = {"at_most": False, "at_least": True}  # -> whether higher is better

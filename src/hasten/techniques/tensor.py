@@ -39,12 +39,16 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.repeated_blocks import repeated_blocks
-from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows, Scores, Words
-from hasten.parallel.tensor.layer_patterns import divisible, is_linear, is_number
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows
+from hasten.parallel.tensor.layer_patterns import divisible, is_linear, is_number, vocabulary_of
 from hasten.techniques.common.plan_values import is_whole, refused
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 _SEQUENCE = "sequence"
 _FIX = (
@@ -120,19 +124,11 @@ def _heads(name: str, module: nn.Module, pattern: str) -> Heads | None:
     return Heads(attribute) if counts else None
 
 
-def _vocabulary(name: str, module: nn.Module, pattern: str) -> Scores | Words | None:
-    """Of embeddings torch's own, which neither change their vectors in a lookup, nor count the words of a batch."""
-    if not fnmatchcase(name, pattern) or is_linear(module):
-        return Scores() if fnmatchcase(name, pattern) else None
-    plain = type(module) is nn.Embedding and "weight" in dict(module.named_parameters(recurse=False))
-    return Words() if plain and module.max_norm is None and not (module.scale_grad_by_freq or module.sparse) else None
-
-
 _WAYS: Mapping[str, Callable[[str, nn.Module, str], Any]] = {
     "columns": _columns,
     "rows": lambda name, module, pattern: Rows() if is_linear(module) and fnmatchcase(name, pattern) else None,
     "heads": _heads,
-    "vocabulary": _vocabulary,
+    "vocabulary": lambda name, module, pattern: vocabulary_of(module) if fnmatchcase(name, pattern) else None,
     _SEQUENCE: lambda name, module, pattern: name if fnmatchcase(name, pattern) else None,
 }
 

@@ -27,8 +27,12 @@ from collections.abc import Sequence
 import torch
 
 from hasten.data.loading.loader_options import cores_of
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques.common.plan_values import refused, whole_number
-from hasten.techniques.contract import Choice, No, Preserves, Setup, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
+from hasten.techniques.setup import Setup
 
 MOST_A_CORE = 16  # more can only be a mistake; some thousands crash the process
 

@@ -13,7 +13,7 @@ import pytest
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.facts.scripts.seen import Seen
-from hasten.scripts.proving.gradient_prover import ScriptGradientProver
+from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
@@ -101,7 +101,7 @@ def test_another_seed_trains_otherwise(arms):
 
 
 def test_gradients_and_updates_of_another_implementation_are_equal_up_to_rounding(arms, tmp_path):
-    answer = ScriptGradientProver(arms, tmp_path).prove(planned("threads", 1))
+    answer = ScriptProver(arms, tmp_path).judge_gradients(planned("threads", 1))
     assert answer.passes, answer.reason
 
 
@@ -136,14 +136,14 @@ def test_gradients_of_parts_that_are_called_with_outputs_of_each_other_are_judge
     Path("train.py").write_text(dedent(PARTS_AND_NOISE))
     program = Program(name="train.py")
     arms = script_arms(program, observe(program), tmp_path / "arms", OtherPrograms(None))
-    answer = ScriptGradientProver(arms, tmp_path / "arms").prove(planned("threads", 1))
+    answer = ScriptProver(arms, tmp_path / "arms").judge_gradients(planned("threads", 1))
     assert answer.passes, answer.reason
 
 
 @pytest.mark.proof
 def test_a_lower_precision_is_more_than_rounding(arms, tmp_path):
-    prover = ScriptGradientProver(arms, tmp_path)
-    answer = prover.prove(planned("precision", "bf16"))
+    prover = ScriptProver(arms, tmp_path)
+    answer = prover.judge_gradients(planned("precision", "bf16"))
     assert not answer.passes
     assert answer.gradient_error is not None
     assert answer.gradient_error > 100

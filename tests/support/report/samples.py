@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
-from hasten.facts.plan import Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
+from hasten.facts.plan import Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Speedup, Total
 from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.trials import (
     Budget,

@@ -36,8 +36,10 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.facts.plan_file import plan_from_toml
 from hasten.facts.ranks import ALONE, Ranks
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques import ALL
-from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.contract import No, Technique, Yes
 from hasten.techniques.setup import Setup
 from support import laptop, setup_of
 from support.data.image_cases import photos

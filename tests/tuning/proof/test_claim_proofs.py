@@ -10,8 +10,11 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Proof
 from hasten.facts.trials import Confirmed, Curves, Doing, Proven, Record, Surveyed, Tried, line_of, records_of
-from hasten.tuning.proof import claim_proofs
-from hasten.tuning.proof.claim_proofs import Choices, GradientProver, ShortRuns, prove
+from hasten.tuning.proof import gradient_proof, short_runs
+from hasten.tuning.proof.answers import Choices
+from hasten.tuning.proof.claim_proofs import prove
+from hasten.tuning.proof.job_prover import JobProver
+from hasten.tuning.proof.short_runs import ShortRuns
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
@@ -60,8 +63,9 @@ class Judged:
 
 def by_gradients(folder: Path, *choices: Choice) -> Judged:
     asked = list[str]()
-    prover = GradientProver(arms(), folder, steps=4)
-    return Judged(claim_proofs.by_gradients(prover, choices, lambda doing: asked.append(doing.what))[0], asked)
+    prover = JobProver(arms(), folder, steps=4)
+    proofs, _ = gradient_proof.by_gradients(prover.judge_gradients, choices, lambda doing: asked.append(doing.what))
+    return Judged(proofs, asked)
 
 
 def by_losses(*choices: Choice) -> tuple[Judged, Curves | None]:
@@ -71,7 +75,7 @@ def by_losses(*choices: Choice) -> tuple[Judged, Curves | None]:
     def report(doing: Doing) -> None:
         asked.extend([doing.what] * (not doing.whole))
 
-    proofs, curves = claim_proofs.by_losses(arms(), runs, choices, None, report)
+    proofs, curves = short_runs.by_losses(arms(), runs, choices, None, report)
     return Judged(proofs, asked), curves
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hasten.facts.choice import Choice
-from hasten.tuning.proof.claim_proofs import Answer, sort_out
+from hasten.tuning.proof.answers import Answer, sort_out
 
 A, B, C, D = (Choice(technique=name, value=True) for name in "abcd")
 EXACT = Choice(technique="exact", value=True)

@@ -9,22 +9,23 @@ import pytest
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Proven, line_of, records_of
-from hasten.tuning.proof.claim_proofs import Answer, GradientProver
+from hasten.tuning.proof.answers import Answer
+from hasten.tuning.proof.job_prover import JobProver
 from hasten.tuning.trials.arms import Arms
 
 JOBS = Path(__file__).parents[1] / "jobs" / "gradient_jobs.py"
 
 
-def prover(function: str, folder: Path) -> GradientProver:
-    return GradientProver(Arms(f"{JOBS}:{function}"), folder, steps=4)
+def prover(function: str, folder: Path) -> JobProver:
+    return JobProver(Arms(f"{JOBS}:{function}"), folder, steps=4)
 
 
 @pytest.mark.proof
 def test_plans_are_proven_beside_one_set_of_references(tmp_path):
-    prove = prover("tokens", tmp_path)
-    first = prove.prove(make_plan(microbatch=5))
+    subject = prover("tokens", tmp_path)
+    first = subject.judge_gradients(make_plan(microbatch=5))
     written = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    second = prove.prove(make_plan(fused_optimizer="fused"))
+    second = subject.judge_gradients(make_plan(fused_optimizer="fused"))
     assert (first.passes, second.passes) == (True, True)
     assert sorted(path.name for path in written) == [f"step-{step}.safetensors" for step in range(4)]
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -39,10 +40,10 @@ def test_plans_are_proven_beside_one_set_of_references(tmp_path):
 @pytest.mark.proof
 @pytest.mark.trap(50)
 def test_a_harm_that_only_the_plans_arm_has_is_caught_twice(tmp_path, monkeypatch):
-    prove = prover("tokens", tmp_path)
-    assert prove.prove(Plan()).passes
+    subject = prover("tokens", tmp_path)
+    assert subject.judge_gradients(Plan()).passes
     monkeypatch.setenv("HASTEN_TEST_HARM", "not divided")
-    found = prove.prove(make_plan(microbatch=5))
+    found = subject.judge_gradients(make_plan(microbatch=5))
     assert not found.passes
     assert found.gradient_error is not None
     assert found.gradient_error > 1000
@@ -52,25 +53,25 @@ def test_a_harm_that_only_the_plans_arm_has_is_caught_twice(tmp_path, monkeypatc
 @pytest.mark.proof
 def test_a_plan_that_is_right_on_other_batches_passes(tmp_path, monkeypatch):
     """As a job with kinks can be unlucky once."""
-    prove = prover("tokens", tmp_path)
-    assert prove.prove(Plan()).passes
+    subject = prover("tokens", tmp_path)
+    assert subject.judge_gradients(Plan()).passes
     monkeypatch.setenv("HASTEN_TEST_HARM", "wrong in three steps")
-    found = prove.prove(Plan())
+    found = subject.judge_gradients(Plan())
     assert found.passes, found.reason
     assert len([*tmp_path.iterdir()]) == 8
 
 
 @pytest.mark.proof
 def test_an_arm_that_fails_while_proving_is_no_proof(tmp_path, monkeypatch):
-    prove = prover("tokens", tmp_path)
-    assert prove.prove(make_plan(precision="fp17")).reason.startswith("refused: ")
+    subject = prover("tokens", tmp_path)
+    assert subject.judge_gradients(make_plan(precision="fp17")).reason.startswith("refused: ")
     monkeypatch.setenv("HASTEN_TEST_HARM", "killed")
-    assert prove.prove(Plan()) == Answer(passes=False, reason="crashed: it was killed by SIGKILL")
+    assert subject.judge_gradients(Plan()) == Answer(passes=False, reason="crashed: it was killed by SIGKILL")
 
 
 @pytest.mark.proof
 def test_a_job_that_cannot_be_judged_says_so_of_every_plan(tmp_path):
-    found = prover("drawing", tmp_path).prove(Plan())
+    found = prover("drawing", tmp_path).judge_gradients(Plan())
     assert found == Answer(passes=False, reason=found.reason, unjudged=found.unjudged)
     assert found.unjudged is not None
     assert found.reason == f"no gradient can be judged: {found.unjudged}"
@@ -90,5 +91,5 @@ def test_a_job_that_cannot_be_judged_says_so_of_every_plan(tmp_path):
     ],
 )
 def test_plans_of_the_examples_pass_as_a_search_asks_for_them(function, plan, tmp_path):
-    found = GradientProver(Arms(f"{JOBS}:{function}"), tmp_path).prove(make_plan(**plan))
+    found = JobProver(Arms(f"{JOBS}:{function}"), tmp_path).judge_gradients(make_plan(**plan))
     assert found.passes, found.reason

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.techniques.symptom import Symptom
 from hasten.facts.trials import Budget
 from hasten.measure.speedup_bound import EVERYTHING, PlannedRun
 from hasten.scripts.techniques import OF_SCRIPTS
-from hasten.techniques import ALL, Symptom
+from hasten.techniques import ALL
 from hasten.tuning.search.bounds import (
     REACH,
     REMEDIED,

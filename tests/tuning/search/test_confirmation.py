@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Confirmed, Costs, is_proven
 from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import confirm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hasten.facts.choice import Choice, Speedup
-from hasten.facts.plan import Plan
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Plan, Speedup
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml
 from hasten.facts.trials import Confirmed, Costs, Surveyed, Tried
 from hasten.tuning.search.candidates import UNPROVEN

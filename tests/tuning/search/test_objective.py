@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hasten.facts.choice import Choice, Speedup
-from hasten.facts.plan import Between
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Between, Speedup
 from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired_timing import Window
 from hasten.tuning.search.objective import (

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Budget, Costs, Proven, Tried
 from hasten.tuning.search.bounds import Around
 from hasten.tuning.search.candidates import OUT_OF_TIME

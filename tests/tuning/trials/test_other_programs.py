@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from hasten.errors import NotMeasurable
-from hasten.facts.choice import Preserves, Speedup
-from hasten.facts.plan import Plan, make_plan
+from hasten.facts.choice import Preserves
+from hasten.facts.plan import Plan, Speedup, make_plan
 from hasten.facts.trials import Confirmed, Doing, Record, Surveyed
 from hasten.measure.processor_load import Load, LoadClock
 from hasten.tuning.search import plan_search

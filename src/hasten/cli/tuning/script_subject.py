@@ -88,7 +88,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         raise Misconfigured(f"its length is not known: {seen.length.why}", where=program.name, fix=fix)
     from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.scripts.edits.places import places_of
-    from hasten.scripts.proving.gradient_prover import ScriptGradientProver
+    from hasten.scripts.proving.script_prover import ScriptProver
     from hasten.scripts.trials.script_arms import script_arms
 
     places = places_of(seen, program.path)
@@ -98,7 +98,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         name=shlex.join(program.words),
         plain=shlex.join([*python_words(), *program.words]),
         arms=lambda others: script_arms(program, seen, process_folder(), others),
-        prover=ScriptGradientProver,
+        prover=ScriptProver,
         again=lambda own: [
             *hasten_words("tune"),
             *own,

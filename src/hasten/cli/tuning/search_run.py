@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hasten.cli.tuning.trials_file import Trials
-from hasten.facts.choice import Preserves, value_text
+from hasten.facts.choice import Preserves
 from hasten.report.display import listed
 from hasten.report.plan_sentence import NOTHING_PROVEN, checked, search_sentence
 from hasten.report.sentence import Sentence
@@ -21,7 +21,7 @@ from hasten.report.terminal.search_progress import SearchProgress
 if TYPE_CHECKING:
     from hasten.facts.plan import Plan, Rejected
     from hasten.facts.trials import Doing, Record
-    from hasten.tuning.proof.claim_proofs import ProvesGradients
+    from hasten.tuning.proof.claim_proofs import Prover
     from hasten.tuning.search.plan_search import Found
     from hasten.tuning.trials.arms import Arms
     from hasten.tuning.trials.other_programs import OtherPrograms
@@ -63,7 +63,7 @@ class Subject:
     name: str
     plain: str
     arms: Callable[[OtherPrograms], Arms]
-    prover: Callable[[Arms, Path], ProvesGradients]
+    prover: Callable[[Arms, Path], Prover]
     again: Callable[[list[str]], list[str]]
     following: Callable[[Path | None], str]
     completed: Callable[[Plan], Plan] = lambda plan: plan
@@ -120,7 +120,7 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:
-        lines.append(("not proven", f"{each.technique} = {value_text(each.value)}: {each.reason}"))
+        lines.append(("not proven", f"{each.what}: {each.reason}"))
     if names or unproven:
         lines += [("optional", MORE), ("continue", again)]
     return lines

@@ -119,14 +119,14 @@ def _job_subject(job: str, options: JobOptions, output: CommandOutput) -> Subjec
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     output.header(f"Tuning {job}")
     from hasten.checkpoint.folders.process_folder import process_folder
-    from hasten.tuning.proof.claim_proofs import GradientProver
+    from hasten.tuning.proof.job_prover import JobProver
     from hasten.tuning.trials.arms import Arms
 
     return Subject(
         name=job,
         plain=command("train", job, None, options),
         arms=lambda others: Arms(job, place=process_folder(), other_programs=others, options=options),
-        prover=GradientProver,
+        prover=JobProver,
         again=lambda own: ["hasten", "tune", job, *own, *options.words],
         following=lambda plan: command("train", job, plan, options),
     )

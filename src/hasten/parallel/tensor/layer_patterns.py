@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows, qualified
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Heads, Rows, Scores, Words, qualified
 
 _ELEMENTWISE = (  # may lie between two linear layers
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Hardswish, nn.Softplus),
@@ -34,6 +34,14 @@ def is_packed(module: Any) -> bool:
     if type(module) is not nn.MultiheadAttention or module.bias_k is not None or module.add_zero_attn:
         return False
     return {"in_proj_weight", "out_proj.weight"} <= dict(module.named_parameters()).keys()
+
+
+def vocabulary_of(module: nn.Module) -> Scores | Words | None:
+    """Of embeddings torch's own, which neither change their vectors in a lookup, nor count the words of a batch."""
+    if is_linear(module):
+        return Scores()
+    plain = type(module) is nn.Embedding and "weight" in dict(module.named_parameters(recurse=False))
+    return Words() if plain and module.max_norm is None and not (module.scale_grad_by_freq or module.sparse) else None
 
 
 def _is_encoder_layer(module: Any) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from hasten.facts.choice import Speedup
+from hasten.facts.plan import Speedup
 from hasten.report.page.page_model import Chart, Curve, Picture, Shape
 
 POINTS = 640  # of a curve: a wide page shows two in three pixels

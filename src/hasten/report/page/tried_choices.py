@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Reached, Tried, why_no_gain
 from hasten.report.display import interval, listed, many, ratio
 from hasten.report.page.charts import Axis, interval_picture, ratio_axis

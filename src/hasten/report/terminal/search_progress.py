@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice
 from hasten.facts.formatting import printable
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
 from hasten.report.display import listed, time_left
 from hasten.report.sentence import Sentence

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from hasten.scripts.running.script_seeds import use_seed
-from hasten.tuning.proof.claim_proofs import UNKNOWN
+from hasten.tuning.proof.recipe_proof import UNKNOWN
 
 EPOCHS, BATCHES = 2, 2  # of each, from two workers where there are as many
 SAMPLES = 16  # of a batch: by chance, two of them are not equal

@@ -31,8 +31,10 @@ from typing import Any
 from hasten.doctor.reading.names.scopes import COMPREHENSIONS
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
-from hasten.facts.choice import Preserves, Stage, Symptom
+from hasten.facts.choice import Preserves
 from hasten.facts.scripts.script_places import ScriptPlaces
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.scripts.edits.edit import LOADER_ARGUMENTS, AddImport, AddLines, Edit, SetKeywords
 from hasten.scripts.edits.source_places import call_at, free_name
 from hasten.scripts.techniques.script_technique import RunningLoader, ScriptTechnique, Sources

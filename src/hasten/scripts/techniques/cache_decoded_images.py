@@ -29,9 +29,11 @@ from typing import Any
 
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
-from hasten.facts.choice import Preserves, Stage, Symptom
+from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.scripts.edits.edit import AddDefinition, AddImport, Edit, ReplaceCall
 from hasten.scripts.edits.source_places import Function, call_at, free_name, names_in, place_of, read_source
 from hasten.scripts.patching import replaced

@@ -15,8 +15,9 @@ from hasten.doctor.lint.source_files import Source
 from hasten.doctor.rule import Found, Severity, SourceRule
 from hasten.doctor.rules import ALL
 from hasten.errors import PlanError, Unreadable
-from hasten.facts.choice import Stage, Symptom
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.scripts.edits.edit import Edit, Fix
 from hasten.scripts.edits.source_places import place_of
 from hasten.scripts.techniques.script_technique import ScriptTechnique, Sources

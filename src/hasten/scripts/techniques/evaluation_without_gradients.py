@@ -25,8 +25,10 @@ import re
 
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
-from hasten.facts.choice import Preserves, Stage, Symptom
+from hasten.facts.choice import Preserves
 from hasten.facts.scripts.script_places import ScriptPlaces, SourceCall
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.scripts.edits.edit import AddImport, Decorate, Edit, WrapLoop
 from hasten.scripts.edits.source_places import Function, Loop, loop_at, place_of, read_source
 from hasten.scripts.techniques.script_technique import ScriptTechnique, Sources

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
-from hasten.facts.choice import Preserves, Stage, Symptom
+from hasten.facts.choice import Preserves
 from hasten.facts.scripts.script_places import ScriptPlaces
+from hasten.facts.techniques.stage import Stage
+from hasten.facts.techniques.symptom import Symptom
 from hasten.scripts.edits.edit import Edit
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
@@ -61,6 +61,17 @@ def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     return [
         BlockCost(name=name, saved_bytes=saved[name], seconds=median(each[name] for each in seconds)) for name in blocks
     ]
+
+
+def summary(blocks: Sequence[BlockCost], names: Sequence[str]) -> str:
+    """The chosen blocks among the measured ones, in sentences with bytes and seconds."""
+    chosen = [block for block in blocks if block.name in names]
+    freed, saved = (sum(block.saved_bytes for block in each) for each in (chosen, blocks))
+    took, whole = (1e3 * sum(block.seconds for block in each) for each in (chosen, blocks))
+    return (
+        f"activation_checkpointing recomputes {len(chosen)} of {len(blocks)} blocks: {', '.join(names) or 'none'}. "
+        f"They save {freed:,} of {saved:,} bytes, and their forward took {took:,.2f} of {whole:,.2f} ms on the host"
+    )
 
 
 def _loss(setup: Setup) -> None:

@@ -59,6 +59,11 @@ def present_optimizers(setup: Setup) -> list[Optimizer]:
     return make_optimizers(setup.job, parameters_given(setup.job, setup.model))
 
 
+def has_momentum(optimizer: Optimizer) -> bool:
+    """In all groups."""
+    return all(group["betas"][0] if "betas" in group else group.get("momentum") for group in optimizer.param_groups)
+
+
 def _with_a_list(item: Any) -> Any:
     """The item; of a group or several parameters, with a list of these, which can be read more than once."""
     match item:

@@ -10,7 +10,8 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan, PlannedChoice
-from hasten.techniques import ALL, No, Setup, Stage, Technique, Yes
+from hasten.facts.techniques.stage import Stage
+from hasten.techniques import ALL, No, Setup, Technique, Yes
 from hasten.techniques.combinations import conflicts
 
 TECHNIQUES: Mapping[str, Technique] = {technique.name: technique for technique in ALL}

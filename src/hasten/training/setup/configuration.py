@@ -18,7 +18,8 @@ from typing import Any
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
 from hasten.facts.job import SEED_THE_DATA, describe
-from hasten.techniques import ALL, Stage
+from hasten.facts.techniques.stage import Stage
+from hasten.techniques import ALL
 from hasten.training.run_folder.config_differences import difference, differs
 
 FIELDS = (

@@ -30,9 +30,10 @@ from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
 from hasten.facts.ranks import launched
+from hasten.facts.techniques.stage import Stage
 from hasten.parallel.collectives import present_ranks
 from hasten.parallel.shard.meta_init import built_by_first
-from hasten.techniques import Setup, Stage
+from hasten.techniques import Setup
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
 from hasten.training.setup.apply_plan import Planned, apply_choices, in_order, with_claims

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Confirmed, Earned, differs_from_itself, farthest_of, is_gain, is_proven
 from hasten.measure.paired_timing import over_processes
 from hasten.tuning.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without

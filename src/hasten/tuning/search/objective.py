@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median, median_low, quantiles
 
-from hasten.facts.choice import Speedup
-from hasten.facts.plan import Between
+from hasten.facts.plan import Between, Speedup
 from hasten.facts.trials import LEAST_GAIN, Costs, Tried
 from hasten.measure.paired_timing import Window, compare
 

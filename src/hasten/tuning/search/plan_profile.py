@@ -24,7 +24,9 @@ from hasten.facts.plan import Fingerprint, ProvenOn
 from hasten.facts.trials import Budget, Costs, Surveyed
 from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.measure.speedup_bound import PlannedRun
-from hasten.tuning.proof.claim_proofs import FEWEST_STEPS, SEEDS, STEPS_OF_AN_EPOCH, STEPS_OF_GRADIENTS
+from hasten.tuning.proof.bits_proof import STEPS_OF_AN_EPOCH
+from hasten.tuning.proof.job_prover import STEPS_OF_GRADIENTS
+from hasten.tuning.proof.short_runs import FEWEST_STEPS, SEEDS
 from hasten.tuning.search.bounds import Around, Bound, bounds_of
 from hasten.tuning.search.candidates import EVALUATION_ALONE, is_proven_by_bits, plan_of
 from hasten.tuning.search.comparison import (

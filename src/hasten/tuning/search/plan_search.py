@@ -29,7 +29,9 @@ from hasten.facts.trials import (
     differs_from_itself,
     is_proven,
 )
-from hasten.tuning.proof.claim_proofs import SEEDS, GradientProver, ProvesGradients, ShortRuns, prove
+from hasten.tuning.proof.claim_proofs import Prover, prove
+from hasten.tuning.proof.job_prover import JobProver
+from hasten.tuning.proof.short_runs import SEEDS, ShortRuns
 from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import WHOLE, confirm
 from hasten.tuning.search.objective import spread_over
@@ -90,7 +92,7 @@ class Search:
         report: Callable[[Doing], None],
         earlier: Callable[[Surveyed], Sequence[Record]],
         began: float | None = None,
-        prover: Callable[[Arms, Path], ProvesGradients] = GradientProver,
+        prover: Callable[[Arms, Path], Prover] = JobProver,
     ) -> None:
         self._arms, self._earlier, self._prover = arms, earlier, prover
         began = time.monotonic() if began is None else began

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.tuning.search.bounds import is_counted

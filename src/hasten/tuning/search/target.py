@@ -21,9 +21,9 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.formatting import three_digits
-from hasten.facts.plan import Plan
+from hasten.facts.plan import Plan, Speedup
 from hasten.facts.trials import Doing, Reached, Tried, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.training.evaluation.stopping import at_least_as_good

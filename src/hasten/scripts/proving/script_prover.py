@@ -25,7 +25,9 @@ from hasten.measure.gradient_error import (
 )
 from hasten.scripts.proving.gradient_steps import FLOAT64, HELD_BACK, MADE, NEARBY, PLAIN
 from hasten.training.weights.tensor_file import read_tensors
-from hasten.tuning.proof.claim_proofs import LIMIT_SECONDS, Answer, Recipe
+from hasten.tuning.proof.answers import Answer
+from hasten.tuning.proof.job_prover import LIMIT_SECONDS
+from hasten.tuning.proof.recipe_proof import Recipe
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
@@ -34,7 +36,7 @@ OTHER_GRADIENT = 0.05  # the baseline's relative error from which on it is not r
 _PLANNED = "planned"
 
 
-class ScriptGradientProver:
+class ScriptProver:
     """folder: an empty one of the caller's, for all that arms write."""
 
     def __init__(self, arms: Arms, folder: Path) -> None:
@@ -44,7 +46,7 @@ class ScriptGradientProver:
         self._nearby = dict[str, float]()
         self._plans = 0
 
-    def prove(self, plan: Plan) -> Answer:
+    def judge_gradients(self, plan: Plan) -> Answer:
         if self._refused is None:
             self._refused = self._with_references()
         if self._refused:

@@ -13,7 +13,8 @@ from torch import nn
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Proven
-from hasten.tuning.proof import claim_proofs
+from hasten.tuning.proof import bits_proof
+from hasten.tuning.proof.bits_proof import differs_from_itself, same_losses
 from hasten.tuning.trials.trial import Trial
 from tuning.jobs import loss_jobs
 from tuning.proof.test_claim_proofs import FLUSH, THREADS, arms, claiming
@@ -22,7 +23,7 @@ EXACT = claiming(Preserves.BITS, THREADS, FLUSH)
 
 
 def by_bits(*choices: Choice, function: str = "job") -> list[Proven]:
-    return claim_proofs.by_bits(arms(function), choices, lambda doing: None)
+    return bits_proof.by_bits(arms(function), choices, lambda doing: None)
 
 
 def test_two_epochs_are_compared_from_their_first_steps_on():
@@ -55,14 +56,14 @@ def test_what_changes_a_bit_in_the_second_epoch_alone_does_not_pass(plant):
 
 
 def test_a_loss_that_is_nan_is_equal_to_nothing():
-    found = claim_proofs.same_losses([1.0, math.nan], [1.0, math.nan])
+    found = same_losses([1.0, math.nan], [1.0, math.nan])
     assert not found.passes
     assert "in step 2: it is NaN" in found.reason
 
 
 def test_a_baseline_that_differs_from_itself_is_the_reason():
-    assert claim_proofs.differs_from_itself([1.0, 2.0], [1.0, 2.0]) is None
-    found = claim_proofs.differs_from_itself([1.0, 2.0], [1.0, 2.5])
+    assert differs_from_itself([1.0, 2.0], [1.0, 2.0]) is None
+    found = differs_from_itself([1.0, 2.0], [1.0, 2.5])
     assert found is not None
     assert not found.is_plans
     assert "the baseline has none: the loss of step 2 is 2.0 in one run of it, and 2.5 in another" in found.reason

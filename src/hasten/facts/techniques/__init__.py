@@ -1,0 +1,1 @@
+"""What a technique of jobs and one of scripts say of themselves."""
