@@ -1,7 +1,5 @@
 """Techniques that might speed up a job or save memory: one a file, and ALL, which lists them."""
 
-from hasten.facts.techniques.stage import Stage
-from hasten.facts.techniques.symptom import Symptom
 from hasten.techniques import (
     accumulation,
     activation_checkpointing,
@@ -52,4 +50,4 @@ _MODULES = (
 )
 ALL: tuple[Technique, ...] = tuple(module.TECHNIQUE for module in _MODULES)
 
-__all__ = ["ALL", "No", "Setup", "Stage", "Symptom", "Technique", "Yes"]
+__all__ = ["ALL", "No", "Setup", "Technique", "Yes"]
