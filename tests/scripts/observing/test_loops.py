@@ -127,12 +127,29 @@ def test_accumulation_without_a_loader_divides_the_turns(loop, due, steps):
             "    if most is not None and n > most:\n        break\n",
             8,
         ),
+        ("n = 0\nwhile True:\n    update()\n    n += 1\n    if most >= 0 and n >= most:\n        break\n", 7),
         ("n = 0\nwhile n < most:\n    for each in loader:\n        update()\n        n += 1\n", 7),
     ],
 )
 def test_a_while_loop_that_counts_to_a_limit_has_its_length(source, steps):
     found = length(source, loader=[0] * 3, most=7, only=False)
     assert found.steps == steps
+
+
+@pytest.mark.parametrize(("due", "steps"), [("step > 100", 899), ("step > 100 and step % 10 == 0", 89)])
+def test_turns_that_fill_a_replay_buffer_are_no_steps(due, steps):
+    source = f"for step in range(1000):\n    if {due}:\n        update()\n"
+    assert length(source, None, 0.0).steps == steps
+
+
+@pytest.mark.parametrize("loop", ["for _ in range(7)", "for _, batch in enumerate(range(7))"])
+def test_a_loop_whose_variable_is_given_a_tensor_is_counted(loop):
+    assert length(f"{loop}:\n    _, other = torch.zeros(2, 3)\n    update()\n", None, 0.0, torch=torch).steps == 7
+
+
+def test_a_limit_that_a_function_returns_is_not_known():
+    found = length("n = 0\nwhile n < 2 * limit():\n    update()\n    n += 1\n", None, 0.0, limit=lambda: 4)
+    assert (found.steps, found.why) == (None, "train.py:2 is a while loop without a counted limit")
 
 
 def test_batches_that_are_drawn_by_next_count_the_range():

@@ -12,7 +12,8 @@ The counter grows by one; where that is in a loop within, it counts the turns of
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -38,6 +39,13 @@ def limit_of(loop: ast.While, frame: FrameType) -> Limit | None:
     return None
 
 
+_ORDERS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.NotEq: operator.ne,
+}
 _FIRST_TURNS = 2  # of which the second is running
 
 
@@ -85,6 +93,9 @@ def _holds(test: ast.expr, frame: FrameType) -> bool:
     match test:
         case ast.Compare(value, [ast.IsNot()], [ast.Constant(None)]):
             return value_of(value, frame) is not None
+        case ast.Compare(left, [how], [right]) if type(how) in _ORDERS:
+            one, other = value_of(left, frame), value_of(right, frame)
+            return isinstance(one, int | float) and isinstance(other, int | float) and _ORDERS[type(how)](one, other)
         case ast.Name() | ast.Attribute() | ast.Constant():
             found = value_of(test, frame)
             return isinstance(found, bool | int | float | str) and bool(found)

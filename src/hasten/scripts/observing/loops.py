@@ -74,6 +74,8 @@ def length_of(
     if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
     per_update = batches_per_update if reads else _turns_per_update(first_turn, around[0])
+    if not reads and first_turn is not None and len(around) == 1:
+        turns -= first_turn // per_update * per_update  # of a replay buffer that is filled before the first update
     steps = max(math.floor(turns / max(per_update, 1.0)), 1)
     return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]))
 
@@ -110,8 +112,10 @@ def _turn(frame: FrameType, loop: ast.For | ast.While) -> int | None:
         return None
     match loop.target, loop.iter:
         case ast.Name(), ast.Call(ast.Name("range"), arguments):
+            now = value_of(loop.target, frame)
             try:
-                return range(*(value_of(each, frame) for each in arguments)).index(value_of(loop.target, frame))
+                turns = range(*(value_of(each, frame) for each in arguments))
+                return turns.index(now) if isinstance(now, int) else None  # `_` can be given any value within the loop
             except (TypeError, ValueError):
                 return None
         case ast.Tuple([ast.Name() as number, _]), ast.Call(ast.Name("enumerate"), [_]):

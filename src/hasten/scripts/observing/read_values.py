@@ -24,22 +24,30 @@ _OPERATORS: Mapping[type[ast.operator], Any] = {
 
 
 def value_of(node: ast.expr, frame: FrameType) -> Any:
-    """None for an expression that could do more than read: one that calls a function of the user's."""
+    """None for an expression that could do more than read, as one that calls a function of the user's; and for one that
+    fails now, as a sum with such a part."""
+    try:
+        return _read(node, frame)
+    except Exception:  # of whatever objects the user's names are
+        return None
+
+
+def _read(node: ast.expr, frame: FrameType) -> Any:
     match node:
         case ast.Constant(value):
             return value
         case ast.Name(name):
             return frame.f_locals.get(name, frame.f_globals.get(name, _SAFE.get(name)))
         case ast.Attribute(owner, name):
-            return getattr(value_of(owner, frame), name, None)
+            return getattr(_read(owner, frame), name, None)
         case ast.Subscript(owner, ast.Constant(key)):
-            owned: Any = value_of(owner, frame)
+            owned: Any = _read(owner, frame)
             return owned[key] if type(owned) in (dict, list, tuple, Size) else None
         case ast.BinOp(left, how, right) if type(how) in _OPERATORS:
-            return _OPERATORS[type(how)](value_of(left, frame), value_of(right, frame))
+            return _OPERATORS[type(how)](_read(left, frame), _read(right, frame))
         case ast.Call(called, arguments, []):
             function = _safe(called, frame)
-            return None if function is None else function(*(value_of(each, frame) for each in arguments))
+            return None if function is None else function(*(_read(each, frame) for each in arguments))
         case _:
             return None
 
@@ -51,7 +59,7 @@ def _safe(called: ast.expr, frame: FrameType) -> Callable[..., Any] | None:
         case ast.Attribute(ast.Name("math"), name):
             return _OF_MATH.get(name)
         case ast.Attribute(owner, name) if name in _OF_TENSORS:
-            tensor = value_of(owner, frame)
+            tensor = _read(owner, frame)
             return getattr(tensor, name) if isinstance(tensor, Tensor) else None
         case _:
             return None
