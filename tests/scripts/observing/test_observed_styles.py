@@ -106,6 +106,19 @@ ACCUMULATES_WITHOUT_LOADER = """
             optimizer.step()
             optimizer.zero_grad()
 """
+ACCUMULATES_FROM_THE_FIRST_BATCH = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(3):
+        for number, batch in enumerate(DataLoader(torch.randn(40, 3), batch_size=2)):
+            model(batch).sum().backward()
+            if number % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
 
 
 def seen_in(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
@@ -148,8 +161,13 @@ def test_updates_that_a_scaler_skips_do_not_shorten_the_training(tmp_path, monke
     assert (seen.length.steps, seen.length.epochs) == (30, 3)
 
 
-def test_turns_that_accumulate_gradients_are_no_steps(tmp_path, monkeypatch):
-    assert seen_in(ACCUMULATES_WITHOUT_LOADER, tmp_path, monkeypatch).length.steps == 10
+@pytest.mark.parametrize(
+    ("script", "steps"),
+    [(ACCUMULATES_WITHOUT_LOADER, 10), (ACCUMULATES_FROM_THE_FIRST_BATCH, 15)],
+    ids=["turns", "batches"],
+)
+def test_turns_that_accumulate_gradients_are_no_steps(script, steps, tmp_path, monkeypatch):
+    assert seen_in(script, tmp_path, monkeypatch).length.steps == steps
 
 
 def test_a_loader_that_is_read_before_the_training_is_not_the_one_that_is_trained_on(tmp_path, monkeypatch):

@@ -55,6 +55,8 @@ class _Optimizer:
     step: Step | None = None  # the last one
     passes: int = 0  # backward passes of the script until then
     first_turn: int | None = None  # of the loop around its first update
+    until_first: int = 0  # batches of one loader until then
+    skipped_first: int = 0  # steps until then
 
 
 @dataclass(kw_only=True)
@@ -144,7 +146,8 @@ class Observer:
         found.updates, found.stepped = found.updates + 1, users_calls()
         found.step, found.passes = self.passes.step_of(optimizer, found.passes), self.passes.count
         if found.updates == 1:
-            found.first_turn = turn_of(users_frames())
+            found.first_turn, found.skipped_first = turn_of(users_frames()), found.skipped
+            found.until_first = max((each.batches for each in self.loaders), default=0)
         main = self._main()
         if found is main:
             if found.updates == 2:
@@ -215,7 +218,8 @@ class Observer:
         read, main = max(self.loaders, key=lambda each: each.batches, default=None), self._main()
         if read is None or not read.batches:
             return length_of(users_frames(), None, 0.0, main.first_turn)
-        per_update = read.batches / (main.updates + main.skipped)
+        steps = main.updates - 1 + main.skipped - main.skipped_first  # `step % 4 == 0` updates in the first one too
+        per_update = (read.batches - main.until_first) / steps
         return length_of(users_frames(), _batches_of(read.loader), per_update)
 
     def _trained_on(self) -> SeenLoader | None:
