@@ -135,6 +135,24 @@ def test_the_model_is_the_one_whose_optimizer_counts_the_steps(tmp_path, monkeyp
     assert seen.length.steps == 10
 
 
+def test_a_call_of_the_model_whose_output_no_loss_needs_is_not_of_its_step():
+    agent = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(agent.parameters())
+    passes, found = Passes(), None
+    with ExitStack() as resources:
+        passes.start(resources)
+        for step in range(3):
+            action = agent(torch.ones(1, 3)).argmax()
+            if step:
+                loss = agent(torch.ones(4, 3))[:, action].sum()
+                loss.backward()
+                found = passes.step_of(optimizer, passes.count - 1)
+    assert found is not None
+    [window] = found.windows
+    assert window.backward.line - window.forward.line == 1
+    assert found.forward.inputs == (((4, 3), "torch.float32"),)
+
+
 @pytest.mark.parametrize(("enabled", "autocast"), [(True, "enabled"), (False, "disabled")])
 def test_autocast_that_an_option_disables_is_seen(enabled, autocast):
     passes, model = Passes(), nn.Linear(3, 1)

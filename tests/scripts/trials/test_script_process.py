@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -13,6 +14,7 @@ from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
+from support.scripts.programs import CORPUS
 
 CHANGES_ITS_PROCESS = """
     import multiprocessing, os, sys
@@ -227,3 +229,12 @@ def test_workers_that_would_repeat_the_data_sets_own_random_numbers_are_refused(
     assert "a generator of its own, generator" in answer["refused"]["loader_workers"]
     assert "loader_workers" not in [each["technique"] for each in answer["proposed"]]
     assert surveyed(tmp_path, "--seed", "1")["sources"] != answer["sources"]  # no trial of other options is continued
+
+
+@pytest.mark.proof
+def test_a_script_without_a_loader_is_told_why_workers_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CORPUS / "plain/no_loader.py", "train.py")
+    refused = surveyed(tmp_path)["refused"]
+    reasons = {refused[each] for each in ("loader_workers", "persistent_workers", "prefetch")}
+    assert reasons == {"the steps read no DataLoader"}

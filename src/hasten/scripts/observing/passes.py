@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 
-from hasten.facts.scripts.seen import Call, Window
+from hasten.facts.scripts.seen import Call, Stack, Window
 from hasten.scripts.observing.calls import call_in, users_frames
 from hasten.scripts.observing.named_modules import trained_parameters, without_wrapper
+from hasten.scripts.observing.used_outputs import mark, marks_behind
 from hasten.scripts.patching import replaced
 
 Framed = tuple[tuple[int, Call], ...]
@@ -32,6 +33,10 @@ class Forward:
     calls: Framed
     images: tuple[int, ...]
     inputs: tuple[tuple[tuple[int, ...], str], ...]
+
+    @property
+    def stack(self) -> Stack:
+        return tuple(call for _, call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Passes:
     _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
     _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT_PASSES))
     count: int = 0  # of backward passes
+    _marked: set[Stack] = field(default_factory=set[Stack])  # calls of modules whose outputs are known
+    _used: set[Stack] = field(default_factory=set[Stack])  # those of them that a loss was computed from
 
     def start(self, resources: ExitStack) -> None:
         """From now on, until the resources are closed."""
@@ -82,15 +89,20 @@ class Passes:
         if not self._passes:
             return None
         last = self._passes[-1]
-        chosen = last.forwards
+        chosen = self._of_losses(last)
         for each in reversed(self._passes):
-            if mine := [forward for forward in each.forwards if _has_any(forward.module, owned)]:
+            if mine := [forward for forward in self._of_losses(each) if _has_any(forward.module, owned)]:
                 chosen = mine
                 break
         forward = max(chosen, key=lambda each: trained_parameters(each.module))
         passes = [*self._passes][-max(self.count - since, 1) :]
-        windows = dict.fromkeys(_window(each.forwards, each.backward) for each in passes)
+        windows = dict.fromkeys(_window(self._of_losses(each), each.backward) for each in passes)
         return Step(forward, last.backward, () if None in windows else tuple(each for each in windows if each))
+
+    def _of_losses(self, one: _Pass) -> Sequence[Forward]:
+        """Its forwards without those whose outputs no loss needs."""
+        used = [each for each in one.forwards if each.stack not in self._marked or each.stack in self._used]
+        return used or one.forwards
 
     def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
@@ -105,6 +117,10 @@ class Passes:
 
     def _forward_ends(self, module: nn.Module, args: Any, result: Any) -> None:
         self._depth -= 1
+        if self._depth == 0 and self._begun and self._begun[-1].module is module:
+            stack = self._begun[-1].stack
+            if mark(result, stack):
+                self._marked.add(stack)
 
     def _autocast_begins(self, original: Callable[..., Any], context: Any) -> Any:
         entered = original(context)
@@ -115,12 +131,14 @@ class Passes:
         self._disabled -= not torch.is_autocast_enabled(context.device)
         return original(context, *exception)
 
-    def _backward(self, original: Callable[..., None], *args: Any, **named: Any) -> None:
+    def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
+        for loss in [tensors] if isinstance(tensors, Tensor) else tensors:
+            self._used |= marks_behind(loss)
         if any(trained_parameters(each.module) for each in self._begun):  # a loss can be a module too
             self._passes.append(_Pass([each for each in self._begun if trained_parameters(each.module)], _framed()))
             self.count += 1
         self._begun.clear()
-        original(*args, **named)
+        original(tensors, *args, **named)
 
 
 def _has_any(module: nn.Module, owned: set[int]) -> bool:

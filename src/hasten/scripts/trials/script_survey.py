@@ -75,10 +75,13 @@ _BY_WORKERS = frozenset({"loader_workers", "persistent_workers", "prefetch"})
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
-def _spoiled_by_workers(technique: str, loader: DataLoader[Any] | None) -> str:
-    """Why worker processes would train on other data, which a proof of a few steps does not see; "" where not."""
-    if loader is None or technique not in _BY_WORKERS:
+def _why_no_workers(technique: str, loader: DataLoader[Any] | None) -> str:
+    """Why worker processes would read nothing, or would train on other data, which a proof of a few steps does not see;
+    "" where not."""
+    if technique not in _BY_WORKERS:
         return ""
+    if loader is None:
+        return "the steps read no DataLoader"
     data = loader.dataset
     if own := [name for name, each in getattr(data, "__dict__", {}).items() if isinstance(each, _GENERATORS)]:
         return f"the data set draws from a generator of its own, {own[0]}, whose numbers every worker would repeat"
@@ -108,7 +111,7 @@ def survey_of(
     for technique in ALL:
         if technique.name not in EDITS:  # it needs hasten's own training loop
             continue
-        reason = _spoiled_by_workers(technique.name, running.loader)
+        reason = _why_no_workers(technique.name, running.loader)
         answer = No(reason) if reason else technique.applies(setup)
         if isinstance(answer, No):
             refused[technique.name] = printable(answer.reason)
