@@ -25,7 +25,6 @@ LENGTH_BY_LOOPS = {
     "steps/accumulate.py": 89,  # its last window of an epoch has fewer batches
     "odd/early_stop.py": 4000,  # it stops after 569
     "odd/swallow.py": 400,  # 25 of them raise
-    "libraries/accelerate_loop.py": 96,  # likewise
 }
 """Steps as the loops say, where the script takes others."""
 STEPPED = {"steps/sam.py": ["SGD"]}
