@@ -93,6 +93,15 @@ def test_arguments_on_lines_of_their_own_stay_on_their_own(comma):
     assert edited("pin_memory", True, source) == source.replace(before, after)
 
 
+@pytest.mark.parametrize("first", ["", "\n        "])
+def test_a_new_argument_gets_a_line_of_its_own_below_others_that_have_one(first):
+    before = f"DataLoader({first}data,\n            batch_size=8, \n            shuffle=True)"
+    after = f"DataLoader({first}data,\n            batch_size=8, \n            shuffle=True,\n            pin_memory=True)"
+    written = "DataLoader(data, batch_size=8,  # small\n                        num_workers=0)"
+    source = SCRIPT.replace(written, before)
+    assert edited("pin_memory", True, source) == source.replace(before, after)
+
+
 def test_an_argument_that_is_written_by_its_place_is_replaced_there():
     source = SCRIPT.replace("batch_size=8,  # small\n                        num_workers=0", "8, True, None, None, 0")
     assert edited("loader_workers", 2, source) == source.replace("None, 0)", "None, 2)")

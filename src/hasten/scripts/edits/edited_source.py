@@ -187,21 +187,26 @@ def _removed(file: Statements, call: ast.Call, node: Argument) -> Splice:
 
 
 def _added(file: Statements, call: ast.Call, arguments: Sequence[str]) -> Iterator[Splice]:
-    """Behind the last one; on lines of their own where all arguments are."""
+    """Behind the last one; on lines of their own where the others are."""
     there = _in_order(call)
     if there and (indentation := _own_lines(file, there)) is not None:
+        lines = f",{file.newline}{indentation}".join(arguments)
         _, end = file.text.span(there[-1])
+        _, behind_call = file.text.span(call)
         behind = file.text.begin_of((there[-1].end_lineno or 0) + 1) - len(file.newline)
         if rest := _BEHIND_LAST.fullmatch(file.text.text[end:behind]):
             if not rest[1]:
                 yield Splice(end, end, ",")
-            lines = f",{file.newline}{indentation}".join(arguments)
             yield Splice(behind, behind, f"{file.newline}{indentation}{lines}{rest[1]}")
+            return
+        if file.text.text[end:behind_call] == ")":
+            yield Splice(end, end, f",{file.newline}{indentation}{lines}")
             return
     yield from splices_of(AddArgument(call, ", ".join(arguments)), file.text.text)
 
 
 def _own_lines(file: Statements, arguments: Sequence[Argument]) -> str | None:
-    """The indentation of arguments that are on lines of their own; None of others."""
+    """The indentation of arguments that are on lines of their own, the first perhaps behind the parenthesis; None of
+    others."""
     before = [file.text.line(each.lineno).encode()[: each.col_offset].decode() for each in arguments]
-    return None if any(each.strip() for each in before) else before[-1]
+    return None if any(each.strip() for each in before[1:] or before) else before[-1]
