@@ -96,7 +96,9 @@ def test_arguments_on_lines_of_their_own_stay_on_their_own(comma):
 @pytest.mark.parametrize("first", ["", "\n        "])
 def test_a_new_argument_gets_a_line_of_its_own_below_others_that_have_one(first):
     before = f"DataLoader({first}data,\n            batch_size=8, \n            shuffle=True)"
-    after = f"DataLoader({first}data,\n            batch_size=8, \n            shuffle=True,\n            pin_memory=True)"
+    after = (
+        f"DataLoader({first}data,\n            batch_size=8, \n            shuffle=True,\n            pin_memory=True)"
+    )
     written = "DataLoader(data, batch_size=8,  # small\n                        num_workers=0)"
     source = SCRIPT.replace(written, before)
     assert edited("pin_memory", True, source) == source.replace(before, after)

@@ -343,6 +343,13 @@ def copy_file(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
+def move(source: Path, target: Path) -> None:
+    """Into a folder that is made where it is missing. Raises StorageFailed."""
+    with failing("could not be moved", source):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(source, target)
+
+
 def link_to(target: Path, link: Path) -> None:
     """Raises StorageFailed."""
     with failing("could not be linked", link):

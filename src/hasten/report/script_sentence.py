@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hasten.report.display import many
+from hasten.facts.formatting import byte_size
+from hasten.report.display import listed, many
 
 if TYPE_CHECKING:
     from hasten.facts.scripts.seen import Seen, Stack
@@ -13,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def found_lines(seen: Seen) -> Lines:
-    """Label and text: loader, model, optimizers, step, and the length of the training."""
+    """Label and text: prepared data, loader, model, optimizers, step, and the length of the training."""
     loader, model = seen.loader, seen.model
     lines: Lines = []
+    if seen.prepared is not None:
+        paths = listed([os.path.relpath(each) for each in seen.prepared.paths])
+        size = byte_size(seen.prepared.size_bytes)
+        lines.append(("prepared", f"{paths}, {size}, before the first step: kept for the trials, not afterwards"))
     if loader is None:
         lines.append(("loader", "none: the steps read no DataLoader"))
     else:

@@ -15,6 +15,7 @@ import pytest
 from hasten.errors import Misconfigured, PlanError
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials import scratch
+from hasten.scripts.trials.prepared_data import keep, new_data
 from hasten.scripts.trials.scratch import LARGE_BYTES, check_unchanged, large_files, scratch_copy
 
 
@@ -224,3 +225,40 @@ def test_a_file_without_a_copy_is_not_edited(tmp_path, monkeypatch):
     copy.edit(str(users / "train.py"), b"edited")
     assert (copy.folder / "train.py").read_bytes() == b"edited"
     assert {**digests(users), **digests(other)} == before
+
+
+def test_large_data_that_a_trial_writes_is_in_later_copies(tmp_path, monkeypatch):
+    users, first = project(tmp_path / "work" / "project"), tmp_path / "first"
+    (tmp_path / "work" / "data").mkdir()
+    (tmp_path / "work" / "data" / "there.csv").touch()
+    large = f"open(name, 'wb').write(b'0' * {LARGE_BYTES})"
+    done = guarded(
+        first,
+        users,
+        f"""
+        os.makedirs("../data/digits")
+        for name in ("../data/digits/1.bin", "new.bin"):
+            {large}
+        open("log.txt", "w").close()
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    found, size = new_data(first / "copy")
+    prepared = keep(found, size, first / "copy", tmp_path / "kept")
+    assert prepared is not None
+    assert set(prepared.paths) == {str(tmp_path / "work" / "data" / "digits"), str(users / "new.bin")}
+    assert prepared.size_bytes == 2 * LARGE_BYTES
+    monkeypatch.chdir(users)
+    copy = scratch_copy(Program(name="train.py"), users, tmp_path / "second" / "copy", prepared)
+    data = copy.folder.parent / "data"
+    assert (data / "digits" / "1.bin").stat().st_size == LARGE_BYTES
+    assert (data / "there.csv").exists()
+    assert not (copy.folder / "log.txt").exists()
+    assert sorted(path.name for path in (tmp_path / "work" / "data").iterdir()) == ["there.csv"]
+
+
+def test_a_trial_that_prepares_nothing_large_keeps_nothing(tmp_path):
+    users, first = project(tmp_path / "project"), tmp_path / "first"
+    done = guarded(first, users, 'os.mkdir("runs/1")\nopen("runs/1/log.txt", "w").close()')
+    assert done.returncode == 0, done.stderr
+    assert keep(*new_data(first / "copy"), first / "copy", tmp_path / "kept") is None

@@ -13,6 +13,7 @@ import pytest
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.facts.scripts.seen import Seen
+from hasten.report.script_sentence import found_lines
 from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
@@ -147,6 +148,36 @@ def test_a_lower_precision_is_more_than_rounding(arms, tmp_path):
     assert not answer.passes
     assert answer.gradient_error is not None
     assert answer.gradient_error > 100
+
+
+PREPARES = """
+    from pathlib import Path
+    import torch
+    data = Path("data/large.bin")
+    prepares = not data.exists()
+    if prepares:
+        data.parent.mkdir()
+        data.write_bytes(bytes(2**20))
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(9):
+        (model(torch.zeros(1, 1)).sum() * 0 + prepares).backward()
+        optimizer.step()
+"""
+
+
+def test_data_that_the_script_prepares_are_kept_for_its_trials(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(dedent(PREPARES))
+    program = Program(name="train.py")
+    seen = observe(program)
+    assert ("prepared", "data, 1.00 MiB, before the first step: kept for the trials, not afterwards") in found_lines(
+        seen
+    )
+    with script_arms(program, seen, tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:
+        losses = arm.ask("train", seed=0, steps=3, metric=None, seconds=60.0)["losses"]
+    assert losses == [0.0] * 3
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_the_traceback_of_a_script_that_fails_names_the_users_own_file(tmp_path, monkeypatch):

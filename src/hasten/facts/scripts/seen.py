@@ -109,6 +109,16 @@ class Length:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedData:
+    """What the script writes before its first step where it is missing, as a download. paths: of the user's, which do
+    not exist; folder: that holds the data, each at its whole path, for the time of a search."""
+
+    folder: str
+    paths: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
     """loader: that the steps read, None where the script has another source. main: the number of the optimizer whose
     updates are counted as steps: of several the one that was made first. windows: of all backward passes of a step;
@@ -125,6 +135,7 @@ class Seen:
     updates: int  # that were observed
     seconds: float  # from the script's start to the last of them
     trainer: SeenTrainer | None = None
+    prepared: PreparedData | None = None
 
     @property
     def optimizer(self) -> SeenOptimizer:
@@ -136,7 +147,7 @@ def as_table(seen: Seen) -> dict[str, Any]:
 
 
 def seen_of(table: Mapping[str, Any]) -> Seen:
-    loader, trainer = table["loader"], table["trainer"]
+    loader, trainer, prepared = table["loader"], table["trainer"], table["prepared"]
     model = _with_tuples(table["model"], "names", "images", "inputs", "unwrapped")
     return Seen(
         **{name: table[name] for name in ("main", "autocast", "updates", "seconds")},
@@ -147,6 +158,7 @@ def seen_of(table: Mapping[str, Any]) -> Seen:
         windows=tuple(Window(**{name: _call(call) for name, call in each.items()}) for each in table["windows"]),
         length=Length(**table["length"]),
         trainer=None if trainer is None else SeenTrainer(**_with_stacks(trainer, "made")),
+        prepared=None if prepared is None else PreparedData(**_with_tuples(prepared, "paths")),
     )
 
 

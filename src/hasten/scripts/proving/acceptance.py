@@ -146,7 +146,7 @@ class PatchedScript:
         return Steps(losses=losses, usual_seconds=usual, failed=found.failed)
 
     def _run(self, folder: Path, updates: int, *, is_seeded: bool) -> PlainSteps:
-        scratch = scratch_copy(self.program, Path.cwd(), folder / "copy")
+        scratch = scratch_copy(self.program, Path.cwd(), folder / "copy", self.seen.prepared)
         for each in self.files:
             scratch.edit(str(each.path), each.after)
         asked = PlainRun(

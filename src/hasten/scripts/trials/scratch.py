@@ -2,7 +2,8 @@
 
 Small files are copied. A large file is a symbolic link to the user's own, and so is a folder of very many files without
 a source among them, as data sets are. Beside the copy, and beside the folders that it is in, are links to all that lies
-beside the user's: a script that reads ../data finds it. write_guard.py keeps what is linked from being written to.
+beside the user's: a script that reads ../data finds it. So are links to the data that the script prepares where they
+are missing (prepared_data.py). write_guard.py keeps what is linked from being written to.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 
 from hasten.checkpoint.files import copy_file, link_to, make_building_folder, make_folder, replace_file
 from hasten.errors import Misconfigured, PlanError
+from hasten.facts.scripts.seen import PreparedData
 from hasten.scripts.running.program import Program
+from hasten.scripts.trials.prepared_data import link_prepared
 from hasten.scripts.trials.write_guard import guard_writes
 from hasten.users_code import is_users_file
 
@@ -119,6 +122,11 @@ def with_users_paths(value: Any, scratch: Scratch) -> Any:
             return value
 
 
+def copy_place(folder: str) -> Path:
+    """Under which every copied file has its whole path. folder: of the trial."""
+    return Path(folder, "copy")
+
+
 def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
     """The folder that the script runs in, and that of its own modules where it lies elsewhere."""
     script = program.root
@@ -127,7 +135,7 @@ def roots_of(program: Program, folder: Path) -> tuple[Path, ...]:
     return (script,) if folder.is_relative_to(script) else (folder, script)
 
 
-def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
+def scratch_copy(program: Program, folder: Path, place: Path, prepared: PreparedData | None = None) -> Scratch:
     """Raises Misconfigured where there is too much to copy."""
     copies = {root: place / root.relative_to(root.anchor) for root in roots_of(program, folder)}
     for root, copy in copies.items():
@@ -136,6 +144,8 @@ def scratch_copy(program: Program, folder: Path, place: Path) -> Scratch:
             _put(source, copy / source.relative_to(root))
     for root, copy in copies.items():
         _link_beside(root, copy)
+    if prepared is not None:
+        link_prepared(prepared, place)
     scratch = Scratch(place=place, roots=copies, program=program, folder=folder)
     here, name = scratch.path(str(folder)), program.name
     if not program.module:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.scripts.seen import Seen, as_table, seen_of
 from hasten.scripts.edits.places import places_of
 from hasten.scripts.running.program import Program
-from hasten.scripts.trials.scratch import check_unchanged, large_files
+from hasten.scripts.trials.prepared_data import keep
+from hasten.scripts.trials.scratch import check_unchanged, copy_place, large_files
 from hasten.tuning.trials.arms import Arms, Limits
 from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.process_seconds import IMPORTED_BY_SCRIPTS, libraries_of
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tuning.trials.trial_process import TrialProcess
 
-_SERVES = "hasten.scripts.trials.script_process:"
+_SERVES = "hasten.scripts.trials."
 LONGEST_SECONDS = 600.0  # of observing: importing, preparing data, and the first steps
 
 
@@ -27,7 +30,7 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
     """Runs the script for a few steps. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no
     training."""
     large = large_files(program, Path.cwd())
-    process = TrialProcess(f"{_SERVES}serve_observation", libraries_of(f"{program.path}:"), program)
+    process = TrialProcess(f"{_SERVES}script_observation:serve_observation", libraries_of(f"{program.path}:"), program)
     until = time.monotonic() + LONGEST_SECONDS
     try:
         process.resume()
@@ -39,13 +42,18 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
                 raise ArmFailed("script", Outcome.HUNG, what)
             process.child.listen(0.5)
             waiting()
+        prepared = None if "failed" in answer else keep(*answer["new"], copy_place(process.folder), _new_folder())
     finally:
         process.end()
     check_unchanged(large)
     if "failed" in answer:
         error = SentError(**answer["error"])
         raise ArmFailed("script", Outcome(answer["failed"]), answer["message"], error)
-    return seen_of(answer["seen"])
+    return replace(seen_of(answer["seen"]), prepared=prepared)
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="prepared-", dir=process_folder()))
 
 
 def script_arms(program: Program, seen: Seen, place: Path | None, other_programs: OtherPrograms) -> Arms:
@@ -55,6 +63,6 @@ def script_arms(program: Program, seen: Seen, place: Path | None, other_programs
     def launch(plan: Plan) -> TrialProcess:
         check_unchanged(large)
         planned = plan_to_toml(replace(plan, script=places))
-        return TrialProcess(f"{_SERVES}serve_trial", libraries, program, as_table(seen), planned)
+        return TrialProcess(f"{_SERVES}script_process:serve_trial", libraries, program, as_table(seen), planned)
 
     return Arms(name, Limits(), place, other_programs, launch=launch, imports=IMPORTED_BY_SCRIPTS)

@@ -22,11 +22,10 @@ import torch
 from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_from_toml
-from hasten.facts.scripts.seen import Seen, as_table, seen_of
+from hasten.facts.scripts.seen import PreparedData, Seen, seen_of
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
-from hasten.scripts.observing.observer import Observer
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.proving.recipe import Recipe
 from hasten.scripts.running.process_groups import allow_process_groups
@@ -36,7 +35,7 @@ from hasten.scripts.running.thread_variables import heed_thread_variables
 from hasten.scripts.techniques import RunningLoader, filling_steps
 from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.rank_processes import Follower, Followers, started_ranks
-from hasten.scripts.trials.scratch import Scratch, scratch_copy, with_users_paths
+from hasten.scripts.trials.scratch import Scratch, copy_place, scratch_copy
 from hasten.scripts.trials.script_survey import setup_of, survey_of
 from hasten.scripts.trials.step_clock import Parts, StepClock
 from hasten.scripts.trials.write_guard import save_by_python
@@ -44,7 +43,6 @@ from hasten.training.probes.peak_memory import peak_memory
 from hasten.tuning.trials.child_process import Messages
 from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
 
-OBSERVED_UPDATES = 4
 STEPS_AFTER_FILLING = 3  # of the second epoch, which the first one is compared with
 
 Answer = Generator[None, None, dict[str, Any]]
@@ -147,37 +145,13 @@ def serve_trial(messages: Messages, program: Program, seen: Mapping[str, Any], p
         assert read.script is not None
         sources = edited_sources([each.choice for each in read.choices], read.script, script.parent)
         edited = {os.path.normpath(script.parent / file): text for file, text in sources.items()}
-        RunningScript(messages, in_scratch(program, edited), found, read, script).run()
+        RunningScript(messages, in_scratch(program, edited, found.prepared), found, read, script).run()
 
-    _served(messages, trial)
-
-
-def serve_observation(messages: Messages, program: Program) -> None:
-    """seen: what the script trains, as a table. It runs until so many updates, or to its end."""
-
-    def look() -> None:
-        scratch = in_scratch(program, {})
-        ranks = started_ranks(messages)
-
-        def done() -> None:
-            if not ranks.rank:
-                messages.send({"seen": with_users_paths(as_table(observer.seen()), scratch)})
-                os._exit(0)
-
-        observer = Observer(enough=lambda updates: done() if updates >= OBSERVED_UPDATES else None)
-        use_seed(0, ranks.rank)
-        observer.start()
-        allow_process_groups()
-        ranks.start()
-        with ranks.reporting_first():
-            run_to_end(scratch.program)
-            done()
-
-    _served(messages, look)
+    served(messages, trial)
 
 
-def _served(messages: Messages, do: Callable[[], None]) -> None:
-    copy = str(_copy_place())
+def served(messages: Messages, do: Callable[[], None]) -> None:
+    copy = str(copy_place(os.environ["TMPDIR"]))
     try:
         do()
     except BaseException as error:
@@ -191,15 +165,10 @@ def _served(messages: Messages, do: Callable[[], None]) -> None:
     os._exit(0)  # what the script has left running ends with it
 
 
-def _copy_place() -> Path:
-    """Under which every copied file has its whole path."""
-    return Path(os.environ["TMPDIR"]) / "copy"
-
-
-def in_scratch(program: Program, edited: Mapping[str, str]) -> Scratch:
+def in_scratch(program: Program, edited: Mapping[str, str], prepared: PreparedData | None = None) -> Scratch:
     """The program in a copy of the user's folder, where this process then is; its writes are guarded. edited: file of
     the user's -> the source of its copy."""
-    scratch = scratch_copy(program, Path.cwd(), _copy_place())
+    scratch = scratch_copy(program, Path.cwd(), copy_place(os.environ["TMPDIR"]), prepared)
     for file, text in edited.items():
         scratch.edit(file, bytes_of(text, read_regular(file)))
     scratch.enter()

@@ -31,6 +31,17 @@ def guard_writes(inside: Path, users: Sequence[Path]) -> None:
     sys.addaudithook(_Guard(*([os.path.realpath(each) for each in some] for some in ([inside], users, shared))))
 
 
+def own_folders(path: str, inside: str) -> None:
+    """No folder of this path is a link any more, where the path is inside the trial's own folder."""
+    if not _within(path, [inside]):
+        return
+    here = inside
+    for name in os.path.relpath(path, inside).split(os.sep):
+        here = os.path.join(here, name)
+        if os.path.islink(here) and os.path.isdir(here):
+            replace_folder_link(Path(here))
+
+
 def save_by_python() -> None:
     """Let torch.save open its files by Python, for the rest of this process."""
     import torch  # a copy that is run plainly loads torch by itself
@@ -62,7 +73,8 @@ class _Guard:
         self._is_busy = True
         try:
             name = os.path.abspath(os.fsdecode(path))
-            self._own_folders(name if within else os.path.dirname(name))
+            for inside in self._inside:
+                own_folders(name if within else os.path.dirname(name), inside)
             folder = os.path.realpath(os.path.dirname(name))
             place = os.path.join(folder, os.path.basename(name))
             if self._is_own(place) and follows and os.path.islink(place):
@@ -72,16 +84,6 @@ class _Guard:
                 raise PermissionError(f"{what}: give the script a path within")
         finally:
             self._is_busy = False
-
-    def _own_folders(self, path: str) -> None:
-        """No folder of this path is a link any more, where the path is in the trial's own folder."""
-        for inside in self._inside:
-            if _within(path, [inside]):
-                here = inside
-                for name in os.path.relpath(path, inside).split(os.sep):
-                    here = os.path.join(here, name)
-                    if os.path.islink(here) and os.path.isdir(here):
-                        replace_folder_link(Path(here))
 
     def _is_own(self, path: str) -> bool:
         return _within(path, self._inside) or (_within(path, self._shared) and not _within(path, self._users))
