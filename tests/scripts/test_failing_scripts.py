@@ -30,6 +30,40 @@ JOBS = """
     def job():
         return hasten.Job(model=None)
 """
+ONLY_FORWARD = """
+    import torch
+
+    class Net(torch.nn.Linear):
+        def forward(self, x):
+            return x @ self.weight.T
+
+    model = Net(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(6):
+        model.forward(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+"""
+HOGWILD = """
+    import torch
+    import torch.multiprocessing as mp
+
+    def step(model):
+        model(torch.ones(4, 3)).sum().backward()
+
+    class Trainer:
+        def train(self, model):
+            step(model)
+
+    def train(model):
+        Trainer().train(model)
+
+    if __name__ == "__main__":
+        processes = [mp.Process(target=train, args=(torch.nn.Linear(3, 1),)) for rank in range(2)]
+        for each in processes:
+            each.start()
+        for each in processes:
+            each.join()
+"""
 HANGS = "import threading; threading.Event().wait()"
 
 
@@ -39,6 +73,14 @@ HANGS = "import threading; threading.Event().wait()"
         (TRAINS, "--seconds 30", 2, "options of hasten stand before the script: hasten tune --seconds 30 train.py"),
         (JOBS, "", 2, "it defines a job, which is tuned by its name: hasten tune train.py:job"),
         ("print('x' * 10**6)", "", 2, "error trains nothing: no optimizer of torch made a step"),
+        (ONLY_FORWARD, "", 2, "call the model itself, as in model(images)"),
+        pytest.param(
+            HOGWILD,
+            "",
+            2,
+            "trains by train() in processes that it starts itself, which are not timed",
+            marks=pytest.mark.proof,
+        ),
         ("input('how many? ')", "", 10, "it asks for input(), and a trial has no terminal"),
         ("raise ValueError('no')", "", 10, "error train.py:1, in <module>: ValueError: no"),
         ("def broken(:", "", 10, "train.py:1: SyntaxError"),

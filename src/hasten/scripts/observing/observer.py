@@ -165,6 +165,8 @@ class Observer:
             raise Misconfigured("trains nothing: no optimizer of torch made a step", fix=_WHAT_IS_FOLLOWED)
         main = self._main()
         if main.step is None:
+            if self.passes.without_modules:
+                raise Misconfigured("trains without a call of a module: no step can be followed", fix=_CALL_THE_MODEL)
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
         return Seen(
             loader=self._trained_on(),
@@ -251,6 +253,7 @@ class Observer:
 
 
 _WHAT_IS_FOLLOWED = "hasten follows scripts that call backward() on a loss, and step() of a torch.optim optimizer"
+_CALL_THE_MODEL = "call the model itself, as in model(images): model.forward(images) calls none of torch's hooks"
 
 
 class _Counted(Iterator[Any]):

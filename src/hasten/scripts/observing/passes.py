@@ -63,6 +63,7 @@ class Passes:
     _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
     _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT_PASSES))
     count: int = 0  # of backward passes
+    without_modules: int = 0  # backward passes of losses that no call of a trained module led to
     _marked: set[Stack] = field(default_factory=set[Stack])  # calls of modules whose outputs are known
     _used: set[Stack] = field(default_factory=set[Stack])  # those of them that a loss was computed from
 
@@ -137,6 +138,8 @@ class Passes:
         if any(trained_parameters(each.module) for each in self._begun):  # a loss can be a module too
             self._passes.append(_Pass([each for each in self._begun if trained_parameters(each.module)], _framed()))
             self.count += 1
+        else:
+            self.without_modules += 1
         self._begun.clear()
         original(tensors, *args, **named)
 

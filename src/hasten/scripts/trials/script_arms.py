@@ -42,7 +42,8 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
                 raise ArmFailed("script", Outcome.HUNG, what)
             process.child.listen(0.5)
             waiting()
-        prepared = None if "failed" in answer else keep(*answer["new"], copy_place(process.folder), _new_folder())
+        new, size_bytes = answer.get("new", ([], 0))
+        prepared = keep(new, size_bytes, copy_place(process.folder), _new_folder())
     finally:
         process.end()
     check_unchanged(large)

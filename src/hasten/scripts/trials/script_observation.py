@@ -6,6 +6,7 @@ import os
 
 from hasten.facts.scripts.seen import as_table
 from hasten.scripts.observing.observer import Observer
+from hasten.scripts.running.own_processes import refuse_training_elsewhere
 from hasten.scripts.running.process_groups import allow_process_groups
 from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
@@ -43,6 +44,7 @@ def serve_observation(messages: Messages, program: Program) -> None:
         use_seed(0, ranks.rank)
         observer.start()
         allow_process_groups()
+        refuse_training_elsewhere()
         ranks.start()
         with ranks.reporting_first():
             run_to_end(scratch.program)

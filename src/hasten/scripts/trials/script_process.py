@@ -28,6 +28,7 @@ from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.proving.recipe import Recipe
+from hasten.scripts.running.own_processes import refuse_training_elsewhere
 from hasten.scripts.running.process_groups import allow_process_groups
 from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
@@ -84,6 +85,7 @@ class RunningScript:
             self.recipe.start(self.clock)
         self.clock.start()
         allow_process_groups()
+        refuse_training_elsewhere()
         with ranks.reporting_first():
             self._run_again_and_again(ranks)
 

@@ -1,0 +1,64 @@
+"""Refuses a script that trains in processes which it starts itself: only what its own process does is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from multiprocessing.process import BaseProcess
+from types import CodeType, FunctionType
+from typing import Any
+
+from hasten.errors import Misconfigured
+from hasten.scripts.patching import replaced
+from hasten.scripts.running.process_groups import LAUNCH
+from hasten.users_code import is_users_file
+
+_FOREVER = ExitStack()
+
+
+def refuse_training_elsewhere() -> None:
+    """For the rest of this process."""
+    _FOREVER.enter_context(replaced(BaseProcess, "__init__", _made))
+
+
+def _made(
+    original: Callable[..., None],
+    process: BaseProcess,
+    group: None = None,
+    target: Any = None,
+    *args: Any,
+    **named: Any,
+) -> None:
+    if isinstance(target, FunctionType) and trains(target):
+        what = f"trains by {target.__qualname__}() in processes that it starts itself, which are not timed"
+        raise Misconfigured(what, fix=f"let it train in one process; where ranks exchange gradients, {LAUNCH}")
+    original(process, group, target, *args, **named)
+
+
+def trains(function: FunctionType) -> bool:
+    """Whether it, or what it calls of the user's, has a call of backward()."""
+    known, left = set[CodeType](), [function]
+    while left:
+        called = left.pop()
+        if called.__code__ in known or not is_users_file(called.__code__.co_filename):
+            continue
+        known.add(called.__code__)
+        for code in _within(called.__code__):
+            if "backward" in code.co_names:
+                return True
+            left += [each for name in code.co_names for each in _functions_of(called.__globals__.get(name))]
+    return False
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _within(each)
+
+
+def _functions_of(value: object) -> list[FunctionType]:
+    """Itself, or the methods of a class."""
+    if isinstance(value, type):
+        return [each for each in vars(value).values() if isinstance(each, FunctionType)]
+    return [value] if isinstance(value, FunctionType) else []
