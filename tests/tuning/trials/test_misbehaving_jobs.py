@@ -222,7 +222,7 @@ except KeyboardInterrupt:
 @pytest.mark.trap(47)
 @pytest.mark.parametrize(
     ("number", "said", "code"),
-    [(signal.SIGINT, "interrupted\n", 0), (signal.SIGKILL, "", -9)],
+    [(signal.SIGINT, "interrupted\n", 0), (signal.SIGTERM, "", -15), (signal.SIGKILL, "", -9)],
 )
 def test_a_search_that_is_interrupted_or_killed_leaves_nothing(number, said, code, journal):
     """Of one that is killed, the next process removes the folder."""
@@ -237,8 +237,8 @@ def test_a_search_that_is_interrupted_or_killed_leaves_nothing(number, said, cod
     folder = Path(search.stdout.readline().strip())
     assert folder.is_dir()
     below = {*descendants(search.pid), *map(int, journal.read_text().split())}
-    # An interrupt from the keyboard reaches all of the group.
-    (os.killpg if number == signal.SIGINT else os.kill)(search.pid, number)
+    # An interrupt from the keyboard reaches all of the group, and so does the signal of timeout or of a batch system.
+    (os.kill if number == signal.SIGKILL else os.killpg)(search.pid, number)
     assert search.communicate() == (said, "")
     assert search.returncode == code
     come(lambda: not any(map(lives, below)))

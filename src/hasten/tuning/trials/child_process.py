@@ -111,7 +111,8 @@ class ChildProcess:
 def _live(target: Callable[..., None], arguments: tuple[Any, ...], messages: Connection, stacks: Connection) -> None:
     """The whole life of the process."""
     os.setsid()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end_with_search.py has set it for the fork server
+    for number in (signal.SIGHUP, signal.SIGTERM):  # end_with_search.py has set them for the fork server
+        signal.signal(number, signal.SIG_DFL)
     die_with(os.getppid())
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):

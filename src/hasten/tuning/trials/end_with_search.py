@@ -1,7 +1,8 @@
 """Loaded by the fork server of a search: when the search ends, by whatever way, the server kills all trials and ends.
 
 Otherwise a search that was killed leaves its stopped trials behind: their processes hold the fork server's pipe open,
-and what they have started, such as loader workers, dies with nobody.
+and what they have started, such as loader workers, dies with nobody. So it does where a signal to the whole process
+group, such as that of timeout(1) or of a batch system, reaches the server too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import FrameType
 from hasten.tuning.trials.process_tree import descendants, die_with, kill_all
 
 KILL_SECONDS = 10.0
+ENDS = (signal.SIGHUP, signal.SIGTERM)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -21,5 +23,6 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(0)
 
 
-signal.signal(signal.SIGHUP, _end)
+for number in ENDS:
+    signal.signal(number, _end)
 die_with(os.getppid(), signal.SIGHUP)
