@@ -147,7 +147,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
 def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_goes_on(ending):
     late = [Choice(technique=name, value=True) for name in ("cache", "channels_last")]
     _, out = ending("--seconds", "30", late=late)
-    assert "not tried  no time left: cache, channels_last" in out
+    assert "not tried   no time left: cache, channels_last" in out
     assert (
         "  optional   a longer search for what is not tried or not proven, which repeats no trial:\n  continue " in out
     )
@@ -209,7 +209,7 @@ def test_an_interrupted_search_names_the_command_that_goes_on_as_it_was_given(en
     assert code == 130
     header, _, told, command = out.strip().splitlines()
     assert header == "Tuning job.py:job"
-    assert told == "  verdict   Interrupted before a plan was proven: run the same command to continue"
+    assert told == "  verdict     Interrupted before a plan was proven: run the same command to continue"
     assert command.split(None, 1)[1] == "hasten tune job.py:job --output plan.toml --allow bits --seconds 300"
     assert "--seconds 90.5" in ending("--seconds", "90.5", interrupt=KeyboardInterrupt())[1]
     assert "--seconds" not in ending(interrupt=KeyboardInterrupt())[1]

@@ -77,6 +77,8 @@ def explain(
 
 
 def _explain_technique(name: str, output: CommandOutput) -> None:
+    from hasten.scripts.techniques import ScriptTechnique
+
     known = _known()
     if name not in known:
         raise Misconfigured(f'there is no technique "{name}"', fix=did_you_mean(name, known))
@@ -90,7 +92,8 @@ def _explain_technique(name: str, output: CommandOutput) -> None:
         ("source", technique.source),
     ]
     answer = _fields(technique) | {"manual": technique.manual}
-    output.end_of_page(Sentence(headline=technique.headline), facts, "hasten tune JOB", answer)
+    following = "hasten tune train.py" if isinstance(technique, ScriptTechnique) else "hasten tune JOB"
+    output.end_of_page(Sentence(headline=technique.headline), facts, following, answer)
 
 
 def _explain_rule(code: str, output: CommandOutput) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
-from hasten.report.terminal.output import MOST_COLUMNS, Output
+from hasten.report.terminal.output import MOST_COLUMNS, WIDE_LABEL, Output
 from hasten.report.terminal.progress_bar import ProgressBar
 
 RESULT = Sentence(headline="1.80× faster: 13.0 s → 7.3 s", small_print="95 % interval 1.71–1.89, 12 pairs")
@@ -39,6 +39,16 @@ def test_a_result_has_the_same_labels_everywhere():
         "  plan      plan.toml",
         "  next      hasten train digits.py:job",
     ]
+
+
+def test_all_blocks_of_a_command_with_long_labels_have_one_column():
+    out = io.StringIO()
+    output = Output(out, WIDE_LABEL)
+    output.note("machine", "2 cores")
+    output.titled("", [("optimizer", "Adam")])
+    output.result(RESULT, [("not proven", "compile")], "hasten run train.py")
+    values = ("2 cores", "Adam", "1.80×", "95 %", "compile", "hasten")
+    assert {line.index(each) for line in out.getvalue().splitlines() for each in values if each in line} == {14}
 
 
 def test_a_long_text_continues_below_itself_and_a_command_can_be_copied():

@@ -28,7 +28,7 @@ from hasten.report.finding_formats import as_diff, as_github, as_sarif, as_text,
 from hasten.report.finding_formats import as_json as as_json_list
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
-from hasten.report.terminal.output import Lines, Output, failure_block, show
+from hasten.report.terminal.output import WIDE_LABEL, Lines, Output, failure_block, show
 
 if TYPE_CHECKING:
     from hasten.doctor.lint.fixes import Mended
@@ -101,7 +101,7 @@ def doctor(
     chosen = partial(_project, _codes(select), _codes(ignore))
     if run:
         unused = {"--plan": plan, "--set": settings, "--fix": fix, "--diff": diff, "--format": form is not Format.TEXT}
-        output = CommandOutput(quiet=quiet, as_json=as_json)
+        output = CommandOutput(quiet=quiet, as_json=as_json, label_columns=WIDE_LABEL)
         _run_script(_script_of(targets, unused), context.obj or (), processes, chosen, everything, output)
         return
     files, unreadable = _files_in(paths, jobs)

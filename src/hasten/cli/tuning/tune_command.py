@@ -24,6 +24,7 @@ from hasten.cli.tuning.search_run import SECONDS, Asked, Subject, search
 from hasten.errors import Misconfigured
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
+from hasten.report.terminal.output import WIDE_LABEL
 
 if TYPE_CHECKING:
     from hasten.training.setup.job_options import JobOptions
@@ -85,7 +86,7 @@ def tune(
     of_script = is_script(job) or job.startswith(MODULE)
     if of_script and not leads_script(processes):
         return
-    with CommandOutput(quiet=quiet, as_json=as_json) as output:
+    with CommandOutput(quiet=quiet, as_json=as_json, label_columns=WIDE_LABEL) as output:
         if of_script:
             from hasten.cli.tuning.script_subject import AskedOfScript, applied_before, command_of, script_subject
 

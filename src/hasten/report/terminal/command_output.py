@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from hasten.facts.formatting import as_json as json_value
 from hasten.report.sentence import Sentence
-from hasten.report.terminal.output import Lines, Output, write_line
+from hasten.report.terminal.output import LABEL, Lines, Output, write_line
 from hasten.report.terminal.progress_bar import ProgressBar
 
 
@@ -19,12 +19,12 @@ class CommandOutput:
     """The body of a command runs inside.
 
     quiet: without header and progress. as_json: one JSON object in place of all that is on standard output; what the
-    job itself prints then goes to standard error.
+    job itself prints then goes to standard error. label_columns: that a label takes at least.
     """
 
-    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, as_json: bool = False, label_columns: int = LABEL) -> None:
         self.quiet, self.as_json = quiet, as_json
-        self._people = Output(sys.stdout)
+        self._people = Output(sys.stdout, label_columns)
         self._answer = ""
         self._stack = ExitStack()
 

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 Lines = list[tuple[str, str]]  # label and text of each
 
-_LABEL = 10  # columns that a label takes at least, its space included
+LABEL = 10  # columns that a label takes at least, its space included
+WIDE_LABEL = 12  # of a command with long ones, such as "not proven" of a search: all its blocks have one column
 _INDENT = 2
 _COMMANDS = ("next", "continue")  # labels of texts that a person copies
 _LABEL_STYLES = {"note": "yellow", "error": "bold red"}
@@ -57,10 +58,11 @@ _TEXT_STYLES = {"verdict": "bold", "next": "bold cyan"}
 class Output:
     """Lines that stay and, on a terminal or in a notebook, one block below them that changes in place."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, label_columns: int = LABEL) -> None:
         in_notebook = stream in (sys.stdout, sys.stderr) and is_notebook()
         self.is_plain = is_plain(stream) and not in_notebook
         self.width = MOST_COLUMNS
+        self._label_columns = label_columns
         self._stream = stream
         self._block: Live | NotebookBlock | None = None
         if not self.is_plain:
@@ -78,12 +80,12 @@ class Output:
         self._write([[(" " * indent + each, style)] for each in wrapped(printable(text), self.width - indent, 4)])
 
     def note(self, label: str, text: str) -> None:
-        self._write([*_labelled([(label, text)], self.width)])
+        self._write([*_labelled([(label, text)], self.width, self._label_columns)])
 
     def titled(self, title: str, lines: Lines) -> None:
         """Labelled texts under a title; an empty title leaves an empty line."""
         headings = [[(each, "bold")] for each in wrapped(printable(title), self.width, 4)]
-        self._write([*headings, *_labelled(lines, self.width)])
+        self._write([*headings, *_labelled(lines, self.width, self._label_columns)])
 
     def result(self, sentence: Sentence, facts: Lines, following: str) -> None:
         """following: the command to run next; empty offers none."""
@@ -210,9 +212,9 @@ def _command(text: str, width: int) -> list[str]:
     return [*(f"{each} \\" for each in lines[:-1]), lines[-1]]
 
 
-def _labelled(lines: Lines, width: int) -> Iterator[list[tuple[str, str]]]:
-    """Labels on the left; a text that is too long continues below itself."""
-    column = max([_LABEL, *(len(label) + 2 for label, _ in lines)])
+def _labelled(lines: Lines, width: int, least: int) -> Iterator[list[tuple[str, str]]]:
+    """Labels on the left; a text that is too long continues below itself. least: columns of a label."""
+    column = max([least, *(len(label) + 2 for label, _ in lines)])
     for label, text in ((printable(label), printable(text)) for label, text in lines):
         broken = (_command if label in _COMMANDS else wrapped)(text, width - _INDENT - column)
         for number, piece in enumerate(broken):

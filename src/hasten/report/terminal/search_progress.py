@@ -16,7 +16,7 @@ from hasten.facts.plan import Speedup
 from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
 from hasten.report.display import listed, time_left
 from hasten.report.sentence import Sentence
-from hasten.report.terminal.output import Output, bar
+from hasten.report.terminal.output import WIDE_LABEL, Output, bar
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,7 +47,8 @@ class SearchProgress:
         clock: Callable[[], float] = time.monotonic,
         is_shown: bool = True,
     ) -> None:
-        self._output, self._seconds, self._clock, self._began = Output(stream or sys.stderr), seconds, clock, clock()
+        self._output, self._seconds = Output(stream or sys.stderr, WIDE_LABEL), seconds
+        self._clock, self._began = clock, clock()
         self._is_shown, self._has_header, self._shown = is_shown, False, ""
         self._base: tuple[Choice, ...] = ()  # that the last trial was on top of
         self._confirmed: tuple[Choice, ...] = ()

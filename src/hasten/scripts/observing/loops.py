@@ -22,23 +22,8 @@ from hasten.scripts.observing.counted_loops import limit_of
 from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
-_LOGGING = frozenset(
-    {
-        "append",
-        "debug",
-        "flush",
-        "format",
-        "info",
-        "item",
-        "len",
-        "log",
-        "print",
-        "round",
-        "set_postfix",
-        "time",
-        "update",
-    }
-)
+_WRITING = frozenset({"debug", "flush", "info", "log", "print", "set_postfix", "update"})
+_LOGGING = _WRITING | {"append", "format", "item", "len", "round", "time"}
 _WRAPPERS = frozenset({"tqdm", "track", "enumerate", "reversed"})  # of an iterable, as their first argument
 
 
