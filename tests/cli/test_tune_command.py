@@ -149,9 +149,9 @@ def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_g
     _, out = ending("--seconds", "30", late=late)
     assert "not tried   no time left: cache, channels_last" in out
     assert (
-        "  optional   a longer search for what is not tried or not proven, which repeats no trial:\n  continue " in out
+        "  optional    a longer search for what is not tried or not proven, which repeats no trial:\n  continue " in out
     )
-    assert "continue   hasten tune job.py:job --output plan.toml --allow statistics --seconds 120\n  next " in out
+    assert "continue    hasten tune job.py:job --output plan.toml --allow statistics --seconds 120\n  next " in out
     assert json.loads(ending("--json", late=late)[1])["not_reached"] == ["cache", "channels_last"]
     assert not {"not tried", "optional"} & {*ending()[1].split("  ")}
 

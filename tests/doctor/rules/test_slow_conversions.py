@@ -49,6 +49,13 @@ def mended(tmp_path, text: str, code: str) -> str:
         "torch.tensor([row for row in images])  # finds H208",
         "torch.as_tensor([np.array(each) for each in samples])  # finds H208",
         "torch.tensor([images[0], images[1]])  # finds H208",
+        "torch.FloatTensor(rows)  # finds H208",
+        "torch.Tensor([np.array(each) for each in samples])  # finds H208",
+        "torch.FloatTensor([[1.0, 2.0], [3.0, 4.0]])",
+        "torch.LongTensor([len(each) for each in samples])",
+        "torch.FloatTensor([np.array(each).mean() for each in samples])",
+        "torch.FloatTensor(np.array(rows))",
+        "torch.FloatTensor(3, 4)",
         "torch.tensor(np.array(rows))",
         "torch.tensor(others)",
         "torch.tensor([each for each in samples])",
@@ -82,6 +89,7 @@ def test_one_array_has_the_numbers_of_the_list(dtype, options):
     after = torch.tensor(np.array(rows), **options)
     assert before.dtype == after.dtype
     assert torch.equal(before, after)
+    assert torch.equal(torch.FloatTensor(rows), torch.FloatTensor(np.array(rows)))
 
 
 SHARED = """

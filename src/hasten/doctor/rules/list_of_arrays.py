@@ -1,6 +1,6 @@
 """Tensor made from a list of arrays.
 
-What it finds: `torch.tensor(rows)` where `rows` is a list of NumPy arrays.
+What it finds: `torch.tensor(rows)`, or `torch.FloatTensor(rows)`, where `rows` is a list of NumPy arrays.
 
 Why it matters: `torch.tensor` reads every number of a list as a Python object. NumPy joins the arrays in one copy,
 and torch copies the result at once. For a batch of images that is hundreds of times faster.
@@ -24,10 +24,15 @@ from hasten.doctor.reading.names.scopes import Kind
 from hasten.doctor.reading.objects.array_kinds import Arrays
 from hasten.doctor.rule import Code, Found, Preserves, Safety, SourceRule
 
+_MAKE = (
+    *("torch.tensor", "torch.as_tensor", "torch.Tensor"),
+    *("torch.FloatTensor", "torch.DoubleTensor", "torch.LongTensor", "torch.IntTensor"),
+)
+
 
 def check(code: Code) -> Iterator[Found]:
     arrays, numpy = Arrays(code.names), _numpy(code)
-    for call in code.calls_to("torch.tensor", "torch.as_tensor"):
+    for call in code.calls_to(*_MAKE):
         given = call.args[0] if call.args else None
         if given is not None and arrays.is_list_of_arrays(given):
             edits = (Enclose(given, f"{numpy}.array"),) if numpy else ()
