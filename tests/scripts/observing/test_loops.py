@@ -173,7 +173,12 @@ def test_of_a_loop_over_phases_the_steps_are_those_of_one():
 
 @pytest.mark.parametrize(
     ("branch", "expected"),
-    [("evaluate(model)", True), ("torch.save(model, path)", True), ("print(loss.item())", False), ("pass", False)],
+    [
+        ("evaluate(model)", True),
+        ("torch.save(model, path)", True),
+        ("print(np.exp(losses.mean().item()), time.strftime('%X'))", False),
+        ("pass", False),
+    ],
 )
 def test_what_a_loop_does_once_in_many_steps_interrupts_it_unless_it_only_logs(branch, expected):
     source = f"for step in range(9):\n    update()\n    if (step + 1) % 100 == 0:\n        {branch}\n"

@@ -22,8 +22,11 @@ from hasten.scripts.observing.counted_loops import limit_of
 from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
-_WRITING = frozenset({"debug", "flush", "info", "log", "print", "set_postfix", "update"})
-_LOGGING = _WRITING | {"append", "format", "item", "len", "round", "time"}
+_WRITING = frozenset({"add_scalar", "debug", "flush", "info", "log", "print", "set_postfix", "update", "write"})
+_LOGGING = _WRITING | {
+    *("append", "ctime", "format", "str", "strftime", "time"),
+    *("detach", "exp", "float", "int", "item", "len", "mean", "round", "sum"),
+}
 _WRAPPERS = frozenset({"tqdm", "track", "enumerate", "reversed"})  # of an iterable, as their first argument
 
 
