@@ -123,12 +123,26 @@ def test_a_function_that_the_data_set_calls_is_found():
     assert "    return decoded(photos.paths[index])\n" in edited("cache_decoded_images", source)
 
 
+@pytest.mark.parametrize("second", ["image = image.convert('RGB')", "rgb = self.crop(image.convert('RGB'))"])
+def test_an_image_that_the_next_statement_converts_is_cached(second):
+    source = PHOTOS.replace("(self.paths[index]).convert('RGB')", "(self.paths[index])")
+    source = source.replace("return image.resize((", f"{second}\n        return rgb.resize((")
+    expected = f"        image = decoded(self.paths[index])  # slow\n        {second}\n"
+    assert expected in edited("cache_decoded_images", source)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
         ("image.resize(", "image.thumbnail((4, 4)) or image.resize(", "line 17 draws on images in place"),
         ("self.paths[index])", "open(self.paths[index], 'rb'))", "more than the name of a file"),
+        (
+            "image = Image.open(self.paths[index])",
+            "with open(self.paths[index], 'rb') as f:\n            image = Image.open(f)",
+            "more than the name of a file",
+        ),
         ("convert('RGB')", "convert(self.mode)", "does not convert all images to one mode"),
+        ("]).convert('RGB')", "])\n        rgb = image.convert('RGB')", "no data set of the script calls"),
         ("Image.open(self.paths[index]).convert('RGB')", "self.paths[index]", "no data set of the script calls"),
     ],
 )

@@ -1,7 +1,7 @@
 """Decode every image of a data set once, and keep it in memory.
 
-What it does: where a data set calls `Image.open(path).convert("RGB")` for each sample, it calls a function with
-`functools.lru_cache` instead. Random transforms still run for each sample.
+What it does: where a data set calls `Image.open(path).convert("RGB")` for each sample, in one statement or in two, it
+calls a function with `functools.lru_cache` instead. Random transforms still run for each sample.
 
 Why it is faster: decoding a compressed image takes far longer than cropping or resizing it.
 
@@ -25,7 +25,8 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeGuard
 
 from hasten.doctor.reading.source_code import Code
 from hasten.errors import PlanError
@@ -49,18 +50,62 @@ _IN_PLACE = frozenset(
 
 
 def decodings(code: Code, file: str) -> tuple[SourceCall, ...]:
-    """Calls of Image.open(…).convert(…) in a data set, or in a function that it calls."""
+    """Calls of Image.open(…).convert(…) in a data set, or in a function that it calls; of Image.open(…) alone where the
+    next statement converts the image."""
     data_sets = [each for each in code.all(ast.ClassDef) if any(map(_gets_items, each.body))]
     called = {name for each in data_sets for name in names_in(each)}
-    found = list[SourceCall]()
-    for call in code.methods("convert"):
-        opened = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if isinstance(opened, ast.Call) and code.names.qualified(opened.func) == "PIL.Image.open":
+    found, calls = list[SourceCall](), [(call, _opened(call)) for call in code.methods("convert")]
+    for call, opened in [*calls, *((each, each) for each in _converted_next(code.tree))]:
+        if opened is not None and code.names.qualified(opened.func) == "PIL.Image.open":
             around = [*code.names.around(call)]
             functions = {each.name for each in around if isinstance(each, Function)}
             if any(each in data_sets for each in around) or functions & called:
                 found.append(place_of(call, file))
     return tuple(found)
+
+
+def _opened(converts: ast.Call) -> ast.Call | None:
+    """The call whose result is converted at once."""
+    match converts.func:
+        case ast.Attribute(ast.Call() as opened, "convert"):
+            return opened
+        case _:
+            return None
+
+
+def _converted_next(tree: ast.Module) -> dict[ast.Call, ast.Call]:
+    """Of `image = Image.open(path)` and, next, `image.convert(mode)`: the first call -> the second one. The image that
+    is not converted has no other use."""
+    found = dict[ast.Call, ast.Call]()
+    for function in (each for each in ast.walk(tree) if isinstance(each, Function)):
+        loads = [
+            each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        ]
+        for first, second in pairwise(function.body):
+            match first:
+                case ast.Assign([ast.Name(name)], ast.Call() as call):
+                    converts = [each for each in ast.walk(second) if _converts(each, name)]
+                    if len(converts) == 1 and (loads.count(name) == 1 or _assigns(second, name)):
+                        found[call] = converts[0]
+                case _:
+                    pass
+    return found
+
+
+def _converts(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    match node:
+        case ast.Call(ast.Attribute(ast.Name(converted), "convert")):
+            return converted == name
+        case _:
+            return False
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    match statement:
+        case ast.Assign([ast.Name(target)]):
+            return target == name
+        case _:
+            return False
 
 
 def _gets_items(statement: ast.stmt) -> bool:
@@ -80,9 +125,10 @@ def _edits_in(file: str, text: str, calls: list[SourceCall]) -> Iterator[Edit]:
     """One function for each way of decoding."""
     tree = read_source(text)
     _check_not_drawn_on(tree)
-    functions = dict[tuple[str, str], str]()
+    functions, in_two = dict[tuple[str, str], str](), _converted_next(tree)
     for place in calls:
-        how, path = _parts(text, call_at(tree, place))
+        call = call_at(tree, place)
+        how, path = _parts(text, _opened(call) or call, in_two.get(call, call), _open_files(tree, call))
         if how not in functions:
             name = free_name(tree, [each for each in NAMES if each not in functions.values()])
             functions[how] = name
@@ -95,21 +141,32 @@ def _definition(name: str, opens: str, converts: str) -> tuple[str, ...]:
     return "@functools.lru_cache(maxsize=None)", f"def {name}(path):", f"    return {opens}(path).convert({converts})"
 
 
-def _parts(text: str, call: ast.Call) -> tuple[tuple[str, str], str]:
-    """Of `Image.open(path).convert("RGB")`: what opens and the arguments of convert, and the path."""
-    assert isinstance(call.func, ast.Attribute)
-    opened = call.func.value
-    assert isinstance(opened, ast.Call)
-    match opened:
-        case ast.Call(_, [path], []) if _is_plain(path):
+def _parts(text: str, opens: ast.Call, converts: ast.Call, files: set[str]) -> tuple[tuple[str, str], str]:
+    """Of `Image.open(path).convert("RGB")`: what opens and the arguments of convert, and the path. files: names of open
+    ones, each of which is another object."""
+    match opens:
+        case ast.Call(_, [path], []) if _is_plain(path) and not files & names_in(path):
             pass
         case _:
-            raise PlanError(f"line {call.lineno} opens an image by more than the name of a file")
-    converts = [*call.args, *call.keywords]
-    if not all(isinstance(getattr(each, "value", None), str | ast.Constant) for each in converts):
-        raise PlanError(f"line {call.lineno} does not convert all images to one mode")
-    written = (_segment(text, each) for each in converts)
-    return (_segment(text, opened.func), ", ".join(written)), _segment(text, path)
+            raise PlanError(f"line {opens.lineno} opens an image by more than the name of a file")
+    arguments = [*converts.args, *converts.keywords]
+    if not all(isinstance(getattr(each, "value", None), str | ast.Constant) for each in arguments):
+        raise PlanError(f"line {converts.lineno} does not convert all images to one mode")
+    written = (_segment(text, each) for each in arguments)
+    return (_segment(text, opens.func), ", ".join(written)), _segment(text, path)
+
+
+def _open_files(tree: ast.Module, call: ast.Call) -> set[str]:
+    """Their names in the function of a call: of `with open(path, "rb") as file:`, and of `file = open(path, "rb")`."""
+    around = [each for each in ast.walk(tree) if isinstance(each, Function) and call in ast.walk(each)]
+    found = set[str]()
+    for node in ast.walk(around[-1] if around else tree):
+        match node:
+            case ast.withitem(ast.Call(), ast.Name(name)) | ast.Assign([ast.Name(name)], ast.Call(ast.Name("open"))):
+                found.add(name)
+            case _:
+                pass
+    return found
 
 
 def _segment(text: str, node: ast.AST) -> str:
