@@ -81,7 +81,7 @@ HANGS = "import threading; threading.Event().wait()"
             "trains by train() in processes that it starts itself, which are not timed",
             marks=pytest.mark.proof,
         ),
-        ("input('how many? ')", "", 10, "it asks for input(), and a trial has no terminal"),
+        ("input('how many? ')", "", 10, "it asks for input(), and nobody answers in a trial"),
         ("raise ValueError('no')", "", 10, "error train.py:1, in <module>: ValueError: no"),
         ("def broken(:", "", 10, "train.py:1: SyntaxError"),
         (HANGS, "", 14, "took too few steps within 3 s"),

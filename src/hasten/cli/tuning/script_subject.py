@@ -136,7 +136,7 @@ def _fix_for(error: HastenError, program: Program) -> str:
         own = shlex.join([*hasten_words("tune"), *ours, *replace(program, options=tuple(others)).words])
         return f"options of hasten stand before the script: {own}"
     if "EOFError" in error.what:
-        return "it asks for input(), and a trial has no terminal: let an option give the answer"
+        return "it asks for input(), and nobody answers in a trial: let an option give the answer"
     jobs = [name for name, makes_a_job in functions_in(str(program.path)).items() if makes_a_job]
     if jobs and isinstance(error, Misconfigured):
         name = f"{program.name}:{jobs[0]}"

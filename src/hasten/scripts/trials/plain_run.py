@@ -26,6 +26,7 @@ from hasten.checkpoint.files import replace_file
 from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.patching import replaced
 from hasten.scripts.running.program import Program, program_of, run
+from hasten.scripts.running.terminal_input import use_terminal
 from hasten.scripts.trials.scratch import Scratch
 from hasten.scripts.trials.write_guard import save_by_python
 from hasten.tuning.trials.process_tree import die_with
@@ -146,6 +147,7 @@ def main() -> None:
     die_with(asked.parent)
     scratch, reader = asked.scratch(), _Reader(asked)
     scratch.enter()
+    use_terminal()
     if asked.is_seeded:
         from hasten.scripts.running.script_seeds import use_seed
         from hasten.scripts.running.thread_variables import heed_thread_variables

@@ -32,6 +32,7 @@ from hasten.scripts.running.own_processes import refuse_training_elsewhere
 from hasten.scripts.running.process_groups import allow_process_groups
 from hasten.scripts.running.program import Program, run_to_end
 from hasten.scripts.running.script_seeds import use_seed
+from hasten.scripts.running.terminal_input import use_terminal
 from hasten.scripts.running.thread_variables import heed_thread_variables
 from hasten.scripts.techniques import RunningLoader, filling_steps
 from hasten.scripts.trials.host_syncs import syncs_counted
@@ -154,6 +155,7 @@ def serve_trial(messages: Messages, program: Program, seen: Mapping[str, Any], p
 
 def served(messages: Messages, do: Callable[[], None]) -> None:
     copy = str(copy_place(os.environ["TMPDIR"]))
+    use_terminal()
     try:
         do()
     except BaseException as error:

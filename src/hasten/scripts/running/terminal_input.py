@@ -1,0 +1,23 @@
+"""A terminal as the standard input of a script's process, as the script has it where a person starts it: some ask
+`stty size` how wide it is. Nobody writes to it, and who reads from it finds its end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+
+ROWS, COLUMNS = 24, 80
+_MOST_READERS = 64
+
+
+def use_terminal() -> None:
+    """For the rest of this process, and for what it starts. Python itself reads from nothing, as before."""
+    sys.stdin = open(os.devnull)  # noqa: SIM115  for the rest of this process
+    controller, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
+    end_of_file = termios.tcgetattr(terminal)[6][termios.VEOF]
+    os.write(controller, end_of_file * _MOST_READERS)
+    os.dup2(terminal, 0)
+    os.close(terminal)
