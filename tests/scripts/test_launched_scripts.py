@@ -131,6 +131,20 @@ def test_all_ranks_end_an_epoch_together_and_start_again_together(folder):
 
 
 @pytest.mark.proof
+def test_all_ranks_start_again_as_they_started_first(folder):
+    begin = """
+    assert not os.path.exists("losses.txt")
+    if not dist.is_initialized():  # libraries remember that they have made it
+        dist.init_process_group("gloo")
+    """
+    source = SCRIPT.replace('    dist.init_process_group("gloo")\n', begin)
+    Path("train.py").write_text(source.replace("(model)\n", "(model, process_group=dist.new_group())\n"))
+    with arms_of(folder).start("plain", Plan()) as arm:
+        first, *others = (arm.ask("window", steps=3 * EPOCH)["losses"] for _ in range(3))
+    assert all({*first[:3]} <= {*losses} for losses in others)
+
+
+@pytest.mark.proof
 def test_gradients_that_all_ranks_reduce_are_compared_with_float64(folder, tmp_path):
     program = Program(name="train.py")
     places = places_of(observe(program), program.path)

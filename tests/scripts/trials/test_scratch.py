@@ -262,3 +262,47 @@ def test_a_trial_that_prepares_nothing_large_keeps_nothing(tmp_path):
     done = guarded(first, users, 'os.mkdir("runs/1")\nopen("runs/1/log.txt", "w").close()')
     assert done.returncode == 0, done.stderr
     assert keep(*new_data(first / "copy"), first / "copy", tmp_path / "kept") is None
+
+
+def test_what_a_script_has_written_is_gone_before_it_starts_again(tmp_path):
+    users = project(tmp_path / "work" / "project")
+    (users / "log.txt").write_text("of an earlier run\n")
+    (users / "configs").mkdir()
+    (users / "configs" / "small.toml").write_text("lr = 0.1\n")
+    (tmp_path / "work" / "shared").mkdir()
+    done = guarded(
+        tmp_path / "trial",
+        users,
+        """
+        import shutil, torch
+        from hasten.scripts.trials.copy_contents import CopyContents
+
+        def found():
+            every = [each for each in (copy.place).rglob("*")]
+            return {each: (os.readlink(each) if each.is_symlink() else each.is_file() and each.read_bytes())
+                    for each in every}
+
+        copy.edit(str(users / "train.py"), b"edited")
+        contents, before = CopyContents(copy), found()
+        inode = os.stat("data/small.csv").st_ino
+        for _ in range(2):
+            log = open("log.txt", "a")
+            log.write("of this run")
+            log.flush()
+            open("train.py", "a").write("changed")
+            open("data/raw/large.bin", "r+b").write(b"changed")
+            torch.save({}, "runs/best.pt")
+            torch.save({}, "../shared/last.pt")
+            os.symlink("best.pt", "runs/last.pt")
+            os.symlink(users / "data", "link")
+            os.makedirs("new/folder")
+            open("new/folder/file.txt", "w").close()
+            shutil.rmtree("configs")
+            open("configs", "w").close()
+            assert found() != before
+            contents.restore()
+            assert found() == before
+        assert os.stat("data/small.csv").st_ino == inode  # what is unchanged is not copied again
+        """,
+    )
+    assert done.returncode == 0, done.stderr

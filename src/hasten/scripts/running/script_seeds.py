@@ -17,13 +17,16 @@ _BETWEEN_RANKS = 1009  # of one seed, so that ranks of an unseeded script draw o
 _FOREVER = ExitStack()
 
 
-def use_seed(offset: int, rank: int = 0) -> None:
-    """For the rest of this process. offset: added to every seed that the script sets, and the seed of a script that
-    sets none, whose numbers are then the same in every process of this rank."""
-    own = (offset + _BETWEEN_RANKS * rank) % _NUMBERS
+def use_seed(rank: int = 0) -> None:
+    """The seed of a script that sets none, whose numbers are then the same at every start on this rank."""
+    own = _BETWEEN_RANKS * rank
     torch.manual_seed(own)
-    np.random.seed(own)
+    np.random.seed(own % _NUMBERS)
     random.seed(own)
+
+
+def add_to_seeds(offset: int) -> None:
+    """To every seed that is set in the rest of this process, by the script or by use_seed."""
     if not offset:
         return
 

@@ -152,7 +152,7 @@ def main() -> None:
         from hasten.scripts.running.script_seeds import use_seed
         from hasten.scripts.running.thread_variables import heed_thread_variables
 
-        use_seed(0, int(os.environ.get("RANK", "0")))
+        use_seed(int(os.environ.get("RANK", "0")))
         heed_thread_variables()
         reader.start()
     else:

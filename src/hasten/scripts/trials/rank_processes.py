@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing import Pipe
 from typing import Any
 
-from hasten.errors import Misconfigured
+from hasten.errors import InvalidMeasurement, Misconfigured
 from hasten.facts.machine import killed_for_memory
 from hasten.facts.ranks import environment_of, launched
 from hasten.tuning.trials.child_process import Messages
@@ -34,16 +34,24 @@ class Followers:
     watchers: Sequence[threading.Thread] = ()
     rank: int = 0
     _allowed: int = 0  # steps that they may take and rank 0 has not taken yet
-    _store: Any = field(default=None, repr=False)  # of the script's process group
+    _stores: Sequence[Any] = field(default=(), repr=False)  # of the script's process group, and of its next one
 
     def start(self) -> None:
         """The script starts now, on all ranks, for the first time or again."""
         if self.channels:
             from hasten.parallel.launch.loopback import store_on_loopback
 
-            self._store = store_on_loopback()  # another one each time: torch names its keys alike
-            os.environ.update(environment_of(0, len(self.channels) + 1, self._store.port))
-            self._tell({"port": self._store.port})
+            if not self._stores or self._stores[-1].num_keys():  # torch gives the keys of another group the same names
+                self._stores = [*self._stores[-1:], store_on_loopback()]
+            port = self._stores[-1].port
+            os.environ.update(environment_of(0, len(self.channels) + 1, port))
+            self._tell({"port": port})
+
+    def wait_for_end(self) -> None:
+        """Until the script has ended on all ranks. Raises InvalidMeasurement where one is gone."""
+        self._tell({"ended": True})
+        if not all(each.wait() for each in self.channels):
+            raise InvalidMeasurement("another rank has ended before the script was started again")
 
     def allow(self, steps: int) -> None:
         """They need not wait in so many steps."""
@@ -87,6 +95,9 @@ class Follower:
 
     def start(self) -> None:
         os.environ.update(environment_of(self.rank, self.size, int(self._order("port"))))
+
+    def wait_for_end(self) -> None:
+        self.orders.send({"ended": self._order("ended")})
 
     def step(self, settle: Callable[[], None], end_epoch: Callable[[], None]) -> None:
         """Returns when rank 0 takes its next step."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -31,7 +31,7 @@ MANY_FILES = 1000  # of a folder that is linked
 MOST_FILES = 50_000  # and folders, of a folder that is copied
 LEVELS = 3  # folders above, whose other files are linked
 _LINKED = frozenset({".git", ".hg", "node_modules"})
-_LEFT_OUT = frozenset({"__pycache__"})
+LEFT_OUT = frozenset({"__pycache__"})
 _PATHS = frozenset({"file", "dataset_file"})  # keys of the tables of facts.scripts.seen
 _LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
 
@@ -42,12 +42,13 @@ _SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # plt.show() would wait for a person
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scratch:
     """place: a folder of the trial's own, which holds each copy at its whole path. roots: folder of the user's -> its
-    copy. program: as it runs there; folder: in which."""
+    copy. program: as it runs there; folder: in which. edited: file of the copy -> its bytes."""
 
     place: Path
     roots: Mapping[Path, Path]
     program: Program
     folder: Path
+    edited: dict[Path, bytes] = field(default_factory=dict[Path, bytes])
 
     def path(self, users: str) -> Path:
         """Where a file of the user's lies in the copy; itself where it is outside."""
@@ -73,6 +74,7 @@ class Scratch:
             fix = "run hasten in the folder that holds it"
             raise PlanError("lies outside of the folder that is copied for a trial", where=users, fix=fix)
         replace_file(copy, data)
+        self.edited[copy] = data
 
     def enter(self) -> None:
         """From now on this process is in the copy, and imports from there; nothing of the user's is written to, and
@@ -182,7 +184,7 @@ def _entries(root: Path) -> Iterator[Path]:
     count = 0
     for path, folders, files in os.walk(root):
         linked = [name for name in folders if _is_linked(Path(path, name))]
-        folders[:] = sorted(name for name in folders if name not in linked and name not in _LEFT_OUT)
+        folders[:] = sorted(name for name in folders if name not in linked and name not in LEFT_OUT)
         for name in (*folders, *linked, *files):
             count += 1
             if count > MOST_FILES:

@@ -41,7 +41,7 @@ def serve_observation(messages: Messages, program: Program) -> None:
                 os._exit(0)
 
         observer = Observer(enough=updated)
-        use_seed(0, ranks.rank)
+        use_seed(ranks.rank)
         observer.start()
         allow_process_groups()
         refuse_training_elsewhere()

@@ -2,8 +2,8 @@
 the search asks. REQUESTS lists them: each is a generator that yields where the script is to take one more step.
 
 The script starts at the first request, so that the seed of a proof is known before. Where it ends before a request is
-answered, it is started again. A script that trains in several processes does so here (rank_processes.py); rank 0
-answers.
+answered, it is started again, as if for the first time (process_state.py, copy_contents.py). A script that trains in
+several processes does so here (rank_processes.py); rank 0 answers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.proving.recipe import Recipe
 from hasten.scripts.running.own_processes import refuse_training_elsewhere
 from hasten.scripts.running.process_groups import allow_process_groups
+from hasten.scripts.running.process_state import ProcessState
 from hasten.scripts.running.program import Program, run_to_end
-from hasten.scripts.running.script_seeds import use_seed
+from hasten.scripts.running.script_seeds import add_to_seeds, use_seed
 from hasten.scripts.running.terminal_input import use_terminal
 from hasten.scripts.running.thread_variables import heed_thread_variables
 from hasten.scripts.techniques import RunningLoader, filling_steps
+from hasten.scripts.trials.copy_contents import CopyContents
 from hasten.scripts.trials.host_syncs import syncs_counted
 from hasten.scripts.trials.rank_processes import Follower, Followers, started_ranks
 from hasten.scripts.trials.scratch import Scratch, copy_place, scratch_copy
@@ -75,7 +77,7 @@ class RunningScript:
             self.clock.at_update = partial(self._follow, ranks)
         else:
             self.followers = ranks
-        use_seed(self._asked.get("seed", 0), ranks.rank)
+        add_to_seeds(self._asked.get("seed", 0))
         heed_thread_variables()
         if self._asked["do"] == "gradients":
             folder, arm, terms = Path(self._asked["folder"]), self._asked["arm"], self._asked["terms"]
@@ -91,16 +93,20 @@ class RunningScript:
             self._run_again_and_again(ranks)
 
     def _run_again_and_again(self, ranks: Followers | Follower) -> None:
-        folder = os.getcwd()
+        contents, process = CopyContents(self.scratch), ProcessState(self.scratch.place)
         while True:
             self.starts += 1
-            os.chdir(folder)  # which the script can have changed
-            self.clock.begin()
             ranks.start()
+            use_seed(ranks.rank)
+            self.clock.begin()
             run_to_end(self.scratch.program)
             self.clock.end()
             if not self.clock.main.updates:
                 raise Misconfigured("ended without a step", where=self.scratch.program.name)
+            process.restore()
+            ranks.wait_for_end()
+            if not ranks.rank:
+                contents.restore()
 
     def _prepare_gradients(self) -> None:
         if self.clock.module is not None and self.gradients is not None:

@@ -18,11 +18,12 @@ from typing import Any
 from hasten.checkpoint.files import open_for_library, replace_folder_link, replace_link
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_ONE, _BOTH, _SECOND = slice(1), slice(2), slice(1, 2)
 _CHANGES = {
-    "os.remove": 1, "os.rename": 2, "os.rmdir": 1, "os.mkdir": 1, "os.truncate": 1, "os.symlink": 2, "os.link": 2,
-    "os.chmod": 1, "os.utime": 1, "shutil.rmtree": 1,
+    "os.remove": _ONE, "os.rename": _BOTH, "os.rmdir": _ONE, "os.mkdir": _ONE, "os.truncate": _ONE,
+    "os.symlink": _SECOND, "os.link": _BOTH, "os.chmod": _ONE, "os.utime": _ONE, "shutil.rmtree": _ONE,
 }  # fmt: skip
-"""Event -> how many of its first arguments are paths that change."""
+"""Event -> which of its arguments are paths that change."""
 
 
 def guard_writes(inside: Path, users: Sequence[Path]) -> None:
@@ -61,7 +62,7 @@ class _Guard:
             if isinstance(flags, int) and flags & _WRITING:
                 self._check(path, truncates=bool(flags & os.O_TRUNC), follows=True)
         elif event in _CHANGES:
-            for path in args[: _CHANGES[event]]:
+            for path in args[_CHANGES[event]]:
                 follows = event in ("os.truncate", "os.chmod", "os.utime")
                 self._check(path, truncates=True, follows=follows, within=event == "shutil.rmtree")
 

@@ -1,0 +1,61 @@
+"""What a script changes of the process that runs it, as it was before: a further start finds it as the first one did.
+
+The modules of the user's are imported again, with what they hold. Libraries stay loaded, as loading torch takes longer
+than many scripts do.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from hasten.scripts.patching import replaced
+
+_FOREVER = ExitStack()
+
+
+class ProcessState:
+    """copy: the folder that the script and its modules are in."""
+
+    def __init__(self, copy: Path) -> None:
+        self._copy, self._main = copy, sys.modules["__main__"]
+        self._folder, self._search, self._variables = os.getcwd(), [*sys.path], dict(os.environ)
+        _FOREVER.enter_context(replaced(torch, "set_num_interop_threads", _once()))
+
+    def restore(self) -> None:
+        os.chdir(self._folder)
+        sys.path[:] = self._search
+        for name in os.environ.keys() - self._variables.keys():
+            del os.environ[name]
+        changed = self._variables.items() - os.environ.items()
+        os.environ.update(changed)
+        for name in [name for name, module in sys.modules.items() if self._is_users(module)]:
+            del sys.modules[name]
+        sys.modules["__main__"] = self._main
+        torch.set_grad_enabled(True)
+        gc.collect()  # a model of the earlier start would be in the peak memory of this one
+
+    def _is_users(self, module: ModuleType) -> bool:
+        values = getattr(module, "__dict__", {})  # another attribute can import more
+        files = [values.get("__file__"), *(values.get("__path__") or ())]  # a namespace package has no file
+        return any(Path(file).is_relative_to(self._copy) for file in files if isinstance(file, str))
+
+
+def _once() -> Callable[..., None]:
+    """torch allows it once in a process."""
+    calls = list[int]()
+
+    def once(original: Callable[[int], Any], threads: int) -> None:
+        if not calls:
+            original(threads)
+        calls.append(threads)
+
+    return once
