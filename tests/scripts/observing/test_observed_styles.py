@@ -119,6 +119,27 @@ ACCUMULATES_FROM_THE_FIRST_BATCH = """
                 optimizer.step()
                 optimizer.zero_grad()
 """
+TRAINS_ITS_ACTOR_IN_EVERY_SECOND_STEP = """
+    import torch
+    from torch import nn
+
+    actor, critic = nn.Linear(4, 2), nn.Linear(6, 1)
+    critic_optimizer = torch.optim.Adam(critic.parameters())
+    actor_optimizer = torch.optim.Adam(actor.parameters())
+    for step in range(10):
+        action = actor(torch.randn(1, 4))
+        seen, target = torch.randn(8, 4), torch.randn(8, 1)
+        error = critic(torch.cat([seen, action.detach().expand(8, 2)], 1)) - target
+        loss = error.pow(2).mean()
+        critic_optimizer.zero_grad()
+        loss.backward()
+        critic_optimizer.step()
+        if step % 2:
+            value = critic(torch.cat([seen, actor(seen)], 1)).mean()
+            actor_optimizer.zero_grad()
+            (-value).backward()
+            actor_optimizer.step()
+"""
 
 
 def seen_in(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
@@ -151,6 +172,11 @@ def test_a_call_of_the_model_whose_output_no_loss_needs_is_not_of_its_step():
     [window] = found.windows
     assert window.backward.line - window.forward.line == 1
     assert found.forward.inputs == (((4, 3), "torch.float32"),)
+
+
+def test_a_pass_of_every_second_step_is_seen(tmp_path, monkeypatch):
+    seen = seen_in(TRAINS_ITS_ACTOR_IN_EVERY_SECOND_STEP, tmp_path, monkeypatch)
+    assert sorted((each.forward.line, each.backward.line) for each in seen.windows) == [(11, 14), (17, 19)]
 
 
 @pytest.mark.parametrize(("enabled", "autocast"), [(True, "enabled"), (False, "disabled")])

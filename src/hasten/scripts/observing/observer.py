@@ -53,7 +53,7 @@ class _Optimizer:
     updates: int = 0
     skipped: int = 0  # by a GradScaler
     step: Step | None = None  # the last one
-    passes: int = 0  # backward passes of the script until then
+    passes: int = 0  # backward passes of the script until its first one
     first_turn: int | None = None  # of the loop around its first update
     until_first: int = 0  # batches of one loader until then
     skipped_first: int = 0  # steps until then
@@ -144,8 +144,9 @@ class Observer:
         if found is None:
             return
         found.updates, found.stepped = found.updates + 1, users_calls()
-        found.step, found.passes = self.passes.step_of(optimizer, found.passes), self.passes.count
+        found.step = self.passes.step_of(optimizer, found.passes)
         if found.updates == 1:
+            found.passes = self.passes.count
             found.first_turn, found.skipped_first = turn_of(users_frames()), found.skipped
             found.until_first = max((each.batches for each in self.loaders), default=0)
         main = self._main()

@@ -48,7 +48,7 @@ class _Pass:
 @dataclass(frozen=True, slots=True)
 class Step:
     """forward: of the module that an optimizer trains. backward: the last one before its update; windows: of all
-    backward passes since its last update, each from the first forward before it."""
+    backward passes since its first update, each from the first forward before it."""
 
     forward: Forward
     backward: Framed
@@ -81,7 +81,8 @@ class Passes:
         return bool(self._begun or self._passes)
 
     def step_of(self, optimizer: Optimizer, since: int) -> Step | None:
-        """That an update ends now. since: the count at the update before. None before a backward.
+        """That an update ends now. since: the count at the first update: an agent can train its actor in every second
+        step. None before a backward.
 
         Of several modules that have parameters of the optimizer the largest; a generator is not in the last pass where
         a discriminator trains on what it made before.
@@ -97,8 +98,8 @@ class Passes:
                 break
         forward = max(chosen, key=lambda each: trained_parameters(each.module))
         passes = [*self._passes][-max(self.count - since, 1) :]
-        windows = dict.fromkeys(_window(self._of_losses(each), each.backward) for each in passes)
-        return Step(forward, last.backward, () if None in windows else tuple(each for each in windows if each))
+        windows = [_window(self._of_losses(each), each.backward) for each in passes]
+        return Step(forward, last.backward, _longest(windows))
 
     def _of_losses(self, one: _Pass) -> Sequence[Forward]:
         """Its forwards without those whose outputs no loss needs."""
@@ -160,6 +161,18 @@ def _window(forwards: Sequence[Forward], backward: Framed) -> Window | None:
             before = (first for first in firsts if (first.line, first.column) < (call.line, call.column))
             return next((Window(forward=first, backward=call) for first in before), None)
     return None
+
+
+def _longest(windows: Sequence[Window | None]) -> tuple[Window, ...]:
+    """One for each backward; none where one call does forward and backward."""
+    found = dict[Call, Window]()
+    for each in windows:
+        if each is None:
+            return ()
+        known = found.get(each.backward)
+        if known is None or (each.forward.line, each.forward.column) < (known.forward.line, known.forward.column):
+            found[each.backward] = each
+    return tuple(found.values())
 
 
 def _is_image(value: Any) -> bool:
