@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
 from collections.abc import Callable, Sequence
@@ -128,12 +129,26 @@ def test_accumulation_without_a_loader_divides_the_turns(loop, due, steps):
             8,
         ),
         ("n = 0\nwhile True:\n    update()\n    n += 1\n    if most >= 0 and n >= most:\n        break\n", 7),
+        ("n = 0\nwhile n < most:\n    update()\n    n = n + 1\n", 7),
         ("n = 0\nwhile n < most:\n    for each in loader:\n        update()\n        n += 1\n", 7),
     ],
 )
 def test_a_while_loop_that_counts_to_a_limit_has_its_length(source, steps):
     found = length(source, loader=[0] * 3, most=7, only=False)
     assert found.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("loop", "counts"),
+    [
+        ("for batch in cycle(loader)", "n += 1"),
+        ("for n, batch in enumerate(cycle(loader), 1)", ""),
+        ("for n in itertools.count(1)", ""),
+    ],
+)
+def test_an_endless_for_loop_that_counts_to_a_limit_has_its_length(loop, counts):
+    source = f"n = 0\n{loop}:\n    update()\n    {counts}\n    if n >= 70:\n        break\n"
+    assert length(source, loader=[0] * 10, cycle=itertools.cycle, itertools=itertools).steps == 70
 
 
 @pytest.mark.parametrize(("due", "steps"), [("step > 100", 899), ("step > 100 and step % 10 == 0", 89)])

@@ -1,12 +1,13 @@
-"""How many turns a `while` loop makes that counts them up to a limit, as in
+"""How many turns a loop without an end of its own makes that counts them up to a limit, as in
 
-    while step < args.max_steps:                while True:
+    while step < args.max_steps:                for batch in endless(loader):
         ...                                         ...
         step += 1                                   iter_num += 1
                                                     if iter_num > max_iters:
                                                         break
 
-The counter grows by one; where that is in a loop within, it counts the turns of that loop.
+The counter grows by one; where that is in a loop within, it counts the turns of that loop. It can be the loop's own, as
+of `enumerate` and `itertools.count`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Limit:
     counts_inner_turns: bool
 
 
-def limit_of(loop: ast.While, frame: FrameType) -> Limit | None:
+def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
     """None where nothing is counted, or the limit is not known. Read in one of the first two turns."""
     for counter, more, bound in _comparisons(loop, frame):
         within = _counted_in(loop, ast.unparse(counter))
@@ -49,9 +50,9 @@ _ORDERS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
 _FIRST_TURNS = 2  # of which the second is running
 
 
-def _comparisons(loop: ast.While, frame: FrameType) -> Iterator[tuple[ast.expr, int, ast.expr]]:
+def _comparisons(loop: ast.For | ast.While, frame: FrameType) -> Iterator[tuple[ast.expr, int, ast.expr]]:
     """Counter, how many turns there are beyond the bound, and the bound."""
-    for test in _each_is_needed(loop.test):
+    for test in _each_is_needed(loop.test) if isinstance(loop, ast.While) else ():
         match test:
             case ast.Compare(counter, [ast.Lt()], [bound]):
                 yield counter, 0, bound
@@ -113,9 +114,20 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _counted_in(loop: ast.For | ast.While, counter: str) -> bool | None:
     """Whether a loop within it has the statement that counts by one; None where none has."""
+    match loop:
+        case ast.For(ast.Tuple([number, _]), ast.Call(ast.Name("enumerate"))) if ast.unparse(number) == counter:
+            return False
+        case ast.For(number, ast.Call(ast.Name("count") | ast.Attribute(_, "count"))) if ast.unparse(number) == counter:
+            return False
+        case _:
+            pass
     for each in _statements(loop.body):
         match each:
             case ast.AugAssign(target, ast.Add(), ast.Constant(1)) if ast.unparse(target) == counter:
+                return False
+            case ast.Assign([target], ast.BinOp(before, ast.Add(), ast.Constant(1))) if (
+                ast.unparse(target) == ast.unparse(before) == counter
+            ):
                 return False
             case ast.For() | ast.While() if _counted_in(each, counter) is not None:
                 return True

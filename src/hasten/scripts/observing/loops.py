@@ -3,8 +3,8 @@
 The number of turns of `for epoch in range(args.epochs)` is read from the running function's own variables; that of a
 loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. In
 `for phase in ["train", "val"]` the steps are those of one phase, where the loop asks which one it is. A
-`while` loop is followed where it counts its turns up to a limit (see counted_loops.py); a `break` in a `for` loop is
-not seen.
+`while` loop, and a `for` loop over what has no length, is followed where it counts its turns up to a limit (see
+counted_loops.py); a `break` in another `for` loop is not seen.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def length_of(
     turns, epochs, reads = 1, 1, False
     for frame, loop in around:
         line = f"{os.path.basename(frame.f_code.co_filename)}:{loop.lineno}"
-        if isinstance(loop, ast.While):
-            limit = limit_of(loop, frame)
-            if limit is None:
-                return Length(steps=None, epochs=None, why=f"{line} is a while loop without a counted limit")
+        count, is_range = (None, False) if isinstance(loop, ast.While) else _turns(loop.iter, frame)
+        limit = limit_of(loop, frame) if count is None else None
+        if limit is not None:
             turns = limit.turns if limit.counts_inner_turns else turns * limit.turns
             epochs = None if limit.counts_inner_turns or epochs is None else epochs * limit.turns
             continue
-        count, is_range = _turns(loop.iter, frame)
+        if isinstance(loop, ast.While):
+            return Length(steps=None, epochs=None, why=f"{line} is a while loop without a counted limit")
         begins_epochs = not is_range and not reads  # it is the innermost loop over data
         if begins_epochs:
             count, reads = batches if count is None else count, True
