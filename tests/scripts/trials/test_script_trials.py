@@ -130,11 +130,18 @@ PARTS_AND_NOISE = """
 """
 
 
-def test_gradients_of_parts_that_are_called_with_outputs_of_each_other_are_judged(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(dedent(PARTS_AND_NOISE), id="parts"),
+        pytest.param((CORPUS / "steps/gan_ring.py").read_text(), id="two networks", marks=pytest.mark.proof),
+    ],
+)
+def test_gradients_of_modules_that_are_called_with_outputs_of_each_other_are_judged(script, tmp_path, monkeypatch):
     for name in ("users", "arms"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "users")
-    Path("train.py").write_text(dedent(PARTS_AND_NOISE))
+    Path("train.py").write_text(script)
     program = Program(name="train.py")
     arms = script_arms(program, observe(program), tmp_path / "arms", OtherPrograms(None))
     answer = ScriptProver(arms, tmp_path / "arms").judge_gradients(planned("threads", 1))

@@ -4,7 +4,8 @@ Eight updates are held back, so that every arm has the same weights in every ste
 would get are written, and removed for the update, and an optimizer skips a parameter without a gradient. The next three
 updates are made, in every arm by the same gradients, and the weights after them are written.
 
-Of the script in float64, module and inputs are converted where the optimizer is made.
+Of the script in float64, modules and their inputs are converted where the optimizer is made: the trained one, and those
+that have a name there, as a discriminator that reads what a generator makes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hasten.measure.float64_reference import Lifted, rounding, terms_counted
+from hasten.scripts.observing.named_modules import all_frames, modules_named_in
 from hasten.scripts.patching import replaced
 from hasten.scripts.proving.dropout import dropout_removed, remove_from_layers
 from hasten.training.weights.tensor_file import read_tensors, write_tensors
@@ -60,8 +62,7 @@ class GradientSteps:
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
         self._resources.callback(register_optimizer_step_post_hook(self._after_update).remove)
         if self.arm == FLOAT64:
-            module.double()
-            for each in module.modules():  # a script can call parts of it
+            for each in _modules_with(module):  # a script can call parts of one
                 each.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
             enter(replaced(torch, "randn_like", _drawn(torch.randn)))
             enter(replaced(torch, "rand_like", _drawn(torch.rand)))
@@ -143,6 +144,15 @@ class GradientSteps:
 
     def _file(self, what: str, step: int) -> Path:
         return self.folder / f"{self.arm}-{what}-{step}.safetensors"
+
+
+def _modules_with(module: nn.Module) -> set[nn.Module]:
+    """It, those that have names in the running functions, and all their parts; in float64 from now on."""
+    named = [each for frame in all_frames() for _, each in modules_named_in(frame)]
+    outer = {module, *named}
+    for each in outer:
+        each.double()
+    return {part for each in outer for part in each.modules()}
 
 
 def _trained(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
