@@ -71,6 +71,14 @@ def test_a_script_that_seeds_nothing_is_compared_from_one_seed_and_that_is_said(
     assert "from the same seed, as the script does not seed" in found.reason
 
 
+@pytest.mark.proof
+def test_an_order_of_strings_that_each_process_draws_is_that_of_the_trials_in_the_patched_file(accepted):
+    from_words = "torch.manual_seed(hash('words') % 99991)"
+    found = accepted("plain/train_digits.py", own_change=("torch.manual_seed(args.seed)", from_words))
+    assert found.passes, found.reason
+    assert "from the same seed, as the script does not seed" in found.reason
+
+
 LOSSES = "F.nll_loss(output, target)\n        loss.backward()"
 
 

@@ -15,7 +15,7 @@ from hasten.facts.ranks import environment_of, launched
 from hasten.regular_files import read_regular
 from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
 from hasten.tuning.trials.process_tree import how_it_ended, kill_all
-from hasten.tuning.trials.trial_process import END_SECONDS, environment_within
+from hasten.tuning.trials.trial_process import END_SECONDS, environment_within, with_hash_seed
 
 _CHECK_SECONDS = 0.05
 
@@ -37,7 +37,7 @@ class PlainRanks:
         command = [sys.executable, "-m", "hasten.scripts.trials.plain_run", json.dumps(asdict(asked))]
         process = subprocess.Popen(
             command,
-            env=environment,
+            env=with_hash_seed(environment) if asked.is_seeded else environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from hasten.tuning.trials.child_process import ChildProcess, Messages
 from hasten.tuning.trials.process_tree import continue_all, stop_all
 
 END_SECONDS = 10.0  # that the kernel may take to release what was killed
+_HASH_SEED = "PYTHONHASHSEED"
 _OURS = ("hasten.tuning.trials.end_with_search", "hasten.tuning.trials.trial_requests", "torch._dynamo")
 
 
@@ -33,10 +34,14 @@ def start_fork_server(libraries: Sequence[str] = ()) -> Any:
 
     remove_after_multiprocessing()
     before, tempfile.tempdir = tempfile.tempdir, str(process_folder())  # which is removed, also after a kill
+    own = os.environ.get(_HASH_SEED)
     try:
+        os.environ.update(with_hash_seed(os.environ))
         ensure_running()
     finally:
         tempfile.tempdir = before
+        if own is None:
+            del os.environ[_HASH_SEED]
     return context
 
 
@@ -72,6 +77,11 @@ class TrialProcess:
         with suppress(StorageFailed):
             remove_folder(Path(self.folder))
         self.child.close()
+
+
+def with_hash_seed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Sets of strings have one order in all processes of this environment: that of all trials."""
+    return {_HASH_SEED: "0", **environment}
 
 
 def environment_within(folder: str) -> dict[str, str]:
