@@ -127,6 +127,27 @@ def test_compile_is_called_before_the_optimizer_is_made():
     assert edited("compile", "default") == SCRIPT.replace(line, f"    model.compile()\n{line}")
 
 
+@pytest.mark.parametrize(("above", "between"), [("\n", "\n"), ("", "")])
+def test_a_comment_that_begins_a_paragraph_still_begins_one(above, between):
+    comment, line = (
+        "    # the optimizer\n",
+        "    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)\n",
+    )
+    source = SCRIPT.replace(line, above + comment + line)
+    after = SCRIPT.replace(line, f"{above}    model.compile()\n{between}{comment}{line}")
+    assert edited("compile", "default", source) == after
+
+
+def test_several_lines_before_a_comment_stay_together():
+    comment = "\n    # the optimizer\n"
+    line = "    optimizer = torch.optim.Adam("
+    source = SCRIPT.replace(line, comment + line)
+    choices = [Choice(technique="channels_last", value=True), Choice(technique="compile", value="default")]
+    text = edited_source(source, edits_of(choices, places(source), lambda file: source))
+    own = "\n    model.to(memory_format=torch.channels_last)\n    model.compile()\n"
+    assert f"    model = Net()\n{own}{comment}{line}" in text
+
+
 def test_compile_is_called_where_the_optimizer_is_returned():
     source = SCRIPT.replace("optimizer = torch.optim.Adam(", "return torch.optim.Adam(")
     returned = "    return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)\n"

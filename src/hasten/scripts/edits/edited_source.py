@@ -63,7 +63,9 @@ def _splices(file: Statements, edit: Edit) -> Iterable[Splice]:
             return [splice for each in arguments for splice in splices_of(Append(each, f".{method}"), text)]
         case AddLines(call=place, lines=lines, where=where):
             statement = file.around(call_at(file.tree, place))[-1]
-            return [file.before(statement, lines) if where == "before" else file.behind(statement, lines)]
+            if where == "after":
+                return [file.behind(statement, lines)]
+            return [file.before(statement, lines, behind=file.newline if file.is_under_a_title(statement) else "")]
         case AddDefinition(call=place, lines=lines):
             statement = file.around(call_at(file.tree, place))[0]
             return [file.before(statement, [*lines, "", ""])]

@@ -42,6 +42,11 @@ class Statements:
         place = self.text.begin_of(self._first_line(statement))
         return Splice(place, place, self._indented(statement, lines) + behind)
 
+    def is_under_a_title(self, statement: ast.stmt) -> bool:
+        """Whether comments right above it begin a paragraph."""
+        number = self._first_line(statement)
+        return number < first_position(statement)[0] and (number == 1 or not self.text.line(number - 1).strip())
+
     def behind(self, statement: ast.stmt, lines: Sequence[str]) -> Splice:
         place = self.text.begin_of(self._last_line(statement) + 1)
         return Splice(place, place, self._on_new_line(place) + self._indented(statement, lines))

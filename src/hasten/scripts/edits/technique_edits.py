@@ -48,7 +48,7 @@ def edits_of(choices: Sequence[Choice], places: ScriptPlaces, sources: Sources) 
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
-    """One edit for the keywords or defaults of one call, and one for the lines of one header; none twice."""
+    """One edit for the keywords or defaults of one call, and one for the lines at one place; none twice."""
     found = list[Edit]()
     for edit in edits:
         same = next((number for number, each in enumerate(found) if _same_place(each, edit)), None)
@@ -61,7 +61,9 @@ def _merged(edits: Sequence[Edit]) -> list[Edit]:
                 joined = replace(edit, keywords={**before.keywords, **edit.keywords})
             case AddToHeader(), AddToHeader():
                 joined = AddToHeader(file=edit.file, lines=(*before.lines, *edit.lines))
-            case AddImport(), AddImport():
+            case AddLines(), AddLines() if before != edit:
+                joined = replace(edit, lines=(*before.lines, *edit.lines))
+            case (AddImport(), AddImport()) | (AddLines(), AddLines()):
                 joined = edit
             case _:
                 found.append(edit)
@@ -77,6 +79,8 @@ def _same_place(one: Edit, other: Edit) -> bool:
             return first == second
         case AddToHeader(file=first), AddToHeader(file=second):
             return first == second
+        case AddLines(call=first), AddLines(call=second):
+            return first == second and one.where == other.where
         case AddImport(), AddImport():
             return one == other
         case _:
