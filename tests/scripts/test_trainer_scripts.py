@@ -47,7 +47,10 @@ def arms_of(program: Program, folder: Path) -> Arms:
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_an_argument_of_the_library_changes_its_gradients_as_it_says(name, tmp_path, monkeypatch):
     program = copied(name, tmp_path, monkeypatch)
-    places = places_of(observe(program), program.path)
+    seen = observe(program)
+    assert seen.loader is not None
+    assert seen.loader.batch_size  # of a loader that a library makes with a batch sampler too
+    places = places_of(seen, program.path)
     assert places.trainer is not None
     assert places.trainer.kind == LIBRARIES[name]
     assert edited_sources([*BF16, *WORKERS], places, program.path.parent)

@@ -240,7 +240,7 @@ class Observer:
             rebuilt_by="" if source is found else found.made_by,
             iterated=found.iterated,
             is_iterable=isinstance(loader.dataset, IterableDataset),
-            batch_size=loader.batch_size,
+            batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
             batches=_batches_of(loader),
             workers=loader.num_workers,
             pins_memory=loader.pin_memory,
