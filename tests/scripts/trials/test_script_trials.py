@@ -122,7 +122,8 @@ PARTS_AND_NOISE = """
         for _ in range(3):
             state = agent.state(torch.randn(16, 4), state)
         action = agent.actor(state)
-        loss = (action + torch.randn_like(action)).pow(2).mean()
+        drawn = torch.distributions.Normal(action, 0.5).rsample()
+        loss = (drawn + torch.randn_like(action)).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -66,6 +66,8 @@ class GradientSteps:
                 each.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
             enter(replaced(torch, "randn_like", _drawn(torch.randn)))
             enter(replaced(torch, "rand_like", _drawn(torch.rand)))
+            for name in ("exponential_", "normal_", "uniform_"):  # by which torch.distributions draws
+                enter(replaced(Tensor, name, _filled))
             enter(Lifted())
         if self.arm == PLAIN:
             self._counts = terms_counted(module)
@@ -199,3 +201,11 @@ def _drawn(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return draw(tensor.shape, device=tensor.device).double()
 
     return like
+
+
+def _filled(original: Callable[..., Tensor], tensor: Tensor, *args: Any, **named: Any) -> Tensor:
+    """With the numbers that the script draws into a float32 tensor."""
+    if tensor.dtype != torch.float64:
+        return original(tensor, *args, **named)
+    drawn = torch.empty(tensor.shape, device=tensor.device)
+    return tensor.copy_(original(drawn, *args, **named))
