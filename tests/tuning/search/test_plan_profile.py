@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Preserves
 from hasten.tuning.search.plan_profile import (
     LONG_WINDOW_SECONDS,
     MOST_STARTS,
     SETTLED_STEPS,
+    SLACK,
     confirmation_seconds,
     confirmation_settings,
+    end_seconds,
 )
 from tuning.search.test_rounds import profile
 
@@ -41,6 +43,13 @@ def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_an
     assert all(settings.steps >= SETTLED_STEPS for settings in all_settings if settings.starts > 1)
     assert all_settings[0].steps == 4
     assert all_settings[-1].steps == LONG_WINDOW_SECONDS / PLAIN.step_seconds
+
+
+@pytest.mark.parametrize(("claim", "arms"), [(Preserves.STATISTICS, 2), (Preserves.TRAINING, 0)])
+def test_the_recipe_of_a_script_is_read_in_a_process_of_the_baseline_and_one_of_the_plan(claim: Preserves, arms: int):
+    choices = [replace(BF16, preserves=claim)]
+    without, read = (end_seconds(replace(PLAIN, recipe_steps=steps), PLAIN, choices, asked=60.0) for steps in (0, 16))
+    assert read - without == pytest.approx(SLACK * arms * (PLAIN.start_seconds + 16 * PLAIN.step_seconds))
 
 
 def test_compiling_is_paid_by_every_process_that_has_the_plan():

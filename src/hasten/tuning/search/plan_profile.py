@@ -28,7 +28,7 @@ from hasten.tuning.proof.bits_proof import STEPS_OF_AN_EPOCH
 from hasten.tuning.proof.job_prover import STEPS_OF_GRADIENTS
 from hasten.tuning.proof.short_runs import FEWEST_STEPS, SEEDS
 from hasten.tuning.search.bounds import Around, Bound, bounds_of
-from hasten.tuning.search.candidates import EVALUATION_ALONE, is_proven_by_bits, plan_of
+from hasten.tuning.search.candidates import EVALUATION_ALONE, changes_training, is_proven_by_bits, plan_of
 from hasten.tuning.search.comparison import (
     REPEATS_OF_A_CONTROL,
     REPEATS_OF_AN_ARM,
@@ -68,6 +68,7 @@ class PlanProfile:
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
+    recipe_steps: int = 0  # whose recipe a proof reads, in a process of either arm; none of a job
     costs: Costs | None = None  # by the last comparison or confirmation, with the spread of all; None before
     notices: tuple[str, ...] = ()  # of loading the job, for the user
 
@@ -170,6 +171,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         budget=budget,
         around=around,
         room=room,
+        recipe_steps=answer["recipe_steps"],
         notices=tuple(arm.notices),
     )
 
@@ -240,8 +242,10 @@ def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[C
 
 def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
     seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
+    if baseline.recipe_steps and not all(map(changes_training, choices)):
+        seconds += _process_seconds(baseline, baseline.recipe_steps) + _process_seconds(profile, baseline.recipe_steps)
     if any(map(is_proven_by_bits, choices)):
-        seconds += 2 * (baseline.start_seconds + 2 * STEPS_OF_AN_EPOCH * baseline.step_seconds)
+        seconds += 2 * _process_seconds(baseline, 2 * STEPS_OF_AN_EPOCH)
     if Preserves.ROUNDING in claims:
         references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
         seconds += references + STEPS_OF_GRADIENTS * baseline.step_seconds
@@ -249,6 +253,11 @@ def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequen
         fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
         seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
     return seconds
+
+
+def _process_seconds(profile: PlanProfile, steps: int) -> float:
+    """Of one that takes so many steps."""
+    return profile.start_seconds + steps * profile.step_seconds
 
 
 # ── the confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
