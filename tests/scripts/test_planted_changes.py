@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +18,19 @@ from hasten.facts.trials import Proven
 from hasten.scripts.edits.places import places_of
 from hasten.scripts.proving.script_prover import ScriptProver
 from hasten.scripts.running.program import Program
-from hasten.scripts.trials.script_arms import observe
+from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.proof.claim_proofs import prove
-from hasten.tuning.proof.short_runs import ShortRuns
+from hasten.tuning.proof.loss_proof import paired_curves
+from hasten.tuning.proof.short_runs import FEWEST_STEPS, SEEDS, ShortRuns
+from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.process_seconds import libraries_of
 from hasten.tuning.trials.trial_process import TrialProcess
 from support.scripts.planted_changes import CELLS, DIGITS, FIRST, FRIEDMAN, GPT, PLANTED, RING, SHAPES, SPIRALS, Planted
 from support.scripts.programs import CORPUS, PROGRAMS
 
-STEPS = 40  # of each run whose losses are compared
 CHANGED = "changed.py"
 IN_THE_SUITE = ("dropout switched off", (DIGITS, Preserves.BITS))
 
@@ -70,7 +73,7 @@ def proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proof:
         arms = Arms(f"{program.path}:", place=tmp_path, launch=launch)
         log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
         choice = Choice(technique="planted", value=True, preserves=planted.claim)
-        left = prove(arms, (choice,), log, ShortRuns(first_seed=0, steps=STEPS), ScriptProver)
+        left = prove(arms, (choice,), log, ShortRuns(first_seed=0, steps=planted.steps), ScriptProver)
         assert left == ((choice,) if log.is_sound(choice) else ())
         return log.proofs
 
@@ -98,6 +101,32 @@ def test_a_plan_that_changes_nothing_passes(script, claim, proven):
     records = proven(Planted(script, claim, [], ""))
     assert records
     assert all(each.passes for each in records)
+
+
+HONEST = {
+    DIGITS: [("precision", "bf16"), ("channels_last", True)],
+    SHAPES: [("precision", "bf16"), ("loader_workers", 2)],
+    SPIRALS: [("precision", "bf16"), ("fused_optimizer", "fused")],
+    FRIEDMAN: [("precision", "bf16")],
+    CELLS: [("precision", "bf16"), ("loader_workers", 2)],
+    GPT: [("precision", "bf16"), ("fused_optimizer", "foreach")],
+    FIRST: [("precision", "bf16")],
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.proof
+@pytest.mark.parametrize("script", HONEST)
+def test_techniques_have_the_first_step_of_the_baseline(script, tmp_path, monkeypatch):
+    """Other random numbers of dropout, as channels_last draws them, and of transforms in workers are none of theirs."""
+    (tmp_path / "own").mkdir()
+    shutil.copy(CORPUS / script, tmp_path / "own")
+    monkeypatch.chdir(tmp_path / "own")
+    program = Program(name=Path(script).name)
+    arms = script_arms(program, observe(program), tmp_path, OtherPrograms(None))
+    choices = [Choice(technique=technique, value=value) for technique, value in HONEST[script]]
+    curves = paired_curves(arms, plan_of(choices), range(SEEDS), FEWEST_STEPS)
+    assert "first step" not in curves.sentence.removeprefix(f"the first {FEWEST_STEPS} steps")
 
 
 @pytest.mark.timeout(900)

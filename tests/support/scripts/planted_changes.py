@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from textwrap import indent
 
 from hasten.facts.choice import Preserves
+from hasten.tuning.proof.short_runs import FEWEST_STEPS
 
 
 @dataclass(frozen=True)
 class Planted:
     """script: in the corpus. claim: of a technique that would make the change. edits: text of the script -> another, of
-    its first occurrence. says: a part of the reason for which it is rejected."""
+    its first occurrence. says: a part of the reason for which it is rejected. steps: of each run whose losses are
+    compared."""
 
     script: str
     claim: Preserves
     edits: Sequence[tuple[str, str]]
     says: str
+    steps: int = 40
 
     def made(self, source: str) -> str:
         for before, after in self.edits:
@@ -39,6 +42,11 @@ _CACHED = """\
         self.drawn = getattr(self, "drawn", {})
         img = self.drawn.setdefault(idx, img)
         img += rng.randn(24, 24)"""
+
+_OUTPUTS = "        outputs = model(inputs)\n"
+_LOWER = (
+    "        with torch.autocast('cpu', torch.bfloat16): outputs = model(inputs)\n        outputs = outputs.float()\n"
+)
 
 PLANTED = {
     "dropout switched off": Planted(DIGITS, ROUNDING, [("nn.Dropout(0.5)", "nn.Dropout(0.0)")], "dropout"),
@@ -92,6 +100,41 @@ PLANTED = {
         DIGITS, STATISTICS, [("F.nll_loss(output, target)", "F.nll_loss(output, target.roll(1))")], "harmed"
     ),
     "loss multiplied": Planted(REVIEWS, ROUNDING, [("loss / args.accum", "loss")], "gradient's error"),
+    "labels smoothed, beside autocast": Planted(
+        FIRST,
+        STATISTICS,
+        [("CrossEntropyLoss()", "CrossEntropyLoss(label_smoothing=0.1)"), (_OUTPUTS, _LOWER)],
+        "norm of the gradient of the first step",
+        steps=FEWEST_STEPS,
+    ),
+    "labels smoothed, beside dropout": Planted(
+        DIGITS,
+        STATISTICS,
+        [("F.nll_loss(output, target)", "F.cross_entropy(output, target, label_smoothing=0.1)")],
+        "norm of the gradient of the first step",
+        steps=FEWEST_STEPS,
+    ),
+    "labels smoothed, of characters": Planted(
+        GPT,
+        STATISTICS,
+        [("targets.view(-1))", "targets.view(-1), label_smoothing=0.1)")],
+        "norm of the gradient of the first step",
+        steps=FEWEST_STEPS,
+    ),
+    "loss doubled, beside autocast": Planted(
+        FIRST,
+        STATISTICS,
+        [("criterion(outputs, labels)", "2 * criterion(outputs, labels)"), (_OUTPUTS, _LOWER)],
+        "the loss of the first step",
+        steps=FEWEST_STEPS,
+    ),
+    "weight decay in the loss": Planted(
+        SPIRALS,
+        STATISTICS,
+        [("lossf(net(xb), yb)", "lossf(net(xb), yb) + 5e-4 * sum(each.square().sum() for each in net.parameters())")],
+        "the loss of the first step",
+        steps=FEWEST_STEPS,
+    ),
     "loss computed in bf16": Planted(
         FIRST, STATISTICS, [("criterion(outputs, labels)", "criterion(outputs.bfloat16(), labels).float()")], "bfloat16"
     ),

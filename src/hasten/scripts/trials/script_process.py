@@ -26,6 +26,7 @@ from hasten.facts.scripts.seen import PreparedData, Seen, seen_of
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
+from hasten.scripts.proving.first_gradient import FirstGradient
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.proving.recipe import Recipe
 from hasten.scripts.running.own_processes import refuse_training_elsewhere
@@ -69,6 +70,7 @@ class RunningScript:
         self.followers = Followers()
         self.gradients: GradientSteps | None = None
         self.recipe = Recipe()
+        self.first_gradient = FirstGradient()
 
     def run(self) -> None:
         self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
@@ -86,6 +88,8 @@ class RunningScript:
             self.clock.at_optimizer = self._prepare_gradients
         if self._asked["do"] == "recipe":
             self.recipe.start(self.clock)
+        if self._asked["do"] == "train":
+            self.first_gradient.start(self.clock)
         self.clock.start()
         allow_process_groups()
         refuse_training_elsewhere()
@@ -243,11 +247,11 @@ def _turn(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """Losses of the first steps of two epochs, one for each step."""
     clock, steps = script.clock, asked["steps"]
-    losses = [_mean(clock.new_losses())]
+    losses = [clock.new_loss()]
     for part in range(2):
         while len(losses) < (part + 1) * steps and script.starts == 1:
             yield
-            losses.append(_mean(clock.new_losses()))
+            losses.append(clock.new_loss())
         if part == 0 and clock.has_second_epoch:
             script.end_epoch()
     return {"losses": losses[: 2 * steps]}
@@ -256,19 +260,19 @@ def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 def _train(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """As training_runs.train: until so many steps or the script's end, an answer at least every so many seconds."""
     clock, began, most = script.clock, time.perf_counter(), asked["steps"] or math.inf
-    reported, losses = 0, [_mean(clock.new_losses())]
+    reported, losses = 0, [clock.new_loss()]
     while True:
         over = len(losses) >= most or script.starts > 1
         if over or time.perf_counter() - began >= asked["seconds"]:
             new, reported = losses[reported:], len(losses)
             answer = {"losses": new, "evaluated": None, "steps": len(losses), "seconds": 0.0}
             if over:
-                return {**answer, "results": {}}
+                return {**answer, "results": {}, "first_gradient": script.first_gradient.norm}
             asked = script.exchange({**answer, "results": None})
             began = time.perf_counter()
         yield
         if script.starts == 1:
-            losses.append(_mean(clock.new_losses()))
+            losses.append(clock.new_loss())
             if not math.isfinite(losses[-1]):
                 raise NonFinite(f"the loss of step {len(losses)} is {losses[-1]}")
 
@@ -373,7 +377,3 @@ REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
     "saving": _at_once(lambda script: {"seconds": 0.0}),
     "device memory": _at_once(lambda script: {"held": 0, "free": 0}),
 }
-
-
-def _mean(losses: list[float]) -> float:
-    return math.fsum(losses) / len(losses) if losses else math.nan

@@ -12,6 +12,7 @@ when the script is to continue.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -180,6 +181,11 @@ class StepClock:
         """Since the last call, of every backward."""
         found, self.losses = self.losses, []
         return [float(each) for each in found]
+
+    def new_loss(self) -> float:
+        """The mean of these; NaN where there was none."""
+        losses = self.new_losses()
+        return math.fsum(losses) / len(losses) if losses else math.nan
 
     # ── what is watched for ─────────────────────────────────────────────────────────────────────────────────────────
 

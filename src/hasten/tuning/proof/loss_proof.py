@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Numbers
 from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
+from hasten.tuning.proof.first_step import beyond_rounding
 from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 
@@ -48,8 +49,12 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
+    """first_gradient: the norm of the first step's gradient, before it is clipped; None of a job, and where nothing
+    called backward."""
+
     losses: Numbers  # the mean of every optimizer step
     results: Mapping[str, float]  # of the evaluation that counts; empty where there was none
+    first_gradient: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,12 +106,12 @@ def pieces(arm: Arm, **asked: Any) -> Iterator[dict[str, Any]]:
 
 def trained_in(arm: Arm, seed: int, length: RunLength, progress: Callable[[int], None]) -> Trained:
     """progress: receives the optimizer steps done. Raises ArmFailed."""
-    losses, results = list[float](), dict[str, float]()
+    losses, answer = list[float](), dict[str, Any]()
     for answer in pieces(arm, seed=seed, steps=length.steps, metric=length.metric):
         losses += answer["losses"]
         progress(len(losses))
-        results = answer["results"]
-    return Trained(losses=tuple(losses), results=results)
+    results, first_gradient = answer["results"], answer["first_gradient"]
+    return Trained(losses=tuple(losses), results=results, first_gradient=first_gradient)
 
 
 def trained_pairs(arms: Arms, plan: Plan, seeds: Sequence[int], length: RunLength, watch: Watch) -> Iterator[Pair]:
@@ -204,7 +209,7 @@ def paired_curves(
     watch: Watch = lambda done, whole: None,
 ) -> Curves:
     """The first `steps` training losses of both arms from each seed, judged. Its sentence says what could have been
-    seen.
+    seen. A first step that is another one is harm, wherever the losses go.
 
     Raises ArmFailed when an arm fails for another reason than a loss that is not finite, or when the baseline does;
     InvalidMeasurement for pairs that cannot be judged; Misconfigured for fewer than three seeds.
@@ -217,7 +222,18 @@ def paired_curves(
         raise proof.failure
     if proof.judgement is None and proof.verdict != "harmed":
         raise InvalidMeasurement(proof.sentence, where="losses", fix="`hasten prove loss` trains whole runs")
-    return curves_of(proof, f"the first {steps} steps: {proof.sentence}")
+    curves = curves_of(proof, f"the first {steps} steps: {proof.sentence}")
+    other = _other_first_step([pair for pair in found if not pair.failed])
+    return replace(curves, verdict="harmed", sentence=other) if other else curves
+
+
+def _other_first_step(pairs: Sequence[Pair]) -> str:
+    """How the plan's differs from the baseline's, "" where it does not. pairs: whole ones."""
+    runs = [(trained(pair.plain), trained(pair.planned)) for pair in pairs]
+    losses = [(plain.losses[0], planned.losses[0]) for plain, planned in runs]
+    gradients = [(plain.first_gradient, planned.first_gradient) for plain, planned in runs]
+    norms = [(before, after) for before, after in gradients if before is not None and after is not None]
+    return beyond_rounding("the loss", losses) or beyond_rounding("the norm of the gradient", norms)
 
 
 def curves_of(proof: LossProof, sentence: str) -> Curves:

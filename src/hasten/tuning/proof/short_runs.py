@@ -1,5 +1,6 @@
 """By the losses of short runs over a few seeds: what claims equal statistics. A loss that falls faster is harm as well,
-as something else is trained than the claim promises. `hasten prove loss` trains to the end."""
+as something else is trained than the claim promises. So is a first step that is another one (first_step.py). `hasten
+prove loss` trains to the end."""
 
 from __future__ import annotations
 
