@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.job import Loss
-from hasten.measure.float64_reference import longest_sum, nearby_gradients, reference_gradients
+from hasten.measure.float64_reference import Lifted, longest_sum, nearby_gradients, reference_gradients
 from support.measure.small_models import MODELS, batch_for, gradients, mlp, squared_error, start
 
 
@@ -99,6 +99,14 @@ def test_casts_of_the_jobs_own_are_lifted(cast):
     expected = reference_gradients(model.inner, squared_error, [(same, batch[1])])
     for name, each in reference_gradients(model, squared_error, [batch]).items():
         torch.testing.assert_close(each, expected[name.removeprefix("inner.")], rtol=1e-12, atol=1e-14)
+
+
+def test_a_loss_of_float64_outputs_and_float32_targets_is_float64():
+    outputs, targets = torch.rand(3, 4, dtype=torch.float64), torch.rand(3, 4)
+    with Lifted():
+        loss = F.binary_cross_entropy(outputs, targets) + (targets @ outputs.T).sum()
+    expected = F.binary_cross_entropy(outputs, targets.double()) + (targets.double() @ outputs.T).sum()
+    torch.testing.assert_close(loss, expected, rtol=0, atol=0)
 
 
 def test_a_cast_that_cannot_be_lifted_is_refused_as_a_reference():

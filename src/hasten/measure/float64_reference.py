@@ -159,7 +159,8 @@ def dense(gradient: Tensor) -> Tensor:
 
 
 class Lifted(TorchFunctionMode):
-    """Inside, casts to a lower precision become casts to float64."""
+    """Inside, casts to a lower precision become casts to float64, and what is computed of a float64 tensor and one of a
+    lower precision is computed in float64: a loss reads what the model returns beside the batch."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -169,7 +170,20 @@ class Lifted(TorchFunctionMode):
             return Tensor.double(args[0])
         if func is Tensor.view:  # with a dtype it reads the same bits as other numbers
             return func(*args, **kwargs)
+        if not func.__name__.endswith("_") and "out" not in kwargs:  # else it writes into one of them
+            args, kwargs = _of_one_dtype(args, kwargs)
         return func(*map(_lifted, args), **{key: _lifted(value) for key, value in kwargs.items()})
+
+
+def _of_one_dtype(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """float64 where one of the tensors is."""
+    if not any(isinstance(each, Tensor) and each.dtype == torch.float64 for each in (*args, *kwargs.values())):
+        return args, kwargs
+
+    def wide(value: Any) -> Any:
+        return value.double() if isinstance(value, Tensor) and value.dtype in _NARROWER else value
+
+    return [*map(wide, args)], {key: wide(value) for key, value in kwargs.items()}
 
 
 def _lifted(value: Any) -> Any:
