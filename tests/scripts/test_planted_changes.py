@@ -26,7 +26,7 @@ from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
-from hasten.tuning.trials.process_seconds import libraries_of
+from hasten.tuning.trials.preloaded_libraries import libraries_of
 from hasten.tuning.trials.trial_process import TrialProcess
 from support.scripts.planted_changes import CELLS, DIGITS, FIRST, FRIEDMAN, GPT, PLANTED, RING, SHAPES, SPIRALS, Planted
 from support.scripts.programs import CORPUS, PROGRAMS

@@ -12,7 +12,7 @@ from hasten.measure.paired_timing import Window
 from hasten.tuning.search.objective import Measured, RunLength, costs, totals
 from hasten.tuning.trials import process_seconds
 from hasten.tuning.trials.arms import Arms
-from hasten.tuning.trials.process_seconds import import_seconds, libraries_of
+from hasten.tuning.trials.process_seconds import import_seconds
 
 JOBS = Path(__file__).parents[1] / "jobs" / "trial_jobs.py"
 
@@ -50,43 +50,3 @@ def test_the_planned_run_takes_the_seconds_of_its_process_too():
     length = RunLength(steps=10, epochs=1, evaluations=0, process_seconds=2.0)
     assert [window.seconds for window in totals(arm, length)] == [2.0 + 3.0 + 10 * 0.5]
     assert costs(arm, length).one_off == 5.0
-
-
-JOB = """
-from __future__ import annotations
-import numpy as np
-import torch.utils.data
-import numpy
-from PIL import Image
-from . import torch
-import neighbour
-if np:
-    import scipy
-def job():
-    import pandas
-"""
-
-
-def libraries(folder: Path, text: str) -> list[str]:
-    (folder / "job.py").write_text(text)
-    return libraries_of(f"{folder}/job.py:job")
-
-
-def test_libraries_that_are_known_to_be_harmless_and_are_imported_at_the_top_are_loaded_once(tmp_path, monkeypatch):
-    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL"]
-    monkeypatch.setattr(process_seconds, "LOADED_ONCE", frozenset({"not_installed", "torch"}))
-    assert libraries(tmp_path, "import torch\nimport not_installed") == ["torch"]
-
-
-def test_so_are_those_of_the_jobs_own_modules(tmp_path):
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text("")
-    (tmp_path / "package" / "inner.py").write_text("from package import data\nfrom . import data\nimport sklearn\n")
-    (tmp_path / "package" / "data.py").write_text("import scipy.stats\nfrom .inner import something\n")
-    (tmp_path / "neighbour.py").write_text("from package import (inner, nothing)\n")
-    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL", "sklearn", "scipy.stats"]
-
-
-def test_a_file_that_cannot_be_read_gives_none():
-    for job in ("not/there.py:job", "package.module:job", "job", ""):
-        assert libraries_of(job) == []

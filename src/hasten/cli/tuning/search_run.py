@@ -116,7 +116,7 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
         lines.append(("choices", listed(choices, most=len(choices))))
     if by := checked(found.choices, found.log.proofs):
         lines.append(("checked", by))
-    names = [] if found.interrupted else found.log.not_reached
+    names = [] if found.interrupted else found.not_reached
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:
@@ -198,5 +198,5 @@ def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
             *[asdict(each) for each in plan.rejected],
             *[{"technique": name, "reason": why, "value": None} for name, why in plan.not_tried.items()],
         ],
-        "not_reached": found.log.not_reached,
+        "not_reached": found.not_reached,
     }

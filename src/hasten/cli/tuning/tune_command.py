@@ -114,7 +114,7 @@ def _job_subject(job: str, options: JobOptions, output: CommandOutput) -> Subjec
     from hasten.training.setup.load_job import split_name
 
     split_name(job)  # a name without a function is answered before torch is loaded
-    from hasten.tuning.trials.process_seconds import libraries_of
+    from hasten.tuning.trials.preloaded_libraries import libraries_of
     from hasten.tuning.trials.trial_process import start_fork_server
 
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile

@@ -25,8 +25,7 @@ from hasten.measure.gradient_error import (
 )
 from hasten.scripts.proving.gradient_steps import FLOAT64, HELD_BACK, MADE, NEARBY, PLAIN
 from hasten.training.weights.tensor_file import read_tensors
-from hasten.tuning.proof.answers import Answer
-from hasten.tuning.proof.job_prover import LIMIT_SECONDS
+from hasten.tuning.proof.answers import LIMIT_SECONDS, Answer
 from hasten.tuning.proof.recipe_proof import Recipe
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed

@@ -18,7 +18,8 @@ from hasten.scripts.trials.prepared_data import keep
 from hasten.scripts.trials.scratch import check_unchanged, copy_place, large_files
 from hasten.tuning.trials.arms import Arms, Limits
 from hasten.tuning.trials.other_programs import OtherPrograms
-from hasten.tuning.trials.process_seconds import IMPORTED_BY_SCRIPTS, libraries_of
+from hasten.tuning.trials.preloaded_libraries import libraries_of
+from hasten.tuning.trials.process_seconds import IMPORTED_BY_SCRIPTS
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tuning.trials.trial_process import TrialProcess
 

@@ -17,6 +17,8 @@ from hasten.tuning.search.candidates import without
 Choices = tuple[Choice, ...]
 Report = Callable[[Doing], None]
 
+LIMIT_SECONDS = 600.0  # of an arm, for all steps of a proof
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:

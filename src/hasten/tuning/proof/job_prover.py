@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from hasten.facts.plan import Plan
-from hasten.tuning.proof.answers import Answer
+from hasten.tuning.proof.answers import LIMIT_SECONDS, Answer
 from hasten.tuning.proof.recipe_proof import Recipe
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
 STEPS_OF_GRADIENTS = 8  # that the oracle is calibrated for
-LIMIT_SECONDS = 600.0  # of these
 
 
 class JobProver:

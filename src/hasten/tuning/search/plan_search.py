@@ -77,6 +77,12 @@ class Found:
         best = self.gained or self.proven
         return best.choices if best is not None else ()
 
+    @property
+    def not_reached(self) -> list[str]:
+        """As of the log, without what is in the plan: its trial can have ended early, and the whole plan shown it."""
+        kept = {choice.technique for choice in self.choices}
+        return [name for name in self.log.not_reached if name not in kept]
+
 
 class Search:
     """Call it once. keep: receives every record at once; report: what the search is doing; earlier: the records of a

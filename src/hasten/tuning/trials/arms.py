@@ -25,7 +25,8 @@ from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired_timing import Window
 from hasten.training.setup.job_options import NONE_GIVEN, JobOptions
 from hasten.tuning.trials.other_programs import OtherPrograms
-from hasten.tuning.trials.process_seconds import IMPORTED_BY_TRAIN, import_seconds, libraries_of
+from hasten.tuning.trials.preloaded_libraries import libraries_of
+from hasten.tuning.trials.process_seconds import IMPORTED_BY_TRAIN, import_seconds
 from hasten.tuning.trials.process_tree import all_of, ended_for_memory, how_it_ended, resident_bytes
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
 from hasten.tuning.trials.trial_process import END_SECONDS, TrialProcess
