@@ -23,10 +23,34 @@ def trains_by_a_class(loss: Any) -> None:
     Trainer().train(loss)
 
 
+def trains_by_a_later_name(loss: Any) -> None:
+    """The method's name is read after its class."""
+    run(Trainer(), loss)
+
+
+def run(trainer: Any, loss: Any) -> None:
+    trainer.train(loss)
+
+
 def reads(path: str) -> str:
     return reads(path)
 
 
-@pytest.mark.parametrize(("function", "is_training"), [(step, True), (trains_by_a_class, True), (reads, False)])
+def acts_only(state: Any) -> Any:
+    return Agent().act(state)
+
+
+class Agent:
+    def act(self, state: Any) -> Any:
+        return state
+
+    def learn(self, loss: Any) -> None:
+        step(loss)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_training"),
+    [(step, True), (trains_by_a_class, True), (trains_by_a_later_name, True), (reads, False), (acts_only, False)],
+)
 def test_a_function_trains_where_what_it_calls_does(function: Callable[..., None], is_training: bool):
     assert trains(function) == is_training

@@ -36,8 +36,9 @@ def _made(
 
 
 def trains(function: FunctionType) -> bool:
-    """Whether it, or what it calls of the user's, has a call of backward()."""
-    known, left = set[CodeType](), [function]
+    """Whether it, or what it calls of the user's, has a call of backward(). Of a class that it names, it calls the
+    methods that it names, and those that Python calls."""
+    known, names, methods, left = set[CodeType](), set[str](), dict[FunctionType, str](), [function]
     while left:
         called = left.pop()
         if called.__code__ in known or not is_users_file(called.__code__.co_filename):
@@ -46,7 +47,13 @@ def trains(function: FunctionType) -> bool:
         for code in _within(called.__code__):
             if "backward" in code.co_names:
                 return True
-            left += [each for name in code.co_names for each in _functions_of(called.__globals__.get(name))]
+            names.update(code.co_names)
+            for value in map(called.__globals__.get, code.co_names):
+                if isinstance(value, FunctionType):
+                    left.append(value)
+                elif isinstance(value, type):
+                    methods |= {each: name for name, each in vars(value).items() if isinstance(each, FunctionType)}
+        left += [each for each, name in methods.items() if name in names or name.startswith("__")]
     return False
 
 
@@ -55,10 +62,3 @@ def _within(code: CodeType) -> Iterator[CodeType]:
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _within(each)
-
-
-def _functions_of(value: object) -> list[FunctionType]:
-    """Itself, or the methods of a class."""
-    if isinstance(value, type):
-        return [each for each in vars(value).values() if isinstance(each, FunctionType)]
-    return [value] if isinstance(value, FunctionType) else []
