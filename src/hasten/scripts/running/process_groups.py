@@ -20,7 +20,7 @@ from hasten.facts.ranks import launched
 from hasten.scripts.patching import replaced
 
 LONGEST = timedelta(days=7)  # of a collective, in which a trial can be stopped
-LAUNCH = "start its processes: write --nproc N in front of its name, or use torchrun --nproc-per-node N"
+LAUNCH = "start the ranks by hasten tune --nproc N SCRIPT, or torchrun --nproc-per-node N -m hasten tune SCRIPT"
 _FOREVER = ExitStack()
 
 
@@ -57,4 +57,4 @@ def _left(original: Callable[..., None], group: Any = None) -> None:
 
 def _spawned(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
     what = "torch.multiprocessing.spawn starts its training, in processes that are not timed"
-    raise Misconfigured(what, fix=f"call the training function without spawn, and {LAUNCH}")
+    raise Misconfigured(what, fix=f"call the training function without spawn, read RANK and WORLD_SIZE, and {LAUNCH}")
