@@ -14,6 +14,7 @@ from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
+from hasten.tuning.trials.trial_outcome import ArmFailed
 from support.scripts.programs import CORPUS
 
 CHANGES_ITS_PROCESS = """
@@ -24,7 +25,10 @@ CHANGES_ITS_PROCESS = """
 
     if settings.are_read or "TRAINED" in os.environ or os.path.exists("runs/weights.pt"):
         sys.exit("nothing is left to do")
+    assert torch.get_default_dtype() == torch.float32
+    print("starts")
     settings.are_read = True
+    sys.stdout = open("log.txt", "w")
     os.environ["TRAINED"] = "1"
     multiprocessing.set_start_method("fork")
     torch.set_num_interop_threads(1)
@@ -39,7 +43,21 @@ CHANGES_ITS_PROCESS = """
         optimizer.step()
     torch.save(model.state_dict(), "weights.pt")
     torch.set_grad_enabled(False)
+    torch.set_default_dtype(torch.float16)
+    sys.stdout.close()
     sys.exit(0)
+"""
+REGISTERS = """
+    import shutil
+    import torch
+
+    shutil.register_unpack_format("mine", [".mine"], print)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
 """
 
 
@@ -180,6 +198,12 @@ def test_a_script_that_changes_its_process_starts_again_as_it_started_first(tmp_
     with arms.start("plain", Plan()) as arm:
         first, second, third = (arm.ask("window", steps=4)["losses"] for _ in range(3))
     assert second[1:] == third[1:] == first  # it seeds nothing; its sixth step is in the next window
+
+
+def test_a_script_whose_registration_fails_at_its_second_start_is_refused(tmp_path, monkeypatch):
+    says = r"cannot be started twice in one process: RegistryError: \.mine is already registered"
+    with arms_of(REGISTERS, tmp_path, monkeypatch).start("plain", Plan()) as arm, pytest.raises(ArmFailed, match=says):
+        arm.ask("window", steps=10)
 
 
 def test_the_steps_of_every_fold_are_counted_and_timed(tmp_path, monkeypatch):

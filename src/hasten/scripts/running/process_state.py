@@ -1,7 +1,7 @@
-"""What a script changes of the process that runs it, as it was before: a further start finds it as the first one did.
+"""What a script changes in its process, as it was before: another start of the script finds it as the first one did.
 
-The modules of the user's are imported again, with what they hold. Libraries stay loaded, as loading torch takes longer
-than many scripts do.
+The user's own modules are imported again, because they may hold a model, an optimizer or a count. Libraries stay
+loaded, as loading torch takes longer than many scripts do: what the script has registered there stays registered.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class ProcessState:
     def __init__(self, copy: Path) -> None:
         self._copy, self._main = copy, sys.modules["__main__"]
         self._folder, self._search, self._variables = os.getcwd(), [*sys.path], dict(os.environ)
+        self._printed_to, self._dtype = (sys.stdout, sys.stderr), torch.get_default_dtype()
         _FOREVER.enter_context(replaced(torch, "set_num_interop_threads", _once()))
 
     def restore(self) -> None:
@@ -40,6 +41,9 @@ class ProcessState:
         for name in [name for name, module in sys.modules.items() if self._is_users(module)]:
             del sys.modules[name]
         sys.modules["__main__"] = self._main
+        sys.stdout, sys.stderr = self._printed_to
+        torch.set_default_dtype(self._dtype)
+        torch.set_default_device(None)
         torch.set_grad_enabled(True)
         gc.collect()  # a model of the earlier start would be in the peak memory of this one
 

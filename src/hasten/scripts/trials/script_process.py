@@ -46,7 +46,8 @@ from hasten.scripts.trials.step_clock import Parts, StepClock
 from hasten.scripts.trials.write_guard import save_by_python
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.tuning.trials.child_process import Messages
-from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
+from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, Outcome, outcome_of, sent_error
+from hasten.users_code import reason_of
 
 STEPS_AFTER_FILLING = 3  # of the second epoch, which the first one is compared with
 
@@ -103,7 +104,7 @@ class RunningScript:
             ranks.start()
             use_seed(ranks.rank)
             self.clock.begin()
-            run_to_end(self.scratch.program)
+            self._run_to_end()
             self.clock.end()
             if not self.clock.main.updates:
                 raise Misconfigured("ended without a step", where=self.scratch.program.name)
@@ -111,6 +112,16 @@ class RunningScript:
             ranks.wait_for_end()
             if not ranks.rank:
                 contents.restore()
+
+    def _run_to_end(self) -> None:
+        try:
+            run_to_end(self.scratch.program)
+        except Exception as error:
+            if self.starts == 1 or self.clock.main.updates or outcome_of(error) is Outcome.OUT_OF_MEMORY:
+                raise
+            what = f"cannot be started twice in one process: {reason_of(error)}"
+            fix = "give it more epochs or steps, by its own options: it is started again where it ends too early"
+            raise Misconfigured(what, where=self.scratch.program.name, fix=fix) from error
 
     def _prepare_gradients(self) -> None:
         if self.clock.module is not None and self.gradients is not None:
