@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,19 @@ from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.preloaded_libraries import libraries_of
 from hasten.tuning.trials.trial_process import TrialProcess
-from support.scripts.planted_changes import CELLS, DIGITS, FIRST, FRIEDMAN, GPT, PLANTED, RING, SHAPES, SPIRALS, Planted
+from support.scripts.planted_changes import (
+    CELLS,
+    DIGITS,
+    FIRST,
+    FRIEDMAN,
+    GPT,
+    LBFGS,
+    PLANTED,
+    RING,
+    SHAPES,
+    SPIRALS,
+    Planted,
+)
 from support.scripts.programs import CORPUS, PROGRAMS
 
 CHANGED = "changed.py"
@@ -111,7 +122,9 @@ HONEST = {
     CELLS: [("precision", "bf16"), ("loader_workers", 2)],
     GPT: [("precision", "bf16"), ("fused_optimizer", "foreach")],
     FIRST: [("precision", "bf16")],
+    LBFGS: [("precision", "bf16")],
 }
+FLOAT64 = "torch.set_default_dtype(torch.float64)\n"  # autocast leaves it as it is
 
 
 @pytest.mark.timeout(900)
@@ -120,9 +133,9 @@ HONEST = {
 def test_techniques_have_the_first_step_of_the_baseline(script, tmp_path, monkeypatch):
     """Other random numbers of dropout, as channels_last draws them, and of transforms in workers are none of theirs."""
     (tmp_path / "own").mkdir()
-    shutil.copy(CORPUS / script, tmp_path / "own")
     monkeypatch.chdir(tmp_path / "own")
     program = Program(name=Path(script).name)
+    Path(program.name).write_text((CORPUS / script).read_text().replace(FLOAT64, ""))
     arms = script_arms(program, observe(program), tmp_path, OtherPrograms(None))
     choices = [Choice(technique=technique, value=value) for technique, value in HONEST[script]]
     curves = paired_curves(arms, plan_of(choices), range(SEEDS), FEWEST_STEPS)

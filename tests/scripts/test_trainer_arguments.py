@@ -67,6 +67,12 @@ def test_precision_is_an_argument(kind):
     assert PRECISIONS[kind] in edited(kind, choice("precision", "bf16"))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_float16_is_refused_because_its_scaled_losses_cannot_be_compared(kind):
+    with pytest.raises(PlanError, match="fp16 scales the loss"):
+        edited(kind, choice("precision", "fp16"), device="cuda")
+
+
 def test_only_a_script_on_the_cpu_is_kept_there():
     assert "num_train_epochs=2, bf16=True)" in edited(TRANSFORMERS, choice("precision", "bf16"), device="cuda")
 

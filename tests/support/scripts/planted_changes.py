@@ -32,6 +32,7 @@ class Planted:
 DIGITS, SHAPES, SPIRALS = "plain/train_digits.py", "plain/cnn_shapes.py", "steps/onecycle_clip.py"
 REVIEWS, FRIEDMAN, TWO_WAYS = "steps/accumulate.py", "plain/trainer_class.py", "plain/eval_two_ways.py"
 CELLS, GPT, FIRST, RING = "plain/unet_blobs.py", "plain/chargpt.py", "plain/first_net.py", "steps/gan_ring.py"
+LBFGS = "steps/lbfgs_fit.py"
 BITS, ROUNDING, STATISTICS = Preserves.BITS, Preserves.ROUNDING, Preserves.STATISTICS
 
 _CLIPS = "\t\tnorm = nn.utils.clip_grad_norm_(net.parameters(), CLIP)\n"

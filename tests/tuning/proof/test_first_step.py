@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from hasten.tuning.proof.first_step import BOUND, beyond_rounding
@@ -28,3 +30,10 @@ def test_what_is_the_same_from_every_seed_is_one(change: float, noise: float):
 def test_one_seed_and_numbers_that_are_zero_say_nothing():
     assert beyond_rounding("the loss", [(1.0, 2.0)]) == ""
     assert beyond_rounding("the loss", [(0.0, 2.0)] * 3) == ""
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_only_a_plan_whose_number_alone_is_not_finite_has_another_step(number: float):
+    assert beyond_rounding("the loss", [(number, number), (1.0, 1.0), (2.0, 2.0)]) == ""
+    found = beyond_rounding("the loss", [(1.0, number), (1.0, 1.0), (2.0, 2.0)])
+    assert found == f"the loss of the first step, before any update, is {number} with it"

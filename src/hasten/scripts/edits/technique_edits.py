@@ -186,7 +186,7 @@ def _precision(choice: Choice, places: ScriptPlaces) -> list[Edit]:
     if choice.value == "tf32":
         return _header('torch.set_float32_matmul_precision("high")')(choice, places)
     if choice.value != "bf16":
-        raise PlanError("fp16 needs a gradient scaler around the script's own backward and step")
+        raise PlanError("fp16 scales the loss, and losses and gradients of a script cannot be compared then")
     if places.autocast == "disabled":
         raise PlanError("the script has autocast of its own, which is disabled: enable that, as its options allow")
     if places.autocast:

@@ -15,15 +15,15 @@ from hasten.scripts.edits.edit import Edit, SetDefaults, SetKeywords, number_tex
 
 _ARGUMENTS = "transformers.TrainingArguments"
 _PARSER = "transformers.HfArgumentParser"
-_TRANSFORMERS: Mapping[str, Mapping[str, str]] = {"bf16": {"bf16": "True"}, "fp16": {"fp16": "True"}}
+_TRANSFORMERS: Mapping[str, Mapping[str, str]] = {"bf16": {"bf16": "True"}}
 _BF16_ON_CPU = {"use_cpu": "True"}  # else transformers looks for a GPU that has bf16
-_LIGHTNING = {"bf16": {"precision": '"bf16-mixed"'}, "fp16": {"precision": '"16-mixed"'}}
+_LIGHTNING = {"bf16": {"precision": '"bf16-mixed"'}}
 _PRECISION: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     _ARGUMENTS: _TRANSFORMERS,
     _PARSER: _TRANSFORMERS,
     "lightning.Trainer": _LIGHTNING,
     "lightning.Fabric": _LIGHTNING,
-    "accelerate.Accelerator": {"bf16": {"mixed_precision": '"bf16"'}, "fp16": {"mixed_precision": '"fp16"'}},
+    "accelerate.Accelerator": {"bf16": {"mixed_precision": '"bf16"'}},
 }
 _LOADER: Mapping[str, str] = {
     "loader_workers": "dataloader_num_workers",

@@ -26,7 +26,7 @@ from hasten.facts.scripts.seen import PreparedData, Seen, seen_of
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
-from hasten.scripts.proving.first_gradient import FirstGradient
+from hasten.scripts.proving.first_step_numbers import FirstStepNumbers
 from hasten.scripts.proving.gradient_steps import GradientSteps
 from hasten.scripts.proving.recipe import Recipe
 from hasten.scripts.running.own_processes import refuse_training_elsewhere
@@ -71,7 +71,7 @@ class RunningScript:
         self.followers = Followers()
         self.gradients: GradientSteps | None = None
         self.recipe = Recipe()
-        self.first_gradient = FirstGradient()
+        self.first_step = FirstStepNumbers()
 
     def run(self) -> None:
         self._asked = self.exchange({"seconds": 0.0, "data": {}, "notices": []})
@@ -90,7 +90,7 @@ class RunningScript:
         if self._asked["do"] == "recipe":
             self.recipe.start(self.clock)
         if self._asked["do"] == "train":
-            self.first_gradient.start(self.clock)
+            self.first_step.start(self.clock)
         self.clock.start()
         allow_process_groups()
         refuse_training_elsewhere()
@@ -278,7 +278,7 @@ def _train(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
             new, reported = losses[reported:], len(losses)
             answer = {"losses": new, "evaluated": None, "steps": len(losses), "seconds": 0.0}
             if over:
-                return {**answer, "results": {}, "first_gradient": script.first_gradient.norm}
+                return {**answer, "results": {}, "first_step": script.first_step.found}
             asked = script.exchange({**answer, "results": None})
             began = time.perf_counter()
         yield

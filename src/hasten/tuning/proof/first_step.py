@@ -23,8 +23,12 @@ RARE = 0.005  # probability of rejecting what differs by its random numbers alon
 
 def beyond_rounding(what: str, pairs: Sequence[tuple[float, float]]) -> str:
     """How it differs in a plan's first step, in a sentence; "" where it does not. pairs: one for each seed, the
-    baseline's number and the plan's."""
-    shares = [(after - before) / abs(before) for before, after in pairs if before]
+    baseline's number and the plan's. One whose baseline is not finite says nothing."""
+    finite = [(before, after) for before, after in pairs if math.isfinite(before)]
+    broken = [after for _, after in finite if not math.isfinite(after)]
+    if broken:
+        return f"{what} of the first step, before any update, is {broken[0]} with it"
+    shares = [(after - before) / abs(before) for before, after in finite if before]
     if len(shares) < 2:
         return ""
     error = critical(len(shares), RARE) * stdev(shares) / math.sqrt(len(shares))

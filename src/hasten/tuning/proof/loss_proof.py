@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
 
@@ -49,12 +49,12 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """first_gradient: the norm of the first step's gradient, before it is clipped; None of a job, and where nothing
-    called backward."""
+    """first_step: its loss and the norm of its gradient, before any update and before it is clipped; of a job, and
+    where nothing called backward, its loss alone."""
 
     losses: Numbers  # the mean of every optimizer step
     results: Mapping[str, float]  # of the evaluation that counts; empty where there was none
-    first_gradient: float | None = None
+    first_step: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,8 +110,8 @@ def trained_in(arm: Arm, seed: int, length: RunLength, progress: Callable[[int],
     for answer in pieces(arm, seed=seed, steps=length.steps, metric=length.metric):
         losses += answer["losses"]
         progress(len(losses))
-    results, first_gradient = answer["results"], answer["first_gradient"]
-    return Trained(losses=tuple(losses), results=results, first_gradient=first_gradient)
+    first_step = {"loss": losses[0], **answer["first_step"]}
+    return Trained(losses=tuple(losses), results=answer["results"], first_step=first_step)
 
 
 def trained_pairs(arms: Arms, plan: Plan, seeds: Sequence[int], length: RunLength, watch: Watch) -> Iterator[Pair]:
@@ -229,11 +229,12 @@ def paired_curves(
 
 def _other_first_step(pairs: Sequence[Pair]) -> str:
     """How the plan's differs from the baseline's, "" where it does not. pairs: whole ones."""
-    runs = [(trained(pair.plain), trained(pair.planned)) for pair in pairs]
-    losses = [(plain.losses[0], planned.losses[0]) for plain, planned in runs]
-    gradients = [(plain.first_gradient, planned.first_gradient) for plain, planned in runs]
-    norms = [(before, after) for before, after in gradients if before is not None and after is not None]
-    return beyond_rounding("the loss", losses) or beyond_rounding("the norm of the gradient", norms)
+    steps = [(trained(pair.plain).first_step, trained(pair.planned).first_step) for pair in pairs]
+    for name in dict.fromkeys(name for plain, _ in steps for name in plain):
+        numbers = [(plain[name], planned[name]) for plain, planned in steps if name in plain and name in planned]
+        if other := beyond_rounding(f"the {name}", numbers):
+            return other
+    return ""
 
 
 def curves_of(proof: LossProof, sentence: str) -> Curves:

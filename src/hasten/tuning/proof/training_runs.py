@@ -54,7 +54,7 @@ def train_on(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
 
     losses: the mean of every optimizer step since the last answer; evaluated: the metric of an evaluation since then,
     None where there was none or nobody asked for a metric; steps, seconds: of the run so far; results: of the
-    evaluation that counts, None as long as the run is not over; first_gradient: see loss_proof.Trained. Raises
+    evaluation that counts, None as long as the run is not over; first_step: see loss_proof.Trained. Raises
     NonFinite for a loss, or the metric at the end, that is NaN or infinite.
     """
     return _running[trial].piece(asked["seconds"])
@@ -95,7 +95,7 @@ class _Training:
             "steps": self._run.steps,
             "seconds": self._seconds,
             "results": self._results() if over else None,
-            "first_gradient": None,
+            "first_step": {},
         }
 
     def _all_steps(self) -> Iterator[None]:
