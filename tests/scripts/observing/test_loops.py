@@ -151,6 +151,54 @@ def test_an_endless_for_loop_that_counts_to_a_limit_has_its_length(loop, counts)
     assert length(source, loader=[0] * 10, cycle=itertools.cycle, itertools=itertools).steps == 70
 
 
+EPOCHS_OF_STEPS = """
+    global_step = 0
+    for epoch in range(1000):
+        {first}
+        for batch in {loop}:
+            update()
+            global_step += 1
+            if global_step >= 70:
+                break
+    """
+
+
+@pytest.mark.parametrize(("first", "steps"), [("pass", 70), ("global_step = 0", 70_000), ("total = global_step", 70)])
+def test_epochs_multiply_a_limit_only_where_each_begins_to_count_anew(first, steps):
+    source = EPOCHS_OF_STEPS.format(first=first, loop="stream")
+    assert length(source, batches=None, stream=itertools.repeat(0)) == Length(steps=steps, epochs=None)
+
+
+@pytest.mark.parametrize("loop", ["n, batch in enumerate(stream, 1)", "n in itertools.count(1)"])
+def test_a_loop_that_counts_its_own_turns_begins_anew_in_every_epoch(loop):
+    source = f"for seed in [1, 2, 3]:\n    for {loop}:\n        update()\n        if n >= 70:\n            break\n"
+    names = {"itertools": itertools, "stream": itertools.repeat(0)}
+    assert length(source, **names) == Length(steps=210, epochs=None)
+
+
+@pytest.mark.parametrize(
+    ("function", "steps"),
+    [("def train(n=0):", 7), ("def train():\n    n = 0", 21), ("def train():\n    global n", 7)],
+)
+def test_a_counter_of_a_function_begins_anew_in_every_call(function, steps):
+    source = f"{function}\n    while n < 7:\n        update()\n        n += 1\n"
+    assert length(f"n = 0\n{source}for seed in [1, 2, 3]:\n    train()\n", None, 0.0).steps == steps
+
+
+@pytest.mark.parametrize(("counts", "due"), [("before", "n % 4 == 0"), ("after", "(n + 1) % 4 == 0")])
+@pytest.mark.parametrize("loop", ["while n < 70", "for batch in cycle(loader)"])
+def test_accumulation_divides_a_limit_that_batches_count(loop, counts, due):
+    before, after = ("n += 1", "pass") if counts == "before" else ("pass", "n += 1")
+    source = f"n = 0\n{loop}:\n    {before}\n    if {due}:\n        update()\n    {after}\n    if n >= 70: break\n"
+    assert length(source, per_update=4.0, loader=[0] * 10, cycle=itertools.cycle).steps == 17
+
+
+def test_a_limit_that_updates_count_is_not_divided():
+    source = "n = 0\nwhile True:\n    for part in range(4):\n        next(data)\n    update()\n    n += 1\n"
+    found = length(source + "    if n >= 70:\n        break\n", per_update=4.0, data=itertools.repeat(0))
+    assert found.steps == 70
+
+
 @pytest.mark.parametrize(("due", "steps"), [("step > 100", 899), ("step > 100 and step % 10 == 0", 89)])
 def test_turns_that_fill_a_replay_buffer_are_no_steps(due, steps):
     source = f"for step in range(1000):\n    if {due}:\n        update()\n"

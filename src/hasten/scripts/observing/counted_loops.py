@@ -23,10 +23,36 @@ from hasten.scripts.observing.read_values import value_of
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """turns: from the start of the script on. counts_inner_turns: of a loop within, all together."""
+    """counter: as its function writes it; now, end: its values in this turn, and where the loop ends. is_of_loop: as of
+    `enumerate`. counts_inner_turns: of a loop within, all together."""
 
-    turns: int
+    counter: str
+    function: FrameType
+    now: int
+    end: int
+    is_of_loop: bool
     counts_inner_turns: bool
+
+    def turns(self, each_update: int) -> int:
+        """From the start of the script on. each_update: what is counted from one to the next; the second is running."""
+        resumed = self.now > 2 * each_update  # or filled a replay buffer first
+        return self.end - (self.now - each_update if resumed else 0)
+
+    def begins_again(self, loop: ast.For | ast.While, function: FrameType) -> bool:
+        """In every turn of a loop around this one."""
+        code = self.function.f_code
+        arguments = code.co_argcount + code.co_kwonlyargcount
+        if self.is_of_loop or (function is not self.function and self.counter in code.co_varnames[arguments:]):
+            return True
+        assignments = (each for each in _statements(loop.body) if isinstance(each, ast.Assign))
+        return any(
+            _names(each.targets, self.counter) and not _names([each.value], self.counter) for each in assignments
+        )
+
+
+def _names(expressions: Sequence[ast.expr], counter: str) -> bool:
+    parts = (part for each in expressions for part in ast.walk(each))
+    return any(isinstance(part, ast.expr) and ast.unparse(part) == counter for part in parts)
 
 
 def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
@@ -35,8 +61,8 @@ def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
         within = _counted_in(loop, ast.unparse(counter))
         last, now = value_of(bound, frame), value_of(counter, frame)
         if within is not None and isinstance(last, int) and isinstance(now, int) and now < last + more:
-            start = 0 if now <= _FIRST_TURNS else now - 1  # a script that resumes counts on
-            return Limit(last + more - start, counts_inner_turns=within)
+            of_loop = isinstance(loop, ast.For) and _names([loop.target], ast.unparse(counter))
+            return Limit(ast.unparse(counter), frame, now, last + more, of_loop, within)
     return None
 
 
@@ -47,7 +73,6 @@ _ORDERS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.GtE: operator.ge,
     ast.NotEq: operator.ne,
 }
-_FIRST_TURNS = 2  # of which the second is running
 
 
 def _comparisons(loop: ast.For | ast.While, frame: FrameType) -> Iterator[tuple[ast.expr, int, ast.expr]]:

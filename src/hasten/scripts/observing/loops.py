@@ -4,7 +4,8 @@ The number of turns of `for epoch in range(args.epochs)` is read from the runnin
 loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. In
 `for phase in ["train", "val"]` the steps are those of one phase, where the loop asks which one it is. A
 `while` loop, and a `for` loop over what has no length, is followed where it counts its turns up to a limit (see
-counted_loops.py); a `break` in another `for` loop is not seen.
+counted_loops.py); a `break` in another `for` loop is not seen. Loops around it multiply such a limit where each of
+their turns begins to count again.
 """
 
 from __future__ import annotations
@@ -38,18 +39,25 @@ def length_of(
     loader. first_turn: turn_of, in the first update.
     """
     around = [(frame, loop) for frame, loop in _loops(frames) if not _is_over_phases(loop)]
-    turns, epochs, reads = 1, 1, False
+    turns, epochs, reads, shared = 1, 1, False, None
+    per_turn = _turns_per_update(first_turn, around[0]) if around else 1
     for frame, loop in around:
+        if shared is not None and not shared.begins_again(loop, frame):
+            continue
+        shared = None
         line = f"{os.path.basename(frame.f_code.co_filename)}:{loop.lineno}"
         count, is_range = (None, False) if isinstance(loop, ast.While) else _turns(loop.iter, frame)
         limit = limit_of(loop, frame) if count is None else None
         if limit is not None:
-            turns = limit.turns if limit.counts_inner_turns else turns * limit.turns
-            epochs = None if limit.counts_inner_turns or epochs is None else epochs * limit.turns
+            counts_steps = limit.counts_inner_turns or not reads
+            each_update = max(round(batches_per_update), 1) if reads else per_turn
+            counted = limit.turns(each_update if counts_steps else 1)
+            turns = counted if limit.counts_inner_turns else turns * counted
+            epochs, shared = None if counts_steps or epochs is None else epochs * counted, limit
             continue
         if isinstance(loop, ast.While):
             return Length(steps=None, epochs=None, why=f"{line} is a while loop without a counted limit")
-        begins_epochs = not is_range and not reads  # it is the innermost loop over data
+        begins_epochs = not is_range and not reads and epochs is not None  # it is the innermost loop over data
         if begins_epochs:
             count, reads = batches if count is None else count, True
         if count is None:
@@ -61,9 +69,9 @@ def length_of(
             epochs *= count
     if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
-    per_update = batches_per_update if reads else _turns_per_update(first_turn, around[0])
-    if not reads and first_turn is not None and len(around) == 1:
-        turns -= first_turn // per_update * per_update  # of a replay buffer that is filled before the first update
+    per_update = batches_per_update if reads else per_turn
+    if not reads and first_turn is not None and len(around) == 1 and shared is None:
+        turns -= first_turn // per_turn * per_turn  # of a replay buffer that is filled before the first update
     steps = max(math.floor(turns / max(per_update, 1.0)), 1)
     return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]))
 
@@ -96,8 +104,9 @@ def turn_of(frames: Iterable[FrameType]) -> int | None:
 
 
 def _turn(frame: FrameType, loop: ast.For | ast.While) -> int | None:
-    if isinstance(loop, ast.While):
-        return None
+    if isinstance(loop, ast.While) or _turns(loop.iter, frame)[0] is None:
+        limit = limit_of(loop, frame)
+        return None if limit is None else limit.now
     match loop.target, loop.iter:
         case ast.Name(), ast.Call(ast.Name("range"), arguments):
             now = value_of(loop.target, frame)
@@ -117,9 +126,9 @@ def _turns_per_update(first: int | None, innermost: tuple[FrameType, ast.For | a
     """Of the innermost loop: as many as gradients are accumulated over."""
     frame, loop = innermost
     second = _turn(frame, loop)
-    if first is None or second is None or isinstance(loop, ast.While):
+    if first is None or second is None:
         return 1
-    if second == first:  # an update in one turn of all
+    if second == first and isinstance(loop, ast.For):  # an update in one turn of all
         return _turns(loop.iter, frame)[0] or 1
     return max(second - first, 1)
 

@@ -223,7 +223,8 @@ class Observer:
             return length_of(users_frames(), None, 0.0, main.first_turn)
         steps = main.updates - 1 + main.skipped - main.skipped_first  # `step % 4 == 0` updates in the first one too
         per_update = (read.batches - main.until_first) / steps
-        return length_of(users_frames(), _batches_of(read.loader), per_update)
+        first_turn = main.first_turn if steps == 1 else None
+        return length_of(users_frames(), _batches_of(read.loader), per_update, first_turn)
 
     def _trained_on(self) -> SeenLoader | None:
         found = max(self.loaders, key=lambda each: each.batches, default=None)
