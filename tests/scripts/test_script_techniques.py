@@ -136,14 +136,12 @@ def test_an_image_that_the_next_statement_converts_is_cached(second):
     [
         ("image.resize(", "image.thumbnail((4, 4)) or image.resize(", "line 17 draws on images in place"),
         ("self.paths[index])", "open(self.paths[index], 'rb'))", "more than the name of a file"),
-        (
-            "image = Image.open(self.paths[index])",
-            "with open(self.paths[index], 'rb') as f:\n            image = Image.open(f)",
-            "more than the name of a file",
-        ),
+        ("image = Image.open(self.paths[index])", "with open(index) as f: image = Image.open(f)", "more than the name"),
         ("convert('RGB')", "convert(self.mode)", "does not convert all images to one mode"),
         ("]).convert('RGB')", "])\n        rgb = image.convert('RGB')", "no data set of the script calls"),
         ("Image.open(self.paths[index]).convert('RGB')", "self.paths[index]", "no data set of the script calls"),
+        (").convert('RGB')", ")\n        image = image.convert('L') if index else image", "no data set of the script"),
+        (").convert('RGB')", ")\n        image = blend(image, image.convert('L'))", "no data set of the script calls"),
     ],
 )
 def test_images_that_cannot_be_kept_are_refused(before, after, reason):

@@ -78,18 +78,21 @@ def _converted_next(tree: ast.Module) -> dict[ast.Call, ast.Call]:
     is not converted has no other use."""
     found = dict[ast.Call, ast.Call]()
     for function in (each for each in ast.walk(tree) if isinstance(each, Function)):
-        loads = [
-            each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
-        ]
+        loads = _loads(function)
         for first, second in pairwise(function.body):
             match first:
                 case ast.Assign([ast.Name(name)], ast.Call() as call):
                     converts = [each for each in ast.walk(second) if _converts(each, name)]
-                    if len(converts) == 1 and (loads.count(name) == 1 or _assigns(second, name)):
+                    is_last_use = loads.count(name) == 1 or _assigns(second, name)
+                    if len(converts) == 1 and _loads(second).count(name) == 1 and is_last_use:
                         found[call] = converts[0]
                 case _:
                     pass
     return found
+
+
+def _loads(node: ast.AST) -> list[str]:
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
 
 
 def _converts(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
