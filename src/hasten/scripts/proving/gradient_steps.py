@@ -62,8 +62,7 @@ class GradientSteps:
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
         self._resources.callback(register_optimizer_step_post_hook(self._after_update).remove)
         if self.arm == FLOAT64:
-            for each in _modules_with(module):  # a script can call parts of one
-                each.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
+            compute_in_float64(module)
             enter(replaced(torch, "randn_like", _drawn(torch.randn)))
             enter(replaced(torch, "rand_like", _drawn(torch.rand)))
             for name in ("exponential_", "normal_", "uniform_"):  # by which torch.distributions draws
@@ -148,13 +147,16 @@ class GradientSteps:
         return self.folder / f"{self.arm}-{what}-{step}.safetensors"
 
 
-def _modules_with(module: nn.Module) -> set[nn.Module]:
-    """It, those that have names in the running functions, and all their parts; in float64 from now on."""
-    named = [each for frame in all_frames() for _, each in modules_named_in(frame)]
-    outer = {module, *named}
+def compute_in_float64(module: nn.Module) -> None:
+    """From now on: it, those that have names in the running functions, and all their parts, which a script can call.
+    Modules of TorchScript keep the dtype of their inputs, which no hook can convert."""
+    named = (each for frame in all_frames() for _, each in modules_named_in(frame))
+    outer = {module, *(each for each in named if not isinstance(each, torch.jit.ScriptModule))}
     for each in outer:
         each.double()
-    return {part for each in outer for part in each.modules()}
+    for part in {part for each in outer for part in each.modules()}:
+        if not isinstance(part, torch.jit.ScriptModule):
+            part.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
 
 
 def _trained(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
