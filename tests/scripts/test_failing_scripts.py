@@ -43,6 +43,16 @@ ONLY_FORWARD = """
         model.forward(torch.ones(4, 3)).sum().backward()
         optimizer.step()
 """
+STYLE = """
+    import torch
+
+    frozen = torch.nn.Linear(3, 1).requires_grad_(False)
+    image = torch.ones(4, 3, requires_grad=True)
+    optimizer = torch.optim.Adam([image], lr=0.01)
+    for step in range(6):
+        frozen(image).sum().backward()
+        optimizer.step()
+"""
 HOGWILD = """
     import torch
     import torch.multiprocessing as mp
@@ -74,6 +84,7 @@ HANGS = "import threading; threading.Event().wait()"
         (JOBS, "", 2, "it defines a job, which is tuned by its name: hasten tune train.py:job"),
         ("print('x' * 10**6)", "", 2, "error trains nothing: no optimizer of torch made a step"),
         (ONLY_FORWARD, "", 2, "call the model itself, as in model(images)"),
+        (STYLE, "", 2, "trains tensors that are parameters of no named module"),
         pytest.param(
             HOGWILD,
             "",

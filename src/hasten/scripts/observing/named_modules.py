@@ -86,6 +86,13 @@ def trained_module(functions: Sequence[NamedModules], called: nn.Module) -> tupl
     return module, tuple(dict.fromkeys(name for name, _ in named)), (call,)
 
 
+def is_any_trained(functions: Sequence[NamedModules], optimizer: Optimizer) -> bool:
+    """Whether a module that has a name holds a parameter of the optimizer."""
+    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    named = (module for each in functions for _, found in each.modules if (module := found()) is not None)
+    return any(id(each) in held for module in named for each in module.parameters())
+
+
 def within(named: Iterable[tuple[str, nn.Module]], outer: nn.Module) -> list[tuple[str, nn.Module]]:
     """Those that are the outer module, or where there are none, those that a wrapper around them trains alone."""
     known = list(named)

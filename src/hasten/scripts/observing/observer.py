@@ -25,7 +25,13 @@ from hasten.errors import Misconfigured
 from hasten.facts.scripts.seen import Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack
 from hasten.scripts.observing.calls import library_between, users_calls, users_frames
 from hasten.scripts.observing.loops import length_of, turn_of
-from hasten.scripts.observing.named_modules import NamedModules, trained_module, trained_parameters, wrapper_in
+from hasten.scripts.observing.named_modules import (
+    NamedModules,
+    is_any_trained,
+    trained_module,
+    trained_parameters,
+    wrapper_in,
+)
 from hasten.scripts.observing.passes import Forward, Passes, Step
 from hasten.scripts.observing.trainer_objects import TrainerObjects
 from hasten.scripts.patching import replaced
@@ -166,6 +172,8 @@ class Observer:
             raise Misconfigured("trains nothing: no optimizer of torch made a step", fix=_WHAT_IS_FOLLOWED)
         main = self._main()
         if main.step is None:
+            if self.passes.without_modules and not is_any_trained(main.named, main.optimizer):
+                raise Misconfigured("trains tensors that are parameters of no named module", fix=_TRAIN_A_MODULE)
             if self.passes.without_modules:
                 raise Misconfigured("trains without a call of a module: no step can be followed", fix=_CALL_THE_MODEL)
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
@@ -255,6 +263,7 @@ class Observer:
 
 
 _WHAT_IS_FOLLOWED = "hasten follows scripts that call backward() on a loss, and step() of a torch.optim optimizer"
+_TRAIN_A_MODULE = "hasten follows scripts whose optimizer has parameters of an nn.Module, which is called in every step"
 _CALL_THE_MODEL = "call the model itself, as in model(images): model.forward(images) calls none of torch's hooks"
 
 
