@@ -20,7 +20,8 @@ def found_lines(seen: Seen) -> Lines:
     if seen.prepared is not None:
         paths = listed([os.path.relpath(each) for each in seen.prepared.paths])
         size = byte_size(seen.prepared.size_bytes)
-        lines.append(("prepared", f"{paths}, {size}, before the first step: kept for the trials, not afterwards"))
+        what = f"the script wrote {paths} ({size}) before its first step"
+        lines.append(("prepared", f"{what}; trials share this copy, which is removed at the end"))
     if loader is None:
         lines.append(("loader", "none: the steps read no DataLoader"))
     else:

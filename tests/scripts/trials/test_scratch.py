@@ -13,9 +13,10 @@ from textwrap import dedent
 import pytest
 
 from hasten.errors import Misconfigured, PlanError
+from hasten.facts.scripts.seen import PreparedData
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials import scratch
-from hasten.scripts.trials.prepared_data import keep, new_data
+from hasten.scripts.trials.prepared_data import LEAST_BYTES, keep, new_data, unchanged_data
 from hasten.scripts.trials.scratch import LARGE_BYTES, check_unchanged, large_files, scratch_copy
 
 
@@ -34,15 +35,19 @@ def digests(folder: Path) -> Mapping[str, str]:
     return {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def guarded(place: Path, users: Path, source: str, before: str = "") -> subprocess.CompletedProcess[str]:
+def guarded(
+    place: Path, users: Path, source: str, before: str = "", prepared: PreparedData | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a source in the copy, guarded. before: a source that runs before the copy is entered."""
     begin = f"""
     import os, pathlib, sys
+    from hasten.facts.scripts.seen import PreparedData
     from hasten.scripts.running.program import Program
     from hasten.scripts.trials.scratch import scratch_copy
     from hasten.scripts.trials.write_guard import save_by_python
     os.chdir({str(users)!r})
-    copy = scratch_copy(Program(name="train.py"), pathlib.Path.cwd(), pathlib.Path({str(place)!r}) / "copy")
+    place = pathlib.Path({str(place)!r}) / "copy"
+    copy = scratch_copy(Program(name="train.py"), pathlib.Path.cwd(), place, {prepared!r})
     copy.enter()
     save_by_python()
     users = pathlib.Path({str(users)!r})
@@ -243,8 +248,8 @@ def test_large_data_that_a_trial_writes_is_in_later_copies(tmp_path, monkeypatch
         """,
     )
     assert done.returncode == 0, done.stderr
-    found, size = new_data(first / "copy")
-    prepared = keep(found, size, first / "copy", tmp_path / "kept")
+    found = new_data(first / "copy")
+    prepared = keep(unchanged_data(found, found), first / "copy", tmp_path / "kept")
     assert prepared is not None
     assert set(prepared.paths) == {str(tmp_path / "work" / "data" / "digits"), str(users / "new.bin")}
     assert prepared.size_bytes == 2 * LARGE_BYTES
@@ -261,7 +266,64 @@ def test_a_trial_that_prepares_nothing_large_keeps_nothing(tmp_path):
     users, first = project(tmp_path / "project"), tmp_path / "first"
     done = guarded(first, users, 'os.mkdir("runs/1")\nopen("runs/1/log.txt", "w").close()')
     assert done.returncode == 0, done.stderr
-    assert keep(*new_data(first / "copy"), first / "copy", tmp_path / "kept") is None
+    found = new_data(first / "copy")
+    assert keep(unchanged_data(found, found), first / "copy", tmp_path / "kept") is None
+
+
+def written(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(bytes(LEAST_BYTES))
+
+
+def test_a_folder_in_which_the_observed_steps_write_is_not_kept(tmp_path):
+    for name in ("data/raw.bin", "out/vocabulary.bin", "saved.pt"):
+        written(tmp_path / "copy" / name)
+    first = new_data(tmp_path / "copy")
+    for name in ("out/last.pt", "later.bin"):
+        written(tmp_path / "copy" / name)
+    (tmp_path / "copy" / "saved.pt").write_bytes(bytes(LEAST_BYTES + 1))
+    assert unchanged_data(first, new_data(tmp_path / "copy")) == {"data": LEAST_BYTES}
+
+
+def test_prepared_data_that_are_gone_before_they_are_kept_are_skipped(tmp_path):
+    written(tmp_path / "copy" / "data.bin")
+    found = {"cache.tmp": LEAST_BYTES, "data.bin": LEAST_BYTES}
+    prepared = keep(found, tmp_path / "copy", tmp_path / "kept")
+    assert prepared == PreparedData(folder=str(tmp_path / "kept"), paths=("/data.bin",), size_bytes=LEAST_BYTES)
+
+
+def shared_data(folder: Path, users: Path) -> tuple[PreparedData, Path]:
+    """And its file."""
+    file = folder / (users / "digits" / "1.bin").relative_to(users.anchor)
+    written(file)
+    return PreparedData(folder=str(folder), paths=(str(users / "digits"),), size_bytes=LEAST_BYTES), file
+
+
+def test_a_trial_does_not_write_into_prepared_data(tmp_path):
+    users = project(tmp_path / "project")
+    prepared, file = shared_data(tmp_path / "kept", users)
+    done = guarded(
+        tmp_path / "trial",
+        users,
+        """
+        open("digits/1.bin", "ab").write(b"changed")
+        shared = os.path.realpath(copy.place.parent.parent / "kept")
+        open(shared + str(users / "digits" / "1.bin"), "ab")
+        """,
+        prepared=prepared,
+    )
+    assert "PermissionError: a trial does not write to" in done.stderr
+    assert file.read_bytes() == bytes(LEAST_BYTES)
+
+
+def test_prepared_data_that_have_changed_end_the_search(tmp_path):
+    users = project(tmp_path / "project")
+    prepared, file = shared_data(tmp_path / "kept", users)
+    file.write_bytes(bytes(LARGE_BYTES + 1))
+    files = large_files(Program(name=str(users / "train.py")), users, prepared)
+    file.write_bytes(b"changed in C")
+    with pytest.raises(Misconfigured, match=r"1.bin: has changed since the trials began"):
+        check_unchanged(files)
 
 
 def test_what_a_script_has_written_is_gone_before_it_starts_again(tmp_path):

@@ -179,13 +179,18 @@ def test_data_that_the_script_prepares_are_kept_for_its_trials(tmp_path, monkeyp
     Path("train.py").write_text(dedent(PREPARES))
     program = Program(name="train.py")
     seen = observe(program)
-    assert ("prepared", "data, 1.00 MiB, before the first step: kept for the trials, not afterwards") in found_lines(
-        seen
-    )
+    what = "the script wrote data (1.00 MiB) before its first step"
+    assert ("prepared", f"{what}; trials share this copy, which is removed at the end") in found_lines(seen)
     with script_arms(program, seen, tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:
         losses = arm.ask("train", seed=0, steps=3, metric=None, seconds=60.0)["losses"]
     assert losses == [0.0] * 3
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_data_that_a_script_refuses_to_find_are_prepared_in_every_trial(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(dedent(PREPARES).replace("prepares = not data.exists()", "prepares = True"))
+    assert observe(Program(name="train.py")).prepared is None
 
 
 def test_the_traceback_of_a_script_that_fails_names_the_users_own_file(tmp_path, monkeypatch):

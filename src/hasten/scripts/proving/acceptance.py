@@ -153,6 +153,7 @@ class PatchedScript:
             roots={str(users): str(copy) for users, copy in scratch.roots.items()},
             place=str(scratch.place),
             folder=str(scratch.folder),
+            prepared=scratch.prepared,
             words=scratch.program.words,
             main=self.seen.main,
             updates=updates,

@@ -13,9 +13,13 @@ _MOST_READERS = 64
 
 
 def use_terminal() -> None:
-    """For the rest of this process, and for what it starts. Python itself reads from nothing, as before."""
+    """For the rest of this process, and for what it starts. Python itself reads from nothing, as before. Where the
+    system has no terminals, as a sandbox without /dev/pts, all read from nothing."""
     sys.stdin = open(os.devnull)  # noqa: SIM115  for the rest of this process
-    controller, terminal = os.openpty()
+    try:
+        controller, terminal = os.openpty()
+    except OSError:
+        return
     termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
     end_of_file = termios.tcgetattr(terminal)[6][termios.VEOF]
     os.write(controller, end_of_file * _MOST_READERS)

@@ -35,13 +35,14 @@ from hasten.users_code import reason_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlainRun:
-    """roots, place, folder: of its Scratch. words: of its program. main: the number of the optimizer whose updates are
-    steps. updates: so many, or to the script's end, as a rank does that the others need. is_seeded: all random numbers
-    begin from seed 0. answer: the file for a PlainSteps."""
+    """roots, place, folder, prepared: of its Scratch. words: of its program. main: the number of the optimizer whose
+    updates are steps. updates: so many, or to the script's end, as a rank does that the others need. is_seeded: all
+    random numbers begin from seed 0. answer: the file for a PlainSteps."""
 
     roots: dict[str, str]
     place: str
     folder: str
+    prepared: str
     words: list[str]
     main: int
     updates: int | None
@@ -51,7 +52,8 @@ class PlainRun:
 
     def scratch(self) -> Scratch:
         roots = {Path(users): Path(copy) for users, copy in self.roots.items()}
-        return Scratch(place=Path(self.place), roots=roots, program=self.program(), folder=Path(self.folder))
+        place, folder = Path(self.place), Path(self.folder)
+        return Scratch(place=place, roots=roots, program=self.program(), folder=folder, prepared=self.prepared)
 
     def program(self) -> Program:
         return program_of(self.words)

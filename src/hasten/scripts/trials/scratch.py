@@ -42,12 +42,14 @@ _SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # plt.show() would wait for a person
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scratch:
     """place: a folder of the trial's own, which holds each copy at its whole path. roots: folder of the user's -> its
-    copy. program: as it runs there; folder: in which. edited: file of the copy -> its bytes."""
+    copy. program: as it runs there; folder: in which. prepared: the folder of data that all trials share; "" for none.
+    edited: file of the copy -> its bytes."""
 
     place: Path
     roots: Mapping[Path, Path]
     program: Program
     folder: Path
+    prepared: str = ""
     edited: dict[Path, bytes] = field(default_factory=dict[Path, bytes])
 
     def path(self, users: str) -> Path:
@@ -83,7 +85,7 @@ class Scratch:
         sys.meta_path.insert(0, _CopyFinder(self))
         os.environ.update(_LOGS_NOWHERE | _SHOWS_NOWHERE)
         os.chdir(self.folder)
-        guard_writes(self.place.parent, [*self.roots])
+        guard_writes(self.place.parent, [*self.roots, *([Path(self.prepared)] if self.prepared else [])])
 
 
 class _CopyFinder:
@@ -148,16 +150,20 @@ def scratch_copy(program: Program, folder: Path, place: Path, prepared: Prepared
         _link_beside(root, copy)
     if prepared is not None:
         link_prepared(prepared, place)
-    scratch = Scratch(place=place, roots=copies, program=program, folder=folder)
+    shared = "" if prepared is None else prepared.folder
+    scratch = Scratch(place=place, roots=copies, program=program, folder=folder, prepared=shared)
     here, name = scratch.path(str(folder)), program.name
     if not program.module:
         name = os.path.relpath(scratch.path(str(program.path)), here)
     return replace(scratch, program=replace(program, name=name), folder=here)
 
 
-def large_files(program: Program, folder: Path) -> Mapping[Path, tuple[int, int]]:
-    """The user's files that a copy has as links -> their size and time. Raises Misconfigured as scratch_copy does."""
+def large_files(program: Program, folder: Path, prepared: PreparedData | None = None) -> Mapping[Path, tuple[int, int]]:
+    """Files of the user's, and of prepared data, that a copy has as links -> their size and time. Raises Misconfigured
+    as scratch_copy does."""
     found = [path for root in roots_of(program, folder) for path in _entries(root)]
+    if prepared is not None:
+        found += Path(prepared.folder).rglob("*")
     return {path: _state(path) for path in found if path.is_file() and _state(path)[0] > LARGE_BYTES}
 
 

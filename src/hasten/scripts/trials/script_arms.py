@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
-from hasten.facts.scripts.seen import Seen, as_table, seen_of
+from hasten.facts.scripts.seen import PreparedData, Seen, as_table, seen_of
 from hasten.scripts.edits.places import places_of
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.prepared_data import keep
@@ -28,10 +30,23 @@ LONGEST_SECONDS = 600.0  # of observing: importing, preparing data, and the firs
 
 
 def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> Seen:
-    """Runs the script for a few steps. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no
-    training."""
-    large = large_files(program, Path.cwd())
-    process = TrialProcess(f"{_SERVES}script_observation:serve_observation", libraries_of(f"{program.path}:"), program)
+    """Runs the script for a few steps; again where it has prepared data, because one that fails where it finds them, as
+    by os.makedirs("out"), or that changes them by a library in C, prepares them in every trial. waiting: is called
+    meanwhile. Raises ArmFailed where it fails or shows no training."""
+    seen = _observed(program, None, waiting)
+    if seen.prepared is not None:
+        try:
+            _observed(program, seen.prepared, waiting)
+        except (ArmFailed, Misconfigured):
+            remove_folder(Path(seen.prepared.folder))
+            return replace(seen, prepared=None)
+    return seen
+
+
+def _observed(program: Program, prepared: PreparedData | None, waiting: Callable[[], object]) -> Seen:
+    """prepared: that it finds; None: those that it prepares are kept."""
+    large, libraries = large_files(program, Path.cwd(), prepared), libraries_of(f"{program.path}:")
+    process = TrialProcess(f"{_SERVES}script_observation:serve_observation", libraries, program, prepared)
     until = time.monotonic() + LONGEST_SECONDS
     try:
         process.resume()
@@ -43,8 +58,8 @@ def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> S
                 raise ArmFailed("script", Outcome.HUNG, what)
             process.child.listen(0.5)
             waiting()
-        new, size_bytes = answer.get("new", ([], 0))
-        prepared = keep(new, size_bytes, copy_place(process.folder), _new_folder())
+        if prepared is None:
+            prepared = keep(answer.get("new", {}), copy_place(process.folder), _new_folder())
     finally:
         process.end()
     check_unchanged(large)
@@ -60,7 +75,7 @@ def _new_folder() -> Path:
 
 def script_arms(program: Program, seen: Seen, place: Path | None, other_programs: OtherPrograms) -> Arms:
     name, libraries = f"{program.path}:", libraries_of(f"{program.path}:")
-    places, large = places_of(seen, program.path), large_files(program, Path.cwd())
+    places, large = places_of(seen, program.path), large_files(program, Path.cwd(), seen.prepared)
 
     def launch(plan: Plan) -> TrialProcess:
         check_unchanged(large)
