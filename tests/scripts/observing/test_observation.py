@@ -17,10 +17,6 @@ REFUSED = {
     "plain/from_scratch.py": "no optimizer of torch made a step",
     "steps/maml_sine.py": "without backward",
 }
-LENGTH_UNKNOWN = {
-    "plain/cnn_shapes.py": "no known length",  # a loop over a generator
-    "odd/iterable.py": "no known length",
-}
 LENGTH_BY_LOOPS = {
     "steps/accumulate.py": 89,  # its last window of an epoch has fewer batches
     "odd/early_stop.py": 4000,  # it stops after 569
@@ -60,9 +56,5 @@ def test_a_script_is_seen_as_it_trains(name, tmp_path, monkeypatch):
     assert seen.model.kind in program.models.split()
     assert [each.kind for each in seen.optimizers] == STEPPED.get(name, program.optimizers.split())
     assert (seen.loader is None) == (program.loaders == 0)
-    if name in LENGTH_UNKNOWN:
-        assert seen.length.steps is None
-        assert LENGTH_UNKNOWN[name] in seen.length.why
-    else:
-        assert seen.length.steps == LENGTH_BY_LOOPS.get(name, program.updates)
+    assert seen.length.steps == LENGTH_BY_LOOPS.get(name, program.updates)
     assert seen_of(as_table(seen)) == seen
