@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hasten.checkpoint.files import replace_file
+from hasten.checkpoint.files import move, replace_file
 from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.patching import replaced
 from hasten.scripts.running.program import Program, program_of, run
@@ -92,7 +92,10 @@ class _Reader:
         """The process ends with the answer: what the script has started ends with it."""
         self._steps.failed, self._steps.ended = failed, time.monotonic()
         self._steps.losses = [[float(loss) for loss in step] for step in self._losses[: len(self._steps.times)]]
-        replace_file(Path(self._asked.answer), json.dumps(asdict(self._steps)).encode())
+        answer = Path(self._asked.answer)
+        unfinished = answer.with_suffix(".unfinished")
+        replace_file(unfinished, json.dumps(asdict(self._steps)).encode())
+        move(unfinished, answer)  # which is read as soon as it is there
         os._exit(0)
 
     def _made(self, original: Callable[..., None], made: Any, *args: Any, **named: Any) -> None:
