@@ -23,7 +23,7 @@ from typing import Any
 
 import hasten
 from hasten.training.setup.load_job import load_job
-from hasten.tuning.trials.process_seconds import libraries_of
+from hasten.tuning.trials.preloaded_libraries import libraries_of
 
 OURS = (
     "hasten.tuning.trials.trial_requests",

@@ -80,7 +80,7 @@ def compare(trainings: Mapping[str, Trained], folder: Path) -> None:
     print(f"\n  python {' '.join(SCRIPT)}, {machine.cores} cores of {machine.processor}\n")
     print("\n".join(f"  {line}" for line in table(["", "time", "speed", "best accuracy"], rows)))
     plan = folder / "plan.toml"
-    choices = ", ".join(f"{each.choice.technique} = {each.choice.value}" for each in read_plan(plan).choices)
+    choices = ", ".join(str(each.choice) for each in read_plan(plan).choices)
     confirmed = [record for record in read_trials(trials_beside(plan)) if isinstance(record, Confirmed)]
     proven = NOTHING_PROVEN
     if choices and confirmed:
