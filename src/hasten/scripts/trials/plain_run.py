@@ -95,7 +95,7 @@ class _Reader:
         answer = Path(self._asked.answer)
         unfinished = answer.with_suffix(".unfinished")
         replace_file(unfinished, json.dumps(asdict(self._steps)).encode())
-        move(unfinished, answer)  # which is read as soon as it is there
+        move(unfinished, answer)  # a reader must not find a part of it
         os._exit(0)
 
     def _made(self, original: Callable[..., None], made: Any, *args: Any, **named: Any) -> None:
