@@ -71,8 +71,8 @@ class Budget:
 class Costs:
     """What the planned run takes with one plan, in seconds, and the peak memory in bytes.
 
-    between: the spread of the total over the windows of its round; of the baseline, over all its windows. None for a
-        single window.
+    windows: whose mean the total is, of its round; of the baseline, of all rounds so far. 0 where that is not known.
+    between: the spread of the total over them. None for a single window.
     """
 
     one_off: float  # imports, building the job, the first batch, compiling, caches, the last checkpoint: all paid once
@@ -80,8 +80,9 @@ class Costs:
     turn: float  # the wait for the first batch of every epoch after the first
     interruptions: float = 0.0  # of the whole run: what a script evaluates and saves within its epochs
     evaluation: float
-    total: float  # of the whole planned run, by this arm's median window
+    total: float  # of the whole planned run
     peak_bytes: int
+    windows: int = 0
     between: Between | None = None
 
 
@@ -95,7 +96,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plain:
-    """The baseline, by its last round. The last record counts."""
+    """The baseline, by all rounds so far. The last record counts."""
 
     costs: Costs
 

@@ -19,9 +19,9 @@ from hasten.tuning.search.objective import (
     costs,
     one_off,
     paired_totals,
+    pooled,
     shows_now,
     speedup,
-    spread_over,
     totals,
 )
 
@@ -102,12 +102,27 @@ def is_within(window: Window, between: Between) -> bool:
     return between.low <= window.seconds <= between.high
 
 
-def test_of_an_arm_that_was_seen_twice_the_spread_has_both_times_and_all_else_is_the_later_one():
+def test_of_an_arm_that_was_seen_twice_the_seconds_are_those_of_all_windows():
     then, now = (costs(seen(each), RUN) for each in (2.0, 1.0))
-    both = spread_over(now, then)
+    both = pooled(now, then)
     assert both.between == Between(low=now.total, high=then.total)
-    assert replace(both, between=now.between) == now
-    assert spread_over(now, None) == now
+    assert (both.total, both.step) == ((now.total + then.total) / 2, (now.step + then.step) / 2)
+    assert both.windows == now.windows + then.windows
+    assert pooled(now, None) == now
+    more = pooled(now, both)
+    assert now.total < more.total < both.total
+
+
+def test_a_machine_that_is_slow_in_a_third_of_the_windows_is_so_in_the_seconds_of_the_run():
+    made = [Window(arm="plain", steps=1, seconds=1.5 if number % 3 == 0 else 1.0) for number in range(30)]
+    found = costs(Measured(windows=tuple(made), one_off=0.0), RunLength(steps=100, epochs=1, evaluations=0))
+    assert found.total == pytest.approx(100 * (17 * 1.0 + 7 * 1.5) / 24)  # without three at either end
+
+
+def test_a_single_pause_is_not_in_the_seconds_of_the_run():
+    made = [Window(arm="plain", steps=1, seconds=60.0 if number == 3 else 1.0) for number in range(12)]
+    found = costs(Measured(windows=tuple(made), one_off=0.0), RunLength(steps=100, epochs=1, evaluations=0))
+    assert found.total == pytest.approx(100)
 
 
 def test_a_choice_that_makes_steps_faster_and_starts_slowly_loses_in_a_short_run():

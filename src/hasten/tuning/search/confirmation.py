@@ -27,6 +27,7 @@ from hasten.tuning.search.objective import (
     costs,
     interrupted_alike,
     is_likely_gain,
+    pooled,
     speedup,
 )
 from hasten.tuning.trials.arms import Arms
@@ -170,7 +171,7 @@ class _Measuring:
             choices=tuple(choices),
             speedup=faster,
             noise=noise,
-            plain=costs(plain, length),
+            plain=pooled(costs(plain, length), costs(again, length)),
             planned=costs(interrupted_alike(plain, planned, length)[1], length),
             earned=tuple(earned),
         )

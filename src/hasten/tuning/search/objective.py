@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median, median_low, quantiles
+from statistics import fmean, median, median_low, quantiles
 
 from hasten.facts.plan import Between, Speedup
 from hasten.facts.trials import LEAST_GAIN, Costs, Tried
@@ -99,26 +99,36 @@ def totals(arm: Measured, length: RunLength) -> list[Window]:
 
 
 def costs(arm: Measured, length: RunLength) -> Costs:
+    """A whole run has slow and fast minutes, so its seconds follow from a mean; a median would leave out one of them.
+    The tenth of the windows at either end is not in it, as a single pause would outweigh all others."""
     arm = replace(arm, interruptions=_enough(arm.interruptions, length).evened)
     found = [window.seconds for window in totals(arm, length)]
+    total = _middle_mean(found)
     return Costs(
         one_off=length.process_seconds + arm.one_off,
-        step=_median([window.seconds_per_step for window in arm.windows]),
+        step=_middle_mean([window.seconds_per_step for window in arm.windows]),
         turn=_median(arm.turns),
         interruptions=length.steps * arm.interruptions.of_a_step,
         evaluation=_median(arm.evaluations or (length.evaluation_seconds,)),
-        total=_median(found),
+        total=total,
         peak_bytes=arm.peak_bytes,
-        between=_between(found),
+        windows=len(found),
+        between=_between(found, total),
     )
 
 
-def spread_over(later: Costs, earlier: Costs | None) -> Costs:
-    """The later costs of the same arm, with the spread of both times."""
-    known = [each.between for each in (later, earlier) if each is not None and each.between is not None]
-    low = min([later.total, *(each.low for each in known)])
-    high = max([later.total, *(each.high for each in known)])
-    return replace(later, between=Between(low=low, high=high) if known else None)
+def pooled(later: Costs, earlier: Costs | None) -> Costs:
+    """The later costs of the same arm, with the step and the total over the windows of both: a machine has slow and
+    fast minutes, and a long run meets them all."""
+    if earlier is None:
+        return later
+    windows = later.windows + earlier.windows
+    share = later.windows / windows if windows else 1.0
+    step, total = (share * getattr(later, name) + (1 - share) * getattr(earlier, name) for name in ("step", "total"))
+    known = [each.between for each in (later, earlier) if each.between is not None]
+    ends = [total, *(each.low for each in known), *(each.high for each in known)]
+    between = Between(low=min(ends), high=max(ends)) if known else None
+    return replace(later, step=step, total=total, windows=windows, between=between)
 
 
 def speedup(base: Measured, planned: Measured, length: RunLength) -> Speedup:
@@ -210,12 +220,19 @@ def one_off(build_seconds: float, first_turn: float | None, warm_up: Window, ste
     return build_seconds + (first_turn or 0.0) + max(beyond, 0.0)
 
 
-def _between(found: Sequence[float]) -> Between | None:
-    """At least eight of ten are within it; all, where there are fewer than nine. None of a single one."""
+def _between(found: Sequence[float], total: float) -> Between | None:
+    """At least eight of ten are within it, and their total is; all, where there are fewer than nine. None of a single
+    one."""
     if len(found) < 2:
         return None
     tenths = quantiles(found, n=10)
-    return Between(low=max(tenths[0], min(found)), high=min(tenths[-1], max(found)))
+    return Between(low=min(max(tenths[0], min(found)), total), high=max(min(tenths[-1], max(found)), total))
+
+
+def _middle_mean(values: Sequence[float]) -> float:
+    """Without a tenth of them at either end, rounded down."""
+    left = len(values) // 10
+    return fmean(sorted(values)[left : len(values) - left])
 
 
 def _median(values: Sequence[float]) -> float:

@@ -69,7 +69,7 @@ class PlanProfile:
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
     recipe_steps: int = 0  # whose recipe a proof reads, in a process of either arm; none of a job
-    costs: Costs | None = None  # by the last comparison or confirmation, with the spread of all; None before
+    costs: Costs | None = None  # by all comparisons and confirmations so far; None before
     notices: tuple[str, ...] = ()  # of loading the job, for the user
 
     @property

@@ -34,7 +34,7 @@ from hasten.tuning.proof.job_prover import JobProver
 from hasten.tuning.proof.short_runs import SEEDS, ShortRuns
 from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import WHOLE, confirm
-from hasten.tuning.search.objective import spread_over
+from hasten.tuning.search.objective import pooled
 from hasten.tuning.search.plan_profile import (
     REPORT_SECONDS,
     SLACK,
@@ -164,7 +164,7 @@ class Search:
         profile = found.profile
 
         def kept(confirmed: Confirmed) -> Confirmed:
-            plain = spread_over(confirmed.plain, profile.costs)
+            plain = pooled(confirmed.plain, profile.costs)
             confirmed, found.profile = replace(confirmed, plain=plain), replace(profile, costs=plain)
             self._log.keep(confirmed)
             return confirmed

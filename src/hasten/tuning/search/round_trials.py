@@ -20,7 +20,7 @@ from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
-from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_alike, speedup, spread_over
+from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_alike, pooled, speedup
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
 from hasten.tuning.search.search_log import SearchLog, ratio_of
 from hasten.tuning.trials.arms import Arms
@@ -110,7 +110,9 @@ class RoundTrials:
             self.log.keep(Noise(speedup=_speedup_of(AGAIN, compared, profile), window_steps=settings.steps))
         if not base and not evaluates:
             step = median(window.seconds_per_step for window in compared.base.windows)
-            found = spread_over(costs(compared.base, profile.length), self.baseline.costs)
+            found = self.baseline.costs
+            for arm in (compared.base, *[compared.measured[name] for name in compared.measured if name == AGAIN]):
+                found = pooled(costs(arm, profile.length), found)
             self.baseline = replace(self.baseline, step_seconds=step, costs=found)
             self.log.keep(Plain(costs=found))
         results = [_tried(choice, base, compared, profile) for choice in group]
