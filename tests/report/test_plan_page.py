@@ -91,7 +91,7 @@ def test_all_that_the_records_hold_has_its_section():
 def test_a_speed_up_never_stands_without_its_interval_its_baseline_and_its_machine():
     headline, shown = sentence_of(evidence()).headline, text_of()
     assert "3.14×" in headline
-    assert "95 % confidence interval of the ratio: 2.93–3.31, from 16 pairs of windows of steps." in shown
+    assert "95 % confidence interval of the ratio: 2.93–3.31, from 16 pairs of timings." in shown
     shown = shown.replace(headline, "")
     for each in re.finditer(r"\d×", shown):
         around = shown[each.start() - 40 : each.end() + 40]

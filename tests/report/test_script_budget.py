@@ -77,7 +77,7 @@ def finding(code: str, line: int, severity: Severity = Severity.SLOW, safety: Sa
 def test_a_step_and_the_whole_run_are_divided():
     assert budget_lines(SEEN, TIMES) == [
         ("step", "200 ms: data 55 %, forward 10 %, backward 25 %, update 10 %"),
-        ("", "190 ms to 250 ms in 8 windows of 3 steps"),
+        ("", "190 ms to 250 ms in 8 timings of 3 steps"),
         ("whole run", "8.0 s: start 2.0 s, 20 steps 4.0 s, between epochs 2.0 s"),
     ]
 
@@ -87,7 +87,7 @@ def test_a_script_of_unknown_length_and_without_a_loader_has_a_step_alone():
     seen, times = replace(SEEN, loader=None, length=ENDLESS), replace(TIMES, parts=parts, turn=None, no_turn="none")
     assert budget_lines(seen, times) == [
         ("step", "200 ms: batch and forward 10 %, backward 25 %, update 10 %, other 55 %"),
-        ("", "190 ms to 250 ms in 8 windows of 3 steps"),
+        ("", "190 ms to 250 ms in 8 timings of 3 steps"),
     ]
 
 

@@ -81,8 +81,8 @@ def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes
     evidence = told(NONE, [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
     assert str(sentence_of(evidence)) == (
         "No faster: nothing that was tried is proven to shorten this job "
-        "(the baseline is predicted to take 6 min 45 s for the whole run, startup included; "
-        "middle 80 % of the windows: baseline 6 min 13 s to 8 min 06 s)"
+        "(the baseline is predicted to take 6 min 45 s for the whole run with startup; "
+        "80 % of timings: 6 min 13 s–8 min 06 s)"
     )
     shown = text_of(evidence)
     assert "The plan has no technique: the job runs unchanged." in shown

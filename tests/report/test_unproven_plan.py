@@ -68,16 +68,16 @@ def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
 
 def test_the_screen_tells_what_a_proven_plan_keeps():
     shown = rows(confirmed(between(1.12, 1.15)))
-    assert [row.rpartition(")")[2].strip() for row in shown] == [*["kept"] * 3, "no gain", "on new windows"]
+    assert [row.rpartition(")")[2].strip() for row in shown] == [*["kept"] * 3, "no gain", "measured again"]
 
 
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
     assert str(plan_sentence(confirmed(between(1.05, 1.15), APART))) == (
         "No faster: this plan differs from the baseline no more than the baseline from itself "
-        "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of windows of steps; "
+        "(1.10×, 95 % confidence interval of the ratio: 1.05–1.15, from 12 pairs of timings; "
         "the baseline against itself: 0.92–0.95; "
-        "middle 80 % of the windows: baseline 6 min 19 s to 8 min 15 s, plan 5 min 30 s to 7 min 51 s; "
-        "the baseline is predicted to take 6 min 52 s for the whole run, startup included)"
+        "the baseline is predicted to take 6 min 52 s for the whole run with startup; "
+        "80 % of timings: 6 min 19 s–8 min 15 s)"
     )
     assert "gains less than 1 % (1.00×" in str(plan_sentence(confirmed(between(1.001, 1.009))))
 
@@ -134,3 +134,17 @@ def test_a_wait_is_one_line_where_lines_stay():
             Doing(what=f"waiting: other programs take {share} % of the processor", seconds_left=40.0, waits=True)
         )
     assert stream.getvalue().splitlines() == ["waiting: other programs take 99 % of the processor … for up to 40 s"]
+
+
+def test_where_lines_stay_a_long_comparison_says_every_ten_seconds_how_much_is_done():
+    stream, now = io.StringIO(), 0.0
+    screen = SearchProgress(60, stream, clock=lambda: now)
+    screen.doing(Doing(what="confirming"))
+    for done in range(1, 8):
+        now += 4.0
+        screen.doing(Doing(what="confirming", done=done, whole=12, ratios={"the whole plan": 1.5}))
+    assert stream.getvalue().splitlines() == [
+        "confirming … about 1 min 00 s left",
+        "confirming: 3 of 12 rounds … about 48 s left",
+        "confirming: 6 of 12 rounds … about 36 s left",
+    ]

@@ -12,6 +12,7 @@ from hasten.facts.choice import Choice, Value
 from hasten.facts.scripts.script_places import ScriptPlaces
 
 SCHEMA = 1
+DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

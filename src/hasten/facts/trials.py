@@ -305,7 +305,7 @@ class Verdict(StrEnum):
     """On a whole plan. Only FASTER is proven."""
 
     FASTER = "faster"
-    WITHIN_NOISE = "within the noise of the baseline"
+    WITHIN_NOISE = "within the measurement error"
     TOO_LITTLE = "gains less than 1 %"
     NO_DIFFERENCE = "no difference"
     SLOWER = "slower"

@@ -5,10 +5,11 @@ Both are on the terminal after a search, and on top of the page of a plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Between, Total
 from hasten.facts.trials import Confirmed, Proven, Reached, Verdict, verdict_of
 from hasten.report.display import duration, interval, listed, many, ratio
@@ -16,12 +17,12 @@ from hasten.report.sentence import Sentence
 
 NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
 NO_FASTER_SCRIPT = "No faster: nothing that was tried is proven to shorten this script"
-_WHOLE_RUN = "the whole run, startup included"
+_WHOLE_RUN = "the whole run with startup"
 _STOPS_EARLY = "early stopping may end the run before"
 _NO_FASTER = {
     Verdict.WITHIN_NOISE: "this plan differs from the baseline no more than the baseline from itself",
     Verdict.TOO_LITTLE: "this plan gains less than 1 %",
-    Verdict.NO_DIFFERENCE: "this plan makes no difference beyond noise",
+    Verdict.NO_DIFFERENCE: "this plan makes no difference beyond the measurement error",
 }
 
 
@@ -44,8 +45,7 @@ def search_sentence(
     if proven is not None:
         sentences.append(plan_sentence(proven))
     elif not gained:
-        takes = f"the baseline is predicted to take {duration(plain_seconds)} for {_WHOLE_RUN}"
-        sentences.append(Sentence(headline=nothing_proven, small_print=_lines(takes, _spreads(between, None))))
+        sentences.append(Sentence(headline=nothing_proven, small_print=_baseline_takes(plain_seconds, between)))
     if gained:
         sentences.append(target_sentence(gained))
     small_print = [each.small_print for each in sentences]
@@ -60,39 +60,51 @@ def plan_sentence(confirmed: Confirmed) -> Sentence:
     found, verdict = confirmed.speedup, verdict_of(confirmed)
     plain, planned = duration(confirmed.plain.total), duration(confirmed.planned_seconds)
     pairs = many(found.pairs, "pair")
-    certain = f"95 % confidence interval of the ratio: {interval(found)}, from {pairs} of windows of steps"
+    certain = f"95 % confidence interval of the ratio: {interval(found)}, from {pairs} of timings"
     if verdict in _NO_FASTER:
         headline = f"No faster: {_NO_FASTER[verdict]}"
         certain = f"{ratio(found)}, {certain}"
-        seconds = f"the baseline is predicted to take {plain} for {_WHOLE_RUN}"
+        seconds = _baseline_takes(confirmed.plain.total, confirmed.plain.between)
     else:
         headline = f"{ratio(found)} {'faster' if verdict is Verdict.FASTER else 'as fast'}: {plain} → {planned}"
-        seconds = f"the seconds are predicted for {_WHOLE_RUN}"
+        seconds = _together(f"predicted for {_WHOLE_RUN}", _in_most(confirmed.plain.between, confirmed.planned_between))
     noise = f"the baseline against itself: {interval(confirmed.noise)}" if verdict is Verdict.WITHIN_NOISE else ""
-    spreads = _spreads(confirmed.plain.between, confirmed.planned_between)
-    return Sentence(headline=headline, small_print=_lines(certain, noise, spreads, seconds))
+    return Sentence(headline=headline, small_print=_lines(certain, noise, seconds))
 
 
 def stated_sentence(total: Total) -> Sentence:
     """Of a plan whose measurements are not there."""
     return Sentence(
         headline=f"A plan that states {duration(total.baseline_seconds)} → {duration(total.planned_seconds)}",
-        small_print=_spreads(total.baseline_between, total.planned_between),
+        small_print=_in_most(total.baseline_between, total.planned_between),
     )
 
 
-def checked(choices: Sequence[Choice], proofs: Sequence[Proven]) -> str:
-    """What each choice of a plan was checked by; "" where nothing was."""
+def results_with(choices: Sequence[Choice], proofs: Sequence[Proven]) -> list[str]:
+    """What each proven choice of a plan makes of the results of training, and what has shown that."""
     last = {proof.choice.technique: proof for proof in proofs if proof.passes}
-    return "; ".join(f"{each.technique}: {_by(last[each.technique])}" for each in choices if each.technique in last)
+    return [f"{each.technique}: {_results(last[each.technique])}" for each in choices if each.technique in last]
 
 
-def _by(proof: Proven) -> str:
+def _results(proof: Proven) -> str:
     if proof.gradient_error is not None:
-        return "gradients beside float64"
+        return "equal up to rounding, by gradients beside float64"
     if not proof.by_losses:
-        return "losses equal to the last bit"
-    return "losses over seeds, which show no harm" if proof.inconclusive else "losses over seeds"
+        return "equal to the last bit, by the losses of the first steps"
+    claims_rounding = proof.choice.preserves is Preserves.ROUNDING
+    differ = "differ, by its claim up to rounding" if claims_rounding else "differ beyond rounding"
+    shown = "show no harm, but do not exclude one of 1 %" if proof.inconclusive else "agree within 1 %"
+    return f"{differ}; losses of short runs from 3 seeds {shown}"
+
+
+def pays(confirmed: Confirmed, search_seconds: float) -> str:
+    """After how many runs the plan has saved what its search took; "" where it saves nothing."""
+    saved = confirmed.plain.total - confirmed.planned_seconds
+    if saved <= 0:
+        return ""
+    runs = math.ceil(search_seconds / saved)
+    took = f"{duration(saved)} saved{' each' if runs > 1 else ''}, the search took {duration(search_seconds)}"
+    return f"after about {runs:,} runs ({took})" if runs > 1 else f"within the first run ({took})"
 
 
 def target_sentence(gained: Sequence[Reached]) -> Sentence:
@@ -112,14 +124,27 @@ def middle(values: Sequence[float | None]) -> str:
     return duration(median(found) if len(found) == len(values) else None)
 
 
-def _spreads(plain: Between | None, planned: Between | None) -> str:
-    """Of the seconds of both arms: the baseline's are measured, and the plan's are computed from them."""
+def _baseline_takes(seconds: float, between: Between | None) -> str:
+    takes = f"the baseline is predicted to take {duration(seconds)} for {_WHOLE_RUN}"
+    return _together(takes, _in_most(between, None))
+
+
+def _in_most(plain: Between | None, planned: Between | None) -> str:
+    """The spread of the seconds of both arms: the baseline's are measured, and the plan's are computed from them."""
     if plain is None:
         return ""
-    measured = f"middle 80 % of the windows: baseline {duration(plain.low)} to {duration(plain.high)}"
-    if planned is None:
-        return measured
-    return f"{measured}, plan {duration(planned.low)} to {duration(planned.high)}"
+    return f"80 % of timings: {' → '.join(_range(each) for each in (plain, planned) if each is not None)}"
+
+
+def _range(between: Between) -> str:
+    """21.3–26.6 s; 59.0 s–1 min 02 s."""
+    low, high = duration(between.low).split(), duration(between.high).split()
+    in_one_unit = len(low) == len(high) == 2 and low[1] == high[1]
+    return f"{low[0] if in_one_unit else ' '.join(low)}–{' '.join(high)}"
+
+
+def _together(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
 
 
 def _lines(*texts: str) -> str:

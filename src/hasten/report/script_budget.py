@@ -43,8 +43,8 @@ def budget_lines(seen: Seen, times: ScriptTimes) -> Lines:
     shares = {name: times.parts[part] / times.step for part, name in names.items()}
     parts = ", ".join(f"{name} {percent(share)}" for name, share in shares.items() if share >= _LEAST or name == "data")
     spread = f"{duration(times.shortest)} to {duration(times.longest)}"
-    windows = f"in {many(times.windows, 'window')} of {many(times.window_steps, 'step')}"
-    lines = [("step", f"{duration(times.step)}: {parts}"), ("", f"{spread} {windows}"), *_whole(seen, times)]
+    timings = f"in {many(times.windows, 'timing')} of {many(times.window_steps, 'step')}"
+    lines = [("step", f"{duration(times.step)}: {parts}"), ("", f"{spread} {timings}"), *_whole(seen, times)]
     if times.syncs:
         lines.append(("syncs", _syncs(times)))
     if times.no_turn and seen.loader is not None:

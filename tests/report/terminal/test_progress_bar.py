@@ -62,3 +62,12 @@ def test_on_a_terminal_a_bar_changes_in_place_and_goes_away(monkeypatch):
 def test_a_bar_is_drawn_ten_times_a_second_at_most(monkeypatch):
     text = shown(True, [2.0, 0.01, 0.01, 0.09], monkeypatch)
     assert [f"{tenth}0 %" in text for tenth in range(1, 5)] == [True, False, False, True]
+
+
+def test_elsewhere_than_on_a_terminal_work_that_does_not_say_how_much_is_done_shows_that_it_lives():
+    clock, screen = Clock(), Screen(terminal=False)
+    waiting = ProgressBar("starting the script", screen, clock=clock)
+    for _ in range(50):
+        clock.now += 0.5
+        waiting(0, 1)
+    assert screen.getvalue().splitlines() == [f"  starting the script  {seconds} s so far" for seconds in (10, 20)]

@@ -50,7 +50,7 @@ PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
 AGREES = "the first update agrees with float64"
 SAME = "the interval contains 1"
 PLAIN_TAKES = (  # as sample_records() have it
-    "6 min 52 s for the whole run, startup included\nmiddle 80 % of the windows: baseline 6 min 19 s to 8 min 15 s"
+    "6 min 52 s for the whole run with startup; 80 % of timings: 6 min 19 s–8 min 15 s"
 )
 KEPT = (BF16, LAYOUT, WORKERS, FUSED)
 

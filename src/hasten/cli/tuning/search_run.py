@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.cli.tuning.trials_file import Trials
 from hasten.facts.choice import Preserves
+from hasten.facts.plan import DEFAULT_PLAN
+from hasten.facts.trials import trials_beside
 from hasten.report.display import listed
-from hasten.report.plan_sentence import NOTHING_PROVEN, checked, search_sentence
+from hasten.report.plan_sentence import NOTHING_PROVEN, pays, results_with, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 MUCH_ELSE = 0.05  # share of the CPU used by other programs
 SECONDS = 60.0
+CEILING = "statistics"  # of --allow
+_READ_BY = "read by hasten report and by a longer search; you may delete it"
 MORE = "a longer search for what is not tried or not proven, which repeats no trial:"
 INTERRUPTED_EARLY = "Interrupted before a plan was proven: run the same command to continue"
 
@@ -43,9 +48,12 @@ class Asked:
     began: float
 
     def words(self, seconds: float) -> list[str]:
-        """The options of a command that continues the search, for so many seconds."""
+        """The options of a command that continues the search, for so many seconds; without those that are the
+        default."""
+        output = [] if str(self.file) == DEFAULT_PLAN else ["--output", str(self.file)]
+        allow = [] if self.allow == CEILING else ["--allow", self.allow]
         longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
-        return ["--output", str(self.file), "--allow", self.allow, *longer, *(["--busy"] if self.busy else [])]
+        return [*output, *allow, *longer, *(["--busy"] if self.busy else [])]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +109,8 @@ def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
 
     following = subject.following(file if found.has_plan else None) if written else again(asked.seconds)
     facts = _facts(found, unproven, file if written else None, further, again(4 * asked.seconds))
+    if found.proven is not None and not refuted and (after := pays(found.proven, time.monotonic() - asked.began)):
+        facts.insert(0, ("pays", after))
     answer = _answer(found, plan, file if written else None)
     output.result(sentence, facts, following, {**answer, **subject.fields()})
     return found
@@ -110,12 +120,14 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     """unproven: what was shown as faster and is not in the plan. written: the plan; None where none was. further: files
     beside it. again: the command that continues the search."""
     machine = found.profile.surveyed.machine
-    lines = [("machine", machine), ("plan", str(written))] if written is not None else []
+    lines = [("machine", machine)] if written is not None else []
+    if written is not None:
+        lines += [("plan", str(written)), ("trials", f"{trials_beside(written)}, {_READ_BY}")]
     lines += further
     if choices := [str(each) for each in found.choices]:
         lines.append(("choices", listed(choices, most=len(choices))))
-    if by := checked(found.choices, found.log.proofs):
-        lines.append(("checked", by))
+    results = results_with(found.choices, found.log.proofs)
+    lines += [("" if number else "results", each) for number, each in enumerate(results)]
     names = [] if found.interrupted else found.not_reached
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))

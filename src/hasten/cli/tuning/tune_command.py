@@ -20,8 +20,9 @@ from hasten.cli.application import (
 )
 from hasten.cli.tuning.launcher import ScriptProcesses, leads_script
 from hasten.cli.tuning.script_words import MODULE, is_script
-from hasten.cli.tuning.search_run import SECONDS, Asked, Subject, search
+from hasten.cli.tuning.search_run import CEILING, SECONDS, Asked, Subject, search
 from hasten.errors import Misconfigured
+from hasten.facts.plan import DEFAULT_PLAN
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import WIDE_LABEL
@@ -33,6 +34,7 @@ FILE = (
     "The training script or notebook, a console script's name, or -m and a module; the script's own options follow it. "
     "Or a job: path/file.py:function."
 )
+OUTPUT = "The plan file to write. Every trial is kept beside it, in plan.trials.jsonl for plan.toml."
 STEPS = "The optimizer steps of the script's whole training, where its loops do not say."
 ALLOW = (
     "The most that a choice may change: bits, rounding, statistics, training. "
@@ -51,13 +53,11 @@ ALLOWED = ("bits", "rounding", "statistics", "training")
 def tune(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="FILE", help=FILE)],
-    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan file to write.")] = Path(
-        "plan.toml"
-    ),
+    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=OUTPUT)] = Path(DEFAULT_PLAN),
     allow: Annotated[
         str,
         typer.Option(metavar="CLASS", help=ALLOW),
-    ] = "statistics",
+    ] = CEILING,
     seconds: Annotated[
         float,
         typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile take additional time."),

@@ -6,7 +6,7 @@ import shlex
 
 from hasten.facts.choice import Preserves
 from hasten.facts.formatting import byte_size
-from hasten.facts.plan import Fingerprint, PlannedChoice, ProvenOn
+from hasten.facts.plan import DEFAULT_PLAN, Fingerprint, PlannedChoice, ProvenOn
 from hasten.facts.trials import NO_GAIN_ALONE, Curves, Proven, Surveyed, Verdict, is_gain, is_proven, verdict_of
 from hasten.report.display import fixed, interval, listed, many, measured, ratio
 from hasten.report.page.charts import Axis, Line, chart, ratio_axis
@@ -30,8 +30,6 @@ from hasten.report.plan_sentence import (
     target_sentence,
 )
 from hasten.report.sentence import Sentence
-
-DEFAULT_PLAN = "plan.toml"  # that a search writes without --output
 
 _ANSWERS = {
     "holds": ("✓", "kept"),
@@ -251,7 +249,7 @@ def _learned(curves: Curves | None) -> Section | None:
 
 
 _METHOD = (
-    "Two versions of the job take turns on one machine, a window of steps at a time; neighbouring windows make a pair. "
+    "Two versions of the job take turns on one machine. A timing is of a few steps; neighbouring timings make a pair. "
     "From twelve pairs on, the ratio is their median with a bootstrap interval. From fewer, it is their geometric mean "
     "with Student's interval. A ratio above 1 is faster. An interval that contains 1 shows no difference."
 )
@@ -270,9 +268,9 @@ def _measured(evidence: Evidence) -> Section | None:
     if job is not None:
         pairs.append(("job", _job(job)))
     if noise is not None:
-        window = f"in windows of {many(noise.window_steps, 'step')}"
-        itself = f"the baseline compared with itself before the search: {measured(noise.speedup)}, {window}"
-        pairs.append(("noise", itself))
+        each = f"each timing of {many(noise.window_steps, 'step')}"
+        itself = f"the baseline compared with itself before the search: {measured(noise.speedup)}, {each}"
+        pairs.append(("measurement error", itself))
     lead = _METHOD if noise is not None or evidence.confirmed is not None else ""
     return Section(title="Machine and method", lead=lead, pairs=pairs)
 

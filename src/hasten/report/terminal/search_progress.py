@@ -17,6 +17,7 @@ from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveye
 from hasten.report.display import listed, time_left
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.output import WIDE_LABEL, Output, bar
+from hasten.report.terminal.progress_bar import SILENT_SECONDS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +50,8 @@ class SearchProgress:
     ) -> None:
         self._output, self._seconds = Output(stream or sys.stderr, WIDE_LABEL), seconds
         self._clock, self._began = clock, clock()
-        self._is_shown, self._has_header, self._shown = is_shown, False, ""
+        self._is_shown, self._has_header = is_shown, False
+        self._shown, self._shown_at = "", self._began  # what is under way, as a line that stays has it
         self._base: tuple[Choice, ...] = ()  # that the last trial was on top of
         self._confirmed: tuple[Choice, ...] = ()
 
@@ -60,7 +62,7 @@ class SearchProgress:
             case Surveyed():
                 self._output.note("machine", record.machine)
             case Noise():
-                self._row("the baseline again", _times(record.speedup), "the noise of the measurement")
+                self._row("the baseline again", _times(record.speedup), "unchanged: measurement error")
             case Tried() if record.verdict != "skipped":
                 self._tried(record)
             case Proven() if not record.passes:
@@ -76,24 +78,28 @@ class SearchProgress:
         if doing.stays:
             self._output.note("time", doing.what)
             return
-        left = self._left(doing)
+        now = self._clock()
+        left = self._left(doing, now)
+        done = f"{doing.done} of {doing.whole} {'rounds' if doing.ratios else 'steps'}" if doing.whole else ""
         if not self._output.is_plain:
-            unit = "rounds" if doing.seconds_left is None else "steps"
-            done = f"{doing.done} of {doing.whole} {unit}" if doing.whole else ""
             row = bar(doing.what, doing.done, max(doing.whole, 1), done, left)
             self._output.redraw("", row, _ratios(doing.ratios), "")
-        elif (activity := doing.what.partition(":")[0]) != self._shown:  # what follows may change every second
-            self._shown = activity
-            self._output.line(f"{doing.what}{UNDER_WAY}{left}")
+            return
+        activity = doing.what.partition(":")[0]  # what follows may change every second
+        is_new = activity != self._shown
+        if is_new or now - self._shown_at >= SILENT_SECONDS:
+            self._shown, self._shown_at = activity, now
+            so_far = f": {done}" if done and not is_new else ""
+            self._output.line(f"{doing.what}{so_far}{UNDER_WAY}{left}")
 
     def close(self) -> None:
         self._output.close()
 
-    def _left(self, doing: Doing) -> str:
+    def _left(self, doing: Doing, now: float) -> str:
         if doing.seconds_left is not None:
             seconds = time_left(doing.seconds_left)
             return f"for up to {seconds}" if doing.waits else f"about {seconds} left"
-        left = self._seconds - (self._clock() - self._began) if doing.of_search is None else doing.of_search
+        left = self._seconds - (now - self._began) if doing.of_search is None else doing.of_search
         return f"about {time_left(left)} left" if left > 0 else f"the planned {self._seconds:g} s are over"
 
     def _tried(self, tried: Tried) -> None:
@@ -120,7 +126,7 @@ class SearchProgress:
         for each in confirmed.earned:
             verdict = ("kept" if proven else "not proven") if each.kept else "no gain"
             self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
-        verdict = "on new windows" if proven else verdict_of(confirmed)
+        verdict = "measured again" if proven else verdict_of(confirmed)
         self._row("the whole plan", _times(confirmed.speedup), verdict)
 
     def _row(self, what: str, seen: str, verdict: str, reason: str = "") -> None:

@@ -73,9 +73,7 @@ class PatchedScript:
     place: Path
 
     def accepted(self, arms: Arms, report: Callable[[Doing], None]) -> Acceptance:
-        report(
-            Doing(what="running the patched file plainly: its losses must be those of its trial, its steps no slower")
-        )
+        report(Doing(what="running the patched file plainly: the same losses, and no slower?"))
         try:
             trial = self._in_trial(arms)
             plain = self._plainly(trial, is_seeded=False)
@@ -180,7 +178,9 @@ def _is_slower(trial: Steps, plain: Steps) -> bool:
 def _at(plain: Steps, trial: Steps) -> str:
     if plain.usual_seconds is None:
         return "; it has too few steps to judge its speed"
-    return f"; a step takes {_shown(plain.usual_seconds)}, in its trial {_shown(trial.usual_seconds)}"
+    return (
+        f"; a step is no slower than in its trial ({_shown(plain.usual_seconds)} beside {_shown(trial.usual_seconds)})"
+    )
 
 
 def _shown(seconds: float | None) -> str:

@@ -15,6 +15,7 @@ from hasten.tuning.trials.trial_outcome import ArmFailed
 Recipe = Mapping[str, Sequence[str]]
 """What the steps of a script are made of: name -> its value in each step."""
 UNKNOWN = "unknown"  # a value, which differs from none
+_COMPARED = "data order, optimizer options and dropout"
 
 
 def by_recipe(recipe_of: Callable[[Plan], Recipe], choices: Choices, report: Report) -> list[Proven]:
@@ -27,7 +28,7 @@ def by_recipe(recipe_of: Callable[[Plan], Recipe], choices: Choices, report: Rep
         return Answer(passes=False, reason=reason, unanswered=True, is_plans=is_plans)
 
     def compared(choices: Choices) -> Answer:
-        report(Doing(what=f"comparing the recipe of the training with {listed(choices)}"))
+        report(Doing(what=f"comparing {_COMPARED} with {listed(choices)}"))
         try:
             planned = recipe_of(plan_of(choices))
             if different_in(plain, planned) and not again:
@@ -36,7 +37,7 @@ def by_recipe(recipe_of: Callable[[Plan], Recipe], choices: Choices, report: Rep
             return failed(failure, is_plans=True)
         own = set(different_in(plain, again[0])) if again else set[str]()
         found = next((why for name, why in different_in(plain, planned).items() if name not in own), None)
-        return Answer(passes=found is None, reason=found or "the recipe of the training is the same")
+        return Answer(passes=found is None, reason=found or "each step does the same")
 
     claimed = without(choices, *filter(changes_training, choices))
     if not claimed:
@@ -57,5 +58,5 @@ def different_in(plain: Recipe, planned: Recipe) -> dict[str, str]:
             if before != after and UNKNOWN not in (before, after):
                 where = f"{name}, in step {number}," if len(plain.get(name, ())) > 1 else name
                 what = f"{where} is {after or 'nothing'} with it, not {before or 'nothing'}"
-                found.setdefault(name, f"changes the recipe of the training: {what}")
+                found.setdefault(name, f"changes what a step does: {what}")
     return found
