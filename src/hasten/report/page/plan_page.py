@@ -31,6 +31,7 @@ from hasten.report.plan_sentence import (
 )
 from hasten.report.sentence import Sentence
 
+_BEYOND_ROUNDING = "numbers differ beyond rounding"
 _ANSWERS = {
     "holds": ("✓", "kept"),
     "inconclusive": ("·", "other"),
@@ -193,7 +194,8 @@ def _row_of(evidence: Evidence, planned: PlannedChoice, axis: Axis) -> list[Cell
         worth = [drawn, Cell(text=ratio(stated), small=f"{interval(stated)}, as the plan states")]
     else:
         worth = ["", ""]
-    claim = "not stated" if choice.preserves is None else choice.preserves.words
+    differs = _BEYOND_ROUNDING if choice.preserves is Preserves.STATISTICS else ""
+    claim = Cell(text="not stated" if choice.preserves is None else choice.preserves.words, small=differs)
     name = Cell(text=str(choice), small=NO_GAIN_ALONE if idle else "", kind="code")
     return [name, *worth, claim, _proof_of(evidence, planned)]
 

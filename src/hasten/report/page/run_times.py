@@ -44,7 +44,7 @@ def time_of_the_run(evidence: Evidence) -> Section | None:
     if evidence.stops_early:
         lead += " Early stopping may end the run sooner."
     if measured is not None:
-        lead += " Each part is a median of its own, so the total can differ from the headline, which compares pairs."
+        lead += " Each part is measured on its own, so the total can differ from the headline, which compares pairs."
     memory: list[Cell | str] = ["peak memory", *(byte_size(costs.peak_bytes) for costs in both.values())]
     return Section(
         title="Where the time of the run goes",
