@@ -148,3 +148,21 @@ def test_where_lines_stay_a_long_comparison_says_every_ten_seconds_how_much_is_d
         "confirming: 3 of 12 rounds … about 48 s left",
         "confirming: 6 of 12 rounds … about 36 s left",
     ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "rows"), [("80", 2), ("30", 5)])
+def test_a_row_of_the_table_fits_a_terminal_of_80_columns(columns: str, rows: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = Terminal()
+    tried = Tried(choice=LAYOUT, on=(), verdict="no difference", reason=str(EQUAL), speedup=EQUAL)
+    SearchProgress(60, stream).record(tried)
+    shown = stream.getvalue().splitlines()
+    assert len(shown) == rows
+    assert shown[-1].removesuffix("\x1b[0m").endswith("difference")

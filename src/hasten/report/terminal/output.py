@@ -184,7 +184,7 @@ def bar(label: str, done: float, whole: float, *texts: str) -> RenderableType:
     from rich.text import Text
 
     row = Table.grid(padding=(0, 2), expand=True)
-    row.add_column(no_wrap=True)
+    row.add_column()  # the only one that wraps where the terminal is narrow
     row.add_column(ratio=1)
     for number in range(len(texts)):
         row.add_column(no_wrap=True, style="dim" if number == len(texts) - 1 else "")

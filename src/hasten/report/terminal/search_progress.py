@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 UNDER_WAY = " … "  # between what is done and the time that is left
-WIDTHS = (42, 22)  # of the columns for the choice and for how many times as fast it was
+CHOICE, TIMES, VERDICT = 42, 22, 18  # columns; a narrow terminal has fewer for the choice
 _STYLES = {
     "verdict": "dim",
     "faster": "green",
@@ -49,6 +49,8 @@ class SearchProgress:
         is_shown: bool = True,
     ) -> None:
         self._output, self._seconds = Output(stream or sys.stderr, WIDE_LABEL), seconds
+        left = self._output.width - TIMES - VERDICT - 4  # with the spaces between them
+        self._choice_columns = max(min(CHOICE, left), 1)
         self._clock, self._began = clock, clock()
         self._is_shown, self._has_header = is_shown, False
         self._shown, self._shown_at = "", self._began  # what is under way, as a line that stays has it
@@ -62,7 +64,7 @@ class SearchProgress:
             case Surveyed():
                 self._output.note("machine", record.machine)
             case Noise():
-                self._row("the baseline again", _times(record.speedup), "unchanged: measurement error")
+                self._row("the baseline again", _times(record.speedup), "measurement error")
             case Tried() if record.verdict != "skipped":
                 self._tried(record)
             case Proven() if not record.passes:
@@ -83,7 +85,7 @@ class SearchProgress:
         done = f"{doing.done} of {doing.whole} {'rounds' if doing.ratios else 'steps'}" if doing.whole else ""
         if not self._output.is_plain:
             row = bar(doing.what, doing.done, max(doing.whole, 1), done, left)
-            self._output.redraw("", row, _ratios(doing.ratios), "")
+            self._output.redraw("", row, _ratios(doing.ratios, self._choice_columns), "")
             return
         activity = doing.what.partition(":")[0]  # what follows may change every second
         is_new = activity != self._shown
@@ -134,7 +136,7 @@ class SearchProgress:
             self._has_header = True
             self._row("choice", "times as fast (95 %)", "verdict")
         last = f"{verdict}: {reason}" if reason else verdict
-        text = f"{printable(what):<{WIDTHS[0]}}  {printable(seen):<{WIDTHS[1]}}{last}"
+        text = f"{printable(what):<{self._choice_columns}}  {printable(seen):<{TIMES}}{last}"
         self._output.line(text, _STYLES.get(verdict, ""))
 
 
@@ -165,10 +167,10 @@ def _times(found: Speedup) -> str:
     return f"{found.ratio:.2f}  ({found.low:.2f}–{found.high:.2f})"
 
 
-def _ratios(ratios: Mapping[str, float]) -> RenderableType:
+def _ratios(ratios: Mapping[str, float], columns: int) -> RenderableType:
     """The running arms so far, the fastest first."""
     from rich.text import Text
 
     ordered = sorted(ratios.items(), key=lambda item: -item[1])
-    lines = [f"{printable(name):<{WIDTHS[0]}}{ratio:>5.2f} so far" for name, ratio in ordered]
+    lines = [f"{printable(name):<{columns}}{ratio:>5.2f} so far" for name, ratio in ordered]
     return Text("\n".join(lines), style="dim")
