@@ -161,15 +161,17 @@ def test_a_lower_precision_is_more_than_rounding(arms, tmp_path):
 PREPARES = """
     from pathlib import Path
     import torch
+    from torch.utils.data import DataLoader
     data = Path("data/large.bin")
     prepares = not data.exists()
     if prepares:
+        images = list(DataLoader(range(9)))
         data.parent.mkdir()
         data.write_bytes(bytes(2**20))
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
-    for _ in range(9):
-        (model(torch.zeros(1, 1)).sum() * 0 + prepares).backward()
+    for features in DataLoader(torch.zeros(9, 1)):
+        (model(features).sum() * 0 + prepares).backward()
         optimizer.step()
 """
 
@@ -181,6 +183,8 @@ def test_data_that_the_script_prepares_are_kept_for_its_trials(tmp_path, monkeyp
     seen = observe(program)
     what = "the script wrote data (1.00 MiB) before its first step"
     assert ("prepared", f"{what}; trials share this copy, which is removed at the end") in found_lines(seen)
+    assert seen.loader is not None
+    assert seen.loader.number == 0, "in a trial, which finds the data, no other loader is made before"
     with script_arms(program, seen, tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:
         losses = arm.ask("train", seed=0, steps=3, metric=None, seconds=60.0)["losses"]
     assert losses == [0.0] * 3
