@@ -35,15 +35,11 @@ LOADER = SeenLoader(
     made=(),
     made_by="",
     rebuilt_by="",
-    iterated=(),
-    is_iterable=False,
     batch_size=8,
     batches=10,
     workers=0,
-    pins_memory=False,
-    keeps_workers=False,
 )
-MODEL = SeenModel(kind="Net", parameters=9, device="cpu", names=(), images=(), inputs=(), called=(), is_compiled=False)
+MODEL = SeenModel(kind="Net", parameters=9, device="cpu", names=(), images=(), inputs=(), called=())
 SEEN = Seen(
     loader=LOADER,
     model=MODEL,

@@ -36,13 +36,9 @@ class SeenLoader:
     made: Stack
     made_by: str  # the library that made it for the script; "" for the script itself
     rebuilt_by: str  # the library that made the steps' loader from the script's own; "" where the steps read that
-    iterated: Stack
-    is_iterable: bool
     batch_size: int | None
     batches: int | None
     workers: int
-    pins_memory: bool
-    keeps_workers: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +55,6 @@ class SeenModel:
     images: tuple[int, ...]
     inputs: tuple[tuple[tuple[int, ...], str], ...]
     called: Stack
-    is_compiled: bool
     named: Stack = ()
     is_wrapped: bool = False
     unwrapped: tuple[str, ...] = ()
@@ -151,7 +146,7 @@ def seen_of(table: Mapping[str, Any]) -> Seen:
     model = _with_tuples(table["model"], "names", "images", "inputs", "unwrapped")
     return Seen(
         **{name: table[name] for name in ("main", "autocast", "updates", "seconds")},
-        loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made", "iterated")),
+        loader=None if loader is None else SeenLoader(**_with_stacks(loader, "made")),
         model=SeenModel(**_with_stacks(model, "called", "named", "wrapping")),
         optimizers=tuple(SeenOptimizer(**_with_stacks(each, "made", "stepped")) for each in table["optimizers"]),
         backward=_stack(table["backward"]),

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, IterableDataset, Subset
+from torch.utils.data import DataLoader, Subset
 
 from hasten.errors import Misconfigured
 from hasten.facts.scripts.seen import Length, Seen, SeenLoader, SeenModel, SeenOptimizer, Stack
@@ -44,7 +44,6 @@ class _Loader:
     loader: DataLoader[Any]
     made: Stack
     made_by: str
-    iterated: Stack = ()
     batches: int = 0  # delivered since training began
 
 
@@ -104,8 +103,6 @@ class Observer:
 
     def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Iterator[Any]:
         found = next((each for each in self.loaders if each.loader is loader), None)
-        if found is not None:
-            found.iterated = users_calls()
         return _Counted(original(loader), partial(self._batch_delivered, found))
 
     def _batch_delivered(self, loader: _Loader | None) -> None:
@@ -217,7 +214,6 @@ class Observer:
             images=forward.images,
             inputs=forward.inputs,
             called=tuple(call for _, call in forward.calls),
-            is_compiled=type(forward.module).__name__ == "OptimizedModule",
             is_wrapped=wrapper is not None,
             unwrapped=unwrapped,
             wrapping=wrapping,
@@ -247,13 +243,9 @@ class Observer:
             made=source.made,
             made_by=source.made_by,
             rebuilt_by="" if source is found else found.made_by,
-            iterated=found.iterated,
-            is_iterable=isinstance(loader.dataset, IterableDataset),
             batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
             batches=_batches_of(loader),
             workers=loader.num_workers,
-            pins_memory=loader.pin_memory,
-            keeps_workers=loader.persistent_workers,
         )
 
     def _given_by_script(self, found: _Loader) -> _Loader:

@@ -30,9 +30,9 @@ LONGEST_SECONDS = 600.0  # of observing: importing, preparing data, and the firs
 
 
 def observe(program: Program, waiting: Callable[[], object] = lambda: None) -> Seen:
-    """Runs the script for a few steps; again where it has prepared data, as its trials find them: it makes other loaders
-    then. One that fails there, as by os.makedirs("out"), or that changes them by a library in C, prepares them in every
-    trial. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no training."""
+    """Runs the script for a few steps; again where it has prepared data, as its trials find them, which can need fewer
+    loaders. One that fails there, as by os.makedirs("out"), or that changes them by a library in C, prepares them in
+    every trial. waiting: is called meanwhile. Raises ArmFailed where it fails or shows no training."""
     seen = _observed(program, None, waiting)
     if seen.prepared is None:
         return seen
