@@ -169,6 +169,73 @@ def test_epochs_multiply_a_limit_only_where_each_begins_to_count_anew(first, ste
     assert length(source, batches=None, stream=itertools.repeat(0)) == Length(steps=steps, epochs=None)
 
 
+@pytest.mark.parametrize(
+    ("leaves", "steps"),
+    [
+        ("if n >= most: return", 25),
+        ("if i == 7: break", 700),
+        ("bad += 1\n            if step == 8: bad = 0\n            if bad >= 9: break", 1000),
+    ],
+)
+def test_a_limit_ends_a_loop_over_the_loader(leaves, steps):
+    found = length(
+        f"""
+        def main(n=0, bad=0):
+            for epoch in range(100):
+                for i, step in enumerate(loader):
+                    n += 1
+                    {leaves.replace("            ", "                    ")}
+                    update()
+        main()
+        """,
+        loader=range(10),
+        most=25,
+    )
+    assert found.steps == steps
+
+
+@pytest.mark.parametrize(("first", "test"), [(0, "epoch < 3"), (1, "epoch <= 3"), (7, "epoch < 10")])
+def test_epochs_are_counted_from_the_one_that_runs_first(first, test):
+    source = f"epoch = {first}\nwhile {test}:\n    for batch in loader:\n        update()\n    epoch += 1\n"
+    assert length(source, loader=[0] * 10) == Length(steps=30, epochs=3)
+
+
+@pytest.mark.parametrize(
+    "made", ["batch in forever(loader)", "batch in stream", "i, batch in enumerate(cycle(loader))"]
+)
+def test_a_loop_that_repeats_the_loader_without_an_end_is_no_epoch(made):
+    source = f"""
+        def forever(loader):
+            while True:
+                yield from loader
+        def steps():
+            stream = forever(loader)
+            for {made}:
+                update()
+                if done: break
+        steps()
+        """
+    found = length(source, loader=[0] * 10, cycle=itertools.cycle, done=[1])
+    assert "no known length" in found.why
+
+
+def test_a_part_of_an_endless_loop_has_its_length():
+    source = "for batch in itertools.islice(itertools.cycle(loader), 25):\n    update()\n"
+    assert length(source, loader=[0] * 10, itertools=itertools).steps == 25
+
+
+def test_what_another_loop_counts_is_no_limit_of_updates():
+    source = """
+        t = 0
+        while t < 200:
+            for _ in range(20):
+                t += 1
+            for part in range(4):
+                update()
+        """
+    assert length(source, None, 0.0).steps is None
+
+
 @pytest.mark.parametrize("loop", ["n, batch in enumerate(stream, 1)", "n in itertools.count(1)"])
 def test_a_loop_that_counts_its_own_turns_begins_anew_in_every_epoch(loop):
     source = f"for seed in [1, 2, 3]:\n    for {loop}:\n        update()\n        if n >= 70:\n            break\n"

@@ -38,16 +38,30 @@ class Limit:
         resumed = self.now > 2 * each_update  # or filled a replay buffer first
         return self.end - (self.now - each_update if resumed else 0)
 
+    @property
+    def epochs(self) -> int:
+        """Where it counts epochs, of which the first one is running."""
+        return self.end - (0 if self.is_of_loop else self.now)
+
     def begins_again(self, loop: ast.For | ast.While, function: FrameType) -> bool:
         """In every turn of a loop around this one."""
         code = self.function.f_code
         arguments = code.co_argcount + code.co_kwonlyargcount
         if self.is_of_loop or (function is not self.function and self.counter in code.co_varnames[arguments:]):
             return True
-        assignments = (each for each in _statements(loop.body) if isinstance(each, ast.Assign))
-        return any(
-            _names(each.targets, self.counter) and not _names([each.value], self.counter) for each in assignments
-        )
+        return any(_is_set_by(each, self.counter) for each in _statements(loop.body))
+
+
+def _sets(loop: ast.For | ast.While, counter: str) -> bool:
+    return any(_is_set_by(node, counter) for statement in loop.body for node in ast.walk(statement))
+
+
+def _is_set_by(node: ast.AST, counter: str) -> bool:
+    """To something that does not depend on what it was."""
+    if not isinstance(node, ast.Assign) or _names([node.value], counter):
+        return False
+    targets = [each for target in node.targets for each in getattr(target, "elts", [target])]
+    return any(ast.unparse(each) == counter for each in targets)
 
 
 def _names(expressions: Sequence[ast.expr], counter: str) -> bool:
@@ -56,9 +70,10 @@ def _names(expressions: Sequence[ast.expr], counter: str) -> bool:
 
 
 def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
-    """None where nothing is counted, or the limit is not known. Read in one of the first two turns."""
+    """None where nothing is counted, or the limit is not known. Read in one of the first two turns. What the loop sets
+    back in some turns, as the epochs without an improvement, has no limit that its turns reach."""
     for counter, more, bound in _comparisons(loop, frame):
-        within = _counted_in(loop, ast.unparse(counter))
+        within = None if _sets(loop, ast.unparse(counter)) else _counted_in(loop, ast.unparse(counter), frame.f_lineno)
         last, now = value_of(bound, frame), value_of(counter, frame)
         if within is not None and isinstance(last, int) and isinstance(now, int) and now < last + more:
             of_loop = isinstance(loop, ast.For) and _names([loop.target], ast.unparse(counter))
@@ -137,8 +152,8 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(each.body)
 
 
-def _counted_in(loop: ast.For | ast.While, counter: str) -> bool | None:
-    """Whether a loop within it has the statement that counts by one; None where none has."""
+def _counted_in(loop: ast.For | ast.While, counter: str, line: int) -> bool | None:
+    """Whether a loop within it has the statement that counts by one; None where none has that is around the line."""
     match loop:
         case ast.For(ast.Tuple([number, _]), ast.Call(ast.Name("enumerate"))) if ast.unparse(number) == counter:
             return False
@@ -154,7 +169,9 @@ def _counted_in(loop: ast.For | ast.While, counter: str) -> bool | None:
                 ast.unparse(target) == ast.unparse(before) == counter
             ):
                 return False
-            case ast.For() | ast.While() if _counted_in(each, counter) is not None:
+            case ast.For(lineno=first, end_lineno=last) | ast.While(lineno=first, end_lineno=last) if (
+                first <= line <= (last or first) and _counted_in(each, counter, line) is not None
+            ):
                 return True
             case _:
                 pass

@@ -3,23 +3,24 @@
 The number of turns of `for epoch in range(args.epochs)` is read from the running function's own variables; that of a
 loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. In
 `for phase in ["train", "val"]` the steps are those of one phase, where the loop asks which one it is. A
-`while` loop, and a `for` loop over what has no length, is followed where it counts its turns up to a limit (see
-counted_loops.py); a `break` in another `for` loop is not seen. Loops around it multiply such a limit where each of
-their turns begins to count again.
+loop that counts its turns ends at its limit (see counted_loops.py); another `break` is not seen. Loops around it
+multiply such a limit where each of their turns begins to count again.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
+import itertools
 import linecache
 import math
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
-from types import FrameType
+from types import CodeType, FrameType
 
 from hasten.facts.scripts.seen import Length
-from hasten.scripts.observing.counted_loops import limit_of
+from hasten.scripts.observing.counted_loops import Limit, limit_of
 from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
@@ -39,26 +40,31 @@ def length_of(
     loader. first_turn: turn_of, in the first update.
     """
     around = [(frame, loop) for frame, loop in _loops(frames) if not _is_over_phases(loop)]
-    turns, epochs, reads, shared = 1, 1, False, None
+    turns, epochs, reads = 1, 1, False
+    limited: tuple[int, int | None, Limit] | None = None  # turns and epochs until a limit that is not reached yet
+    reached: Limit | None = None
     per_turn = _turns_per_update(first_turn, around[0]) if around else 1
     for frame, loop in around:
-        if shared is not None and not shared.begins_again(loop, frame):
+        if reached is not None and not reached.begins_again(loop, frame):
             continue
-        shared = None
+        reached = None
+        if limited is not None and limited[2].begins_again(loop, frame):
+            limited = None
         line = f"{os.path.basename(frame.f_code.co_filename)}:{loop.lineno}"
         count, is_range = (None, False) if isinstance(loop, ast.While) else _turns(loop.iter, frame)
-        limit = limit_of(loop, frame) if count is None else None
-        if limit is not None:
+        if (limit := limit_of(loop, frame)) is not None:
             counts_steps = limit.counts_inner_turns or not reads
-            each_update = max(round(batches_per_update), 1) if reads else per_turn
-            counted = limit.turns(each_update if counts_steps else 1)
-            turns = counted if limit.counts_inner_turns else turns * counted
-            epochs, shared = None if counts_steps or epochs is None else epochs * counted, limit
+            each_update = max(round(batches_per_update), per_turn)
+            counted = limit.turns(each_update) if counts_steps else limit.epochs
+            until = counted if limit.counts_inner_turns else turns * counted
+            limited = until, None if counts_steps or epochs is None else epochs * counted, limit
+        if count is None and limited is not None:
+            (turns, epochs, reached), limited = limited, None
             continue
         if isinstance(loop, ast.While):
             return Length(steps=None, epochs=None, why=f"{line} is a while loop without a counted limit")
         begins_epochs = not is_range and not reads and epochs is not None  # it is the innermost loop over data
-        if begins_epochs:
+        if begins_epochs and not _is_endless(loop.iter, frame):
             count, reads = batches if count is None else count, True
         if count is None:
             return Length(steps=None, epochs=None, why=f"the loop of {line} has no known length")
@@ -67,10 +73,12 @@ def length_of(
             epochs = 1
         elif epochs is not None:
             epochs *= count
+        if limited is not None and limited[0] < turns:
+            (turns, epochs, reached), limited = limited, None
     if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
     per_update = batches_per_update if reads else per_turn
-    if not reads and first_turn is not None and len(around) == 1 and shared is None:
+    if not reads and first_turn is not None and len(around) == 1 and reached is None:
         turns -= first_turn // per_turn * per_turn  # of a replay buffer that is filled before the first update
     steps = max(math.floor(turns / max(per_update, 1.0)), 1)
     return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]))
@@ -188,6 +196,9 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
                 return len(range(*(value_of(each, frame) for each in arguments))), True
             except (TypeError, ValueError):  # an end that is not known
                 return None, True
+        case ast.Call(ast.Name("islice") | ast.Attribute(_, "islice"), [_, stop]):
+            most = value_of(stop, frame)
+            return (most if isinstance(most, int) else None), False
         case ast.List(each) | ast.Tuple(each):
             return len(each), False
         case ast.Call(ast.Attribute(splitter, "split")):  # of a cross-validation of scikit-learn's
@@ -198,3 +209,27 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
                 return len(value_of(iterable, frame)), False
             except Exception:  # an object without a length, or whose length is the user's code
                 return None, False
+
+
+def _is_endless(iterable: ast.expr, frame: FrameType) -> bool:
+    """Whether it is a cycle, or a generator of the user's with `while True` that nothing in it leaves."""
+    match iterable:
+        case ast.Call(ast.Name(name) | ast.Attribute(_, name), [first, *_]) if name in _WRAPPERS:
+            return _is_endless(first, frame)
+        case ast.Call(function):
+            made = value_of(function, frame)
+        case _:
+            made = value_of(iterable, frame)
+    if made is itertools.cycle or isinstance(made, itertools.cycle):
+        return True
+    code = getattr(made, "gi_code", None) or getattr(made, "__code__", None)
+    if not isinstance(code, CodeType) or not code.co_flags & inspect.CO_GENERATOR:
+        return False
+    last = max(line or 0 for *_, line in code.co_lines())
+    loops = (each for each in _loops_of(code.co_filename) if code.co_firstlineno <= each.lineno <= last)
+    return any(map(_is_never_left, loops))
+
+
+def _is_never_left(loop: ast.For | ast.While) -> bool:
+    is_always = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+    return is_always and not any(isinstance(each, ast.Break | ast.Return) for each in ast.walk(loop))
