@@ -17,6 +17,7 @@ def replaced(owner: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
     def instead(*args: Any, **named: Any) -> Any:
         return by(original, *args, **named)
 
+    vars(instead)["__prepare_scriptable__"] = lambda: original  # what torch.jit.script compiles in its place
     setattr(owner, name, instead)
     try:
         yield

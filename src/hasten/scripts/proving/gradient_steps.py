@@ -4,6 +4,9 @@ Eight updates are held back, so that every arm has the same weights in every ste
 would get are written, and removed for the update, and an optimizer skips a parameter without a gradient. The next three
 updates are made, in every arm by the same gradients, and the weights after them are written.
 
+Nearby arms compute with another number of threads, from the script's first line on: what it computes before training,
+as a teacher that it solves for or initial weights, is rounded otherwise by a plan too.
+
 Of the script in float64, modules and their inputs are converted where the optimizer is made: the trained one, and those
 that have a name there, as a discriminator that reads what a generator makes.
 """
@@ -43,6 +46,7 @@ class GradientSteps:
     terms: int = 0
     writes: bool = True
     module: nn.Module | None = None
+    refused: str = ""  # why no gradient of the module can be judged
     updates: int = 0
     _counts: dict[nn.Module, int] = field(default_factory=dict[nn.Module, int])
     _held: list[tuple[Tensor, Tensor | None]] = field(default_factory=list[tuple[Tensor, Tensor | None]])
@@ -53,10 +57,15 @@ class GradientSteps:
         dropout_removed(self._resources)
         if self.arm == FLOAT64:  # what all ranks reduce has the dtype that the parameters had when they were wrapped
             self._resources.enter_context(replaced(DistributedDataParallel, "__init__", _wrapped_in_float64))
+        if self.arm.startswith(NEARBY):
+            torch.set_num_threads(torch.get_num_threads() // 2 or 2)  # sums are split between threads
 
     def prepare(self, module: nn.Module) -> None:
         """The trained module, when the script has made its optimizer."""
         self.module = module
+        self.refused = _why_not_judged(module)
+        if self.refused:
+            return
         enter = self._resources.enter_context
         remove_from_layers(module)
         self._resources.callback(register_optimizer_step_pre_hook(self._before_update).remove)
@@ -149,7 +158,7 @@ class GradientSteps:
 
 def compute_in_float64(module: nn.Module) -> None:
     """From now on: it, those that have names in the running functions, and all their parts, which a script can call.
-    Modules of TorchScript keep the dtype of their inputs, which no hook can convert."""
+    Modules of TorchScript keep the dtype of their inputs, as their parts have no hooks."""
     named = (each for frame in all_frames() for _, each in modules_named_in(frame))
     outer = {module, *(each for each in named if not isinstance(each, torch.jit.ScriptModule))}
     for each in outer:
@@ -157,6 +166,12 @@ def compute_in_float64(module: nn.Module) -> None:
     for part in {part for each in outer for part in each.modules()}:
         if not isinstance(part, torch.jit.ScriptModule):
             part.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
+
+
+def _why_not_judged(module: nn.Module) -> str:
+    if any(isinstance(each, torch.jit.ScriptModule) and any(_trained(each)) for each in module.modules()):
+        return "the script trains a module of TorchScript, whose parts hasten cannot compute in float64"
+    return ""
 
 
 def _trained(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

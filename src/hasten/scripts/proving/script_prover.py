@@ -82,7 +82,9 @@ class ScriptProver:
                     for name, error in found.items():
                         self._nearby[name] = self._nearby.get(name, 0.0) + error / NEIGHBOURS
         except ArmFailed as failed:
-            return f"arm {failed.arm} {failed.reason}"
+            sent = failed.sent
+            is_refusal = sent is not None and sent.kind == InvalidMeasurement.__name__
+            return sent.what if is_refusal else f"arm {failed.arm} {failed.reason}"
         except InvalidMeasurement as error:
             return error.what
         return ""
