@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.plan import Proof
+from hasten.facts.plan import Plan, Proof
 from hasten.facts.trials import Confirmed, Curves, Doing, Proven, Record, Surveyed, Tried, line_of, records_of
 from hasten.tuning.proof import gradient_proof, short_runs
-from hasten.tuning.proof.answers import Choices
+from hasten.tuning.proof.answers import Answer, Choices
 from hasten.tuning.proof.claim_proofs import prove
 from hasten.tuning.proof.job_prover import JobProver
+from hasten.tuning.proof.recipe_proof import Recipe
 from hasten.tuning.proof.short_runs import ShortRuns
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.trial_outcome import OutOfTime
 from support.report.samples import sample_records
 from tuning.search.test_confirmation import COSTS, ratio
 
@@ -143,6 +145,30 @@ def log_of(*tried: Tried) -> tuple[SearchLog, list[Record], list[str]]:
 
 def proven(base: Choices, log: SearchLog, function: str = "job") -> Choices:
     return prove(arms(function), base, log, ShortRuns(first_seed=0, steps=STEPS))
+
+
+class TooSlow:
+    """A prover whose gradients take longer than there is time."""
+
+    def __init__(self, arms: Arms, folder: Path) -> None: ...
+
+    def recipe_of(self, plan: Plan) -> Recipe:
+        return {}
+
+    def judge_gradients(self, plan: Plan) -> Answer:
+        raise OutOfTime
+
+
+@pytest.mark.parametrize(("seconds", "answered"), [(600.0, 1), (0.0, 0)])
+def test_what_has_no_answer_when_the_time_of_the_proofs_is_over_is_not_in_the_plan(seconds: float, answered: int):
+    exact, (log, kept, _) = claiming(Preserves.BITS, FLUSH), log_of()
+    runs = ShortRuns(first_seed=0, steps=STEPS)
+    assert prove(arms(), (*exact, THREADS, BF16), log, runs, TooSlow, seconds=seconds) == exact[:answered]
+    rejected = [each for each in kept if isinstance(each, Proven) and not each.passes]
+    assert [each.choice for each in rejected] == [*exact, THREADS, BF16][answered:]
+    assert {(each.reason, each.unanswered) for each in rejected} == {
+        (f"not proven in time: the proofs were ended after {seconds:.0f} s", True)
+    }
 
 
 @pytest.mark.proof

@@ -17,6 +17,7 @@ from hasten.tuning.search.plan_profile import (
     confirmation_seconds,
     confirmation_settings,
     end_seconds,
+    proofs_seconds,
 )
 from tuning.search.test_rounds import profile
 
@@ -50,6 +51,12 @@ def test_the_recipe_of_a_script_is_read_in_a_process_of_the_baseline_and_one_of_
     choices = [replace(BF16, preserves=claim)]
     without, read = (end_seconds(replace(PLAIN, recipe_steps=steps), PLAIN, choices, asked=60.0) for steps in (0, 16))
     assert read - without == pytest.approx(SLACK * arms * (PLAIN.start_seconds + 16 * PLAIN.step_seconds))
+
+
+def test_a_proof_of_the_gradients_of_a_script_takes_the_steps_of_all_its_arms():
+    slow = replace(PLAIN, step_seconds=3.0, gradient_steps=82, gradient_processes=5)
+    threads = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
+    assert proofs_seconds(slow, slow, [threads], asked=60.0) == pytest.approx(5 * slow.start_seconds + 82 * 3.0)
 
 
 def test_compiling_is_paid_by_every_process_that_has_the_plan():

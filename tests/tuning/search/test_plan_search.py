@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Preserves
-from hasten.facts.trials import Doing, Ended, Record, Surveyed, Tried, line_of, records_of
-from hasten.tuning.search import plan_profile
+from hasten.facts.trials import Doing, Ended, Proven, Record, Surveyed, Tried, line_of, records_of
+from hasten.tuning.search import plan_profile, plan_search
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.search.plan_search import Found, Search
 from hasten.tuning.search.search_log import Options
@@ -41,6 +41,7 @@ def searched(
     function: str = "job",
     earlier: Sequence[Record] = (),
     ceiling: Preserves = Preserves.ROUNDING,
+    seconds: float = 1000,
     tell: Callable[[Doing], None] = lambda doing: None,
 ) -> Searched:
     job, records, doing = f"{JOBS}:{function}", list[Record](), list[Doing]()
@@ -53,7 +54,7 @@ def searched(
         keys = {record.key for record in earlier if isinstance(record, Surveyed)}
         return earlier if surveyed.key in keys else []
 
-    options = Options(seconds=1000, ceiling=ceiling, only=only)
+    options = Options(seconds=seconds, ceiling=ceiling, only=only)
     search = Search(Arms(job), job, options, keep=records.append, report=told, earlier=same_key)
     return Searched(found=search(), records=records, doing=doing)
 
@@ -76,6 +77,16 @@ def test_a_planted_gain_is_found_and_confirmed_and_a_planted_slow_down_is_not(pl
     assert proven.speedup.ratio == pytest.approx(proven.plain.total / (proven.plain.total / 2 + around / 2), rel=0.05)
     assert search.verdicts()["microbatch = 4"] == "faster"
     assert search.verdicts()["threads = 1"] == "slower"
+
+
+def test_the_proof_of_a_first_choice_is_not_begun_where_it_would_end_far_too_late(monkeypatch):
+    monkeypatch.setattr(plan_search, "LATE_SECONDS", 0.0)
+    search = searched("microbatch", seconds=0.1)
+    assert search.verdicts()["microbatch = 4"] == "faster"
+    [proof] = [each for each in search.records if isinstance(each, Proven)]
+    assert (proof.passes, proof.unanswered) == (False, True)
+    assert "takes about" in proof.reason
+    assert search.choices() == []
 
 
 def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):

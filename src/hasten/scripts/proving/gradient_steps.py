@@ -34,6 +34,11 @@ from hasten.training.weights.tensor_file import read_tensors, write_tensors
 
 HELD_BACK, MADE = 8, 3  # updates
 PLAIN, FLOAT64, NEARBY = "plain", "float64", "nearby"  # arms; any other name is that of a plan
+NEIGHBOURS = 2  # arms of nearby weights
+FLOAT64_STEP = 4  # of how many steps of the script one takes the time, on a CPU: 2 of a matrix product, 6 of others
+STEPS_OF_PROOF = (2 + FLOAT64_STEP) * (HELD_BACK + MADE) + NEIGHBOURS * HELD_BACK
+"""Whose time a proof of one plan takes, with its references."""
+PROCESSES_OF_PROOF = 3 + NEIGHBOURS  # that it starts
 
 
 @dataclass(kw_only=True)

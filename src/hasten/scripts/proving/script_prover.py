@@ -23,14 +23,13 @@ from hasten.measure.gradient_error import (
     squared_errors,
     update_error,
 )
-from hasten.scripts.proving.gradient_steps import FLOAT64, HELD_BACK, MADE, NEARBY, PLAIN
+from hasten.scripts.proving.gradient_steps import FLOAT64, HELD_BACK, MADE, NEARBY, NEIGHBOURS, PLAIN
 from hasten.training.weights.tensor_file import read_tensors
 from hasten.tuning.proof.answers import LIMIT_SECONDS, Answer
 from hasten.tuning.proof.recipe_proof import Recipe
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
-NEIGHBOURS = 2
 OTHER_GRADIENT = 0.05  # the baseline's relative error from which on it is not rounding
 _PLANNED = "planned"
 
@@ -83,8 +82,9 @@ class ScriptProver:
                         self._nearby[name] = self._nearby.get(name, 0.0) + error / NEIGHBOURS
         except ArmFailed as failed:
             sent = failed.sent
-            is_refusal = sent is not None and sent.kind == InvalidMeasurement.__name__
-            return sent.what if is_refusal else f"arm {failed.arm} {failed.reason}"
+            if sent is not None and sent.kind == InvalidMeasurement.__name__:
+                return sent.what
+            return f"arm {failed.arm} {failed.reason}"
         except InvalidMeasurement as error:
             return error.what
         return ""

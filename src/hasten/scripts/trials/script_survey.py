@@ -26,6 +26,7 @@ from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.facts.scripts.seen import Seen
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.technique_edits import EDITS
+from hasten.scripts.proving.gradient_steps import PROCESSES_OF_PROOF, STEPS_OF_PROOF
 from hasten.scripts.proving.recipe import STEPS_OF_AN_EPOCH
 from hasten.scripts.techniques import OF_SCRIPTS, RunningLoader
 from hasten.techniques import ALL, No, Setup
@@ -135,6 +136,8 @@ def survey_of(
         "ends_with_turn": seen.loader is not None,
         "interrupted": seen.length.interrupted,
         "recipe_steps": 2 * STEPS_OF_AN_EPOCH,
+        "gradient_steps": STEPS_OF_PROOF,
+        "gradient_processes": PROCESSES_OF_PROOF,
         "evaluations": 0,
         "stops_early": False,
         "device": seen.model.device,

@@ -69,6 +69,8 @@ class PlanProfile:
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
     recipe_steps: int = 0  # whose recipe a proof reads, in a process of either arm; none of a job
+    gradient_steps: int = 0  # whose time a proof of gradients takes; of a job other ones
+    gradient_processes: int = 0  # that it starts
     costs: Costs | None = None  # by all comparisons and confirmations so far; None before
     notices: tuple[str, ...] = ()  # of loading the job, for the user
 
@@ -172,6 +174,8 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         around=around,
         room=room,
         recipe_steps=answer["recipe_steps"],
+        gradient_steps=answer["gradient_steps"],
+        gradient_processes=answer["gradient_processes"],
         notices=tuple(arm.notices),
     )
 
@@ -236,23 +240,29 @@ def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[C
 
     profile: the last one; asked: seconds that the whole search was given.
     """
-    proofs = _proofs_seconds(baseline, profile, choices, asked)
+    proofs = proofs_seconds(baseline, profile, choices, asked)
     return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, choices))
 
 
-def _proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
+def proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
     seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
     if baseline.recipe_steps and not all(map(changes_training, choices)):
         seconds += _process_seconds(baseline, baseline.recipe_steps) + _process_seconds(profile, baseline.recipe_steps)
     if any(map(is_proven_by_bits, choices)):
         seconds += 2 * _process_seconds(baseline, 2 * STEPS_OF_AN_EPOCH)
     if Preserves.ROUNDING in claims:
-        references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
-        seconds += references + STEPS_OF_GRADIENTS * baseline.step_seconds
+        seconds += _gradients_seconds(baseline)
     if Preserves.STATISTICS in claims:
         fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
         seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
     return seconds
+
+
+def _gradients_seconds(baseline: PlanProfile) -> float:
+    if baseline.gradient_processes:
+        return baseline.gradient_processes * baseline.start_seconds + baseline.gradient_steps * baseline.step_seconds
+    references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
+    return references + STEPS_OF_GRADIENTS * baseline.step_seconds
 
 
 def _process_seconds(profile: PlanProfile, steps: int) -> float:

@@ -24,6 +24,7 @@ from hasten.facts.trials import (
     Confirmed,
     Doing,
     Ended,
+    Proven,
     Record,
     Surveyed,
     differs_from_itself,
@@ -41,7 +42,9 @@ from hasten.tuning.search.plan_profile import (
     PlanProfile,
     confirmation_seconds,
     confirmation_settings,
+    end_seconds,
     profile_plan,
+    proofs_seconds,
 )
 from hasten.tuning.search.round_trials import RoundTrials, watching
 from hasten.tuning.search.rounds import SearchRounds
@@ -50,6 +53,9 @@ from hasten.tuning.search.target import TargetGain, judge_training
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import WHEN_QUIET
 from hasten.tuning.trials.trial_outcome import ArmFailed
+
+LATE_SECONDS = 90.0  # that the end of a search whose time is over may take
+OVERRUN, LEAST_SECONDS = 3.0, 120.0  # from which multiple on of their expected time proofs are ended, and not before
 
 
 @dataclass(kw_only=True, slots=True)
@@ -152,10 +158,28 @@ class Search:
     def _prove(self, found: Found, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
         profile, log = found.profile, self._log
-        pair_seconds = profile.step_seconds + self._nearest_profile(joined, profile).step_seconds
+        joined = self._in_time(profile, joined)
+        planned = self._nearest_profile(joined, profile)
+        pair_seconds = profile.step_seconds + planned.step_seconds
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
-        return prove(self._arms, joined, log, runs, self._prover)
+        expected = proofs_seconds(profile, planned, joined, log.options.seconds)
+        most = max(OVERRUN * expected, log.seconds_left, LEAST_SECONDS)
+        return prove(self._arms, joined, log, runs, self._prover, seconds=most)
+
+    def _in_time(self, profile: PlanProfile, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        """Those that there is time to prove and to confirm. The first choice of a search joins whatever the time, and
+        a compiled one takes none of it, so the last ones are dropped."""
+        log, most = self._log, max(self._log.seconds_left, LATE_SECONDS)
+        while joined:
+            needed = end_seconds(profile, self._nearest_profile(joined, profile), joined, log.options.seconds)
+            if needed <= most:
+                break
+            *rest, last = joined
+            reason = f"to prove and confirm the plan with it takes about {needed:.0f} s, more than the search has left"
+            log.add(Proven(choice=last, passes=False, reason=reason, unanswered=True))
+            joined = tuple(rest)
+        return joined
 
     def _confirm(self, found: Found, base: Sequence[Choice]) -> None:
         if not base:

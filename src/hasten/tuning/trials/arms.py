@@ -7,6 +7,7 @@ machine: where that is too little, the arm ends before the machine is full, whoe
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.preloaded_libraries import libraries_of
 from hasten.tuning.trials.process_seconds import IMPORTED_BY_TRAIN, import_seconds
 from hasten.tuning.trials.process_tree import all_of, ended_for_memory, how_it_ended, resident_bytes
-from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, SentError
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome, OutOfTime, SentError
 from hasten.tuning.trials.trial_process import END_SECONDS, TrialProcess
 
 SERVES_JOBS = "hasten.tuning.trials.trial_requests:serve"
@@ -87,9 +88,10 @@ class Arm:
     peak_bytes: the most memory held, as its last window said.
     """
 
-    def __init__(self, name: str, process: TrialProcess, limits: Limits) -> None:
-        """Waits until the job is built. Raises ArmFailed."""
-        self.name, self._process, self._limits = name, process, limits
+    def __init__(self, name: str, process: TrialProcess, limits: Limits, ends_at: float = math.inf) -> None:
+        """Waits until the job is built. Raises ArmFailed. ends_at: by time.monotonic(); a call that still waits then
+        raises OutOfTime."""
+        self.name, self._process, self._limits, self._ends_at = name, process, limits, ends_at
         self._check, self._check_at = LimitCheck(process.child.pid, process.folder), 0.0
         self._killed_before, self._failure = killed_for_memory(), None
         self.turns, self.interruptions = list[float](), list[float]()
@@ -158,11 +160,13 @@ class Arm:
 
     def _answer_within(self, seconds: float) -> dict[str, Any]:
         """Meanwhile check what it holds."""
-        child, until = self._process.child, time.monotonic() + seconds
+        child, until = self._process.child, min(time.monotonic() + seconds, self._ends_at)
         while (answer := child.messages.receive()) is None:
             if child.messages.ended or child.exit_code is not None:
                 raise self._died()
             left = until - time.monotonic()
+            if left <= 0 and until == self._ends_at:
+                raise OutOfTime
             if left <= 0:
                 raise ArmFailed(self.name, Outcome.HUNG, f"no answer within {seconds:g} s; {child.standing()}")
             child.listen(min(left, CHECK_SECONDS))
@@ -206,6 +210,7 @@ class Arms:
         self._launch = launch or self._launch_job
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
+        self._ends_at = math.inf
 
     @contextmanager
     def start(self, name: str, plan: Plan) -> Iterator[Arm]:
@@ -214,11 +219,20 @@ class Arms:
         """
         process = self._launch(plan)
         try:
-            arm = Arm(name, process, self._limits)
+            arm = Arm(name, process, self._limits, self._ends_at)
             self._check_data(arm.data)
             yield arm
         finally:
             process.end()
+
+    @contextmanager
+    def ending_within(self, seconds: float) -> Iterator[None]:
+        """Whatever arms do in this block raises OutOfTime when it has taken so long."""
+        self._ends_at = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._ends_at = math.inf
 
     def _launch_job(self, plan: Plan) -> TrialProcess:
         return TrialProcess(SERVES_JOBS, self._libraries, self._job, plan_to_toml(plan), self.options)

@@ -119,6 +119,10 @@ class ArmFailed(Exception):
         return error or kind(self.what, fix=fix.format(plain=plain))
 
 
+class OutOfTime(Exception):
+    """The time that arms had together is over. No arm has failed."""
+
+
 _ERRORS: Mapping[Outcome, tuple[type[HastenError], str]] = {
     Outcome.OUT_OF_MEMORY: (OutOfMemory, "make the microbatch smaller: hasten explain microbatch"),
     Outcome.DISK_FULL: (StorageFailed, "free space on the disk of temporary files, or set TMPDIR to another one"),
