@@ -49,7 +49,22 @@ _LOWER = (
     "        with torch.autocast('cpu', torch.bfloat16): outputs = model(inputs)\n        outputs = outputs.float()\n"
 )
 
+_UPDATED = "                        optimizer.step()\n"
+_NOISE = """\
+                        for each in model.parameters():
+                            each.grad *= 1 + 1e-4 * torch.randn(each.shape, generator=noise)
+"""
+
 PLANTED = {
+    "noise of a ten-thousandth on the gradients": Planted(
+        SHAPES,
+        ROUNDING,
+        [
+            ("model.train()\n", "model.train(); noise = torch.Generator().manual_seed(1)\n"),
+            (_UPDATED, _NOISE + _UPDATED),
+        ],
+        "the gradient's error",
+    ),
     "dropout switched off": Planted(DIGITS, ROUNDING, [("nn.Dropout(0.5)", "nn.Dropout(0.0)")], "dropout"),
     "dropout of attention switched off": Planted(
         GPT, ROUNDING, [("dropout_p=dropout if self.training else 0", "dropout_p=0")], "dropout"
