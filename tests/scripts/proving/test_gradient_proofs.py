@@ -60,7 +60,7 @@ def test_a_trained_module_of_torchscript_has_a_recipe_and_no_gradient_that_is_ju
     prover = prover_of(IN_TORCHSCRIPT, tmp_path, monkeypatch)
     assert prover.recipe_of(Plan())["batches read"]
     answer = prover.judge_gradients(plan_of([ONE_THREAD]))
-    assert answer.unjudged == "the script trains a module of TorchScript, whose parts hasten cannot compute in float64"
+    assert answer.unjudged == "the script trains a module of TorchScript, which cannot compute in float64"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

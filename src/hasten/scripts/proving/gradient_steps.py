@@ -51,7 +51,7 @@ class GradientSteps:
     terms: int = 0
     writes: bool = True
     module: nn.Module | None = None
-    refused: str = ""  # why no gradient of the module can be judged
+    is_in_torchscript: bool = False  # a part of it that is trained, which cannot compute in float64
     updates: int = 0
     _counts: dict[nn.Module, int] = field(default_factory=dict[nn.Module, int])
     _held: list[tuple[Tensor, Tensor | None]] = field(default_factory=list[tuple[Tensor, Tensor | None]])
@@ -68,8 +68,9 @@ class GradientSteps:
     def prepare(self, module: nn.Module) -> None:
         """The trained module, when the script has made its optimizer."""
         self.module = module
-        self.refused = _why_not_judged(module)
-        if self.refused:
+        compiled = (each for each in module.modules() if isinstance(each, torch.jit.ScriptModule))
+        self.is_in_torchscript = any(any(_trained(each)) for each in compiled)
+        if self.is_in_torchscript:
             return
         enter = self._resources.enter_context
         remove_from_layers(module)
@@ -171,12 +172,6 @@ def compute_in_float64(module: nn.Module) -> None:
     for part in {part for each in outer for part in each.modules()}:
         if not isinstance(part, torch.jit.ScriptModule):
             part.register_forward_pre_hook(_inputs_in_float64, with_kwargs=True)
-
-
-def _why_not_judged(module: nn.Module) -> str:
-    if any(isinstance(each, torch.jit.ScriptModule) and any(_trained(each)) for each in module.modules()):
-        return "the script trains a module of TorchScript, whose parts hasten cannot compute in float64"
-    return ""
 
 
 def _trained(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

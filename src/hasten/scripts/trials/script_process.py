@@ -316,8 +316,8 @@ def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     assert steps is not None
     if steps.module is None:
         raise InvalidMeasurement(f"the script has no name for {script.seen.model.kind} where it makes its optimizer")
-    if steps.refused:
-        raise InvalidMeasurement(steps.refused)
+    if steps.is_in_torchscript:
+        raise InvalidMeasurement("the script trains a module of TorchScript, which cannot compute in float64")
     while True:
         steps.updated()
         if steps.is_complete:
