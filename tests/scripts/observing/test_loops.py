@@ -131,10 +131,13 @@ def test_accumulation_without_a_loader_divides_the_turns(loop, due, steps):
         ("n = 0\nwhile True:\n    update()\n    n += 1\n    if most >= 0 and n >= most:\n        break\n", 7),
         ("n = 0\nwhile n < most:\n    update()\n    n = n + 1\n", 7),
         ("n = 0\nwhile n < most:\n    for each in loader:\n        update()\n        n += 1\n", 7),
+        ("n = 0\nwhile n < most:\n    update()\n    n += size.batch\n", 3),
+        ("n = 0\nwhile n < most:\n    n = n + 2\n    update()\n", 4),
+        ("while epoch < most:\n    n = 0\n    while n < 70:\n        update()\n        n += 10\n    epoch += 1\n", 49),
     ],
 )
 def test_a_while_loop_that_counts_to_a_limit_has_its_length(source, steps):
-    found = length(source, loader=[0] * 3, most=7, only=False)
+    found = length(source, loader=[0] * 3, most=7, only=False, epoch=0, size=SimpleNamespace(batch=3))
     assert found.steps == steps
 
 
@@ -324,7 +327,8 @@ def test_a_list_of_seeds_trains_once_for_each():
     ("source", "why"),
     [
         ("while True:\n    update()\n    break\n", "while loop"),
-        ("n = 0\nwhile n < 9:\n    update()\n    n += 3\n", "while loop"),
+        ("n = 0\nk = 1\nwhile n < 9:\n    update()\n    n += k\n    k = 2\n", "while loop"),
+        ("n = 0\nwhile n < 9:\n    update()\n    n += count()\n", "while loop"),
         ("for epoch in range(count()):\n    update()\n", "no known length"),
         ("update()\n", "no loop"),
     ],

@@ -6,13 +6,14 @@
                                                     if iter_num > max_iters:
                                                         break
 
-The counter grows by one; where that is in a loop within, it counts the turns of that loop. It can be the loop's own, as
-of `enumerate` and `itertools.count`.
+Where the counter grows in a loop within, it counts the turns of that loop. It can be the loop's own, as of `enumerate`
+and `itertools.count`. It can grow by more than one, as in `first += batch_size`, where every turn adds the same.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from hasten.scripts.observing.read_values import value_of
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """counter: as its function writes it; now, end: its values in this turn, and where the loop ends. is_of_loop: as of
-    `enumerate`. counts_inner_turns: of a loop within, all together."""
+    """counter: as its function writes it; now, end: how often it has grown in this turn, and where the loop ends.
+    is_of_loop: as of `enumerate`. counts_inner_turns: of a loop within, all together."""
 
     counter: str
     function: FrameType
@@ -73,12 +74,27 @@ def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
     """None where nothing is counted, or the limit is not known. Read in one of the first two turns. What the loop sets
     back in some turns, as the epochs without an improvement, has no limit that its turns reach."""
     for counter, more, bound in _comparisons(loop, frame):
-        within = None if _sets(loop, ast.unparse(counter)) else _counted_in(loop, ast.unparse(counter), frame.f_lineno)
+        name = ast.unparse(counter)
+        growth = None if _sets(loop, name) else _growth_in(loop, name, frame.f_lineno)
+        by = None if growth is None else _fixed_value(growth.by, loop, frame)
         last, now = value_of(bound, frame), value_of(counter, frame)
-        if within is not None and isinstance(last, int) and isinstance(now, int) and now < last + more:
-            of_loop = isinstance(loop, ast.For) and _names([loop.target], ast.unparse(counter))
-            return Limit(ast.unparse(counter), frame, now, last + more, of_loop, within)
+        if growth is None or by is None or not isinstance(last, int) or not isinstance(now, int):
+            continue
+        if now < last + more:
+            of_loop = isinstance(loop, ast.For) and _names([loop.target], name)
+            end = math.ceil((last + more) / by)
+            return Limit(name, frame, now // by, end, of_loop, growth.is_of_inner_loop)
     return None
+
+
+def _fixed_value(by: ast.expr, loop: ast.For | ast.While, frame: FrameType) -> int | None:
+    """None for what a turn of the loop can change, and for what is no positive number."""
+    read = {ast.unparse(each) for each in ast.walk(by) if isinstance(each, ast.Name | ast.Attribute)}
+    stored = (each for each in ast.walk(loop) if isinstance(each, ast.Name | ast.Attribute))
+    if any(isinstance(each.ctx, ast.Store) and ast.unparse(each) in read for each in stored):
+        return None
+    value = value_of(by, frame)
+    return value if isinstance(value, int) and value > 0 else None
 
 
 _ORDERS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
@@ -152,27 +168,37 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(each.body)
 
 
-def _counted_in(loop: ast.For | ast.While, counter: str, line: int) -> bool | None:
-    """Whether a loop within it has the statement that counts by one; None where none has that is around the line."""
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    by: ast.expr
+    is_of_inner_loop: bool
+
+
+_ONE = ast.Constant(1)
+
+
+def _growth_in(loop: ast.For | ast.While, counter: str, line: int) -> _Growth | None:
+    """By the statement that adds to the counter, of the loop, or of one within it that is around the line; None where
+    none does."""
     match loop:
         case ast.For(ast.Tuple([number, _]), ast.Call(ast.Name("enumerate"))) if ast.unparse(number) == counter:
-            return False
+            return _Growth(_ONE, False)
         case ast.For(number, ast.Call(ast.Name("count") | ast.Attribute(_, "count"))) if ast.unparse(number) == counter:
-            return False
+            return _Growth(_ONE, False)
         case _:
             pass
     for each in _statements(loop.body):
         match each:
-            case ast.AugAssign(target, ast.Add(), ast.Constant(1)) if ast.unparse(target) == counter:
-                return False
-            case ast.Assign([target], ast.BinOp(before, ast.Add(), ast.Constant(1))) if (
+            case ast.AugAssign(target, ast.Add(), by) if ast.unparse(target) == counter:
+                return _Growth(by, False)
+            case ast.Assign([target], ast.BinOp(before, ast.Add(), by)) if (
                 ast.unparse(target) == ast.unparse(before) == counter
             ):
-                return False
+                return _Growth(by, False)
             case ast.For(lineno=first, end_lineno=last) | ast.While(lineno=first, end_lineno=last) if (
-                first <= line <= (last or first) and _counted_in(each, counter, line) is not None
+                first <= line <= (last or first) and (inner := _growth_in(each, counter, line)) is not None
             ):
-                return True
+                return _Growth(inner.by, True)
             case _:
                 pass
     return None
