@@ -75,6 +75,11 @@ def edited(technique: str, value: Value, source: str = SCRIPT, at: ScriptPlaces 
     return edited_source(source, edits_of(choices, at or places(source), lambda file: source))
 
 
+def test_a_keyword_is_written_with_spaces_where_the_call_has_them():
+    source = SCRIPT.replace("lr=1e-3, foreach=True", "lr = 1e-3")
+    assert "model.parameters(), lr = 1e-3, fused = True)" in edited("fused_optimizer", "fused", source)
+
+
 def test_a_keyword_replaces_the_one_that_the_call_has():
     expected = SCRIPT.replace("num_workers=0)", "num_workers=2)")
     assert edited("loader_workers", 2) == expected

@@ -151,7 +151,8 @@ def _with_keywords(file: Statements, call: ast.Call, edit: SetKeywords) -> Itera
     if (mapping := next((each.value for each in reversed(call.keywords) if each.arg is None), None)) is not None:
         yield from _in_mapping(file, mapping, {name: each for name, each in edit.keywords.items() if name not in given})
         given |= dict.fromkeys(edit.keywords, mapping)
-    new = [f"{name}={source}" for name, source in edit.keywords.items() if name not in given]
+    equals = _equals(file, call)
+    new = [f"{name}{equals}{source}" for name, source in edit.keywords.items() if name not in given]
     old = [given[name] for name in edit.without if name in given]
     for node, argument in zip(old, new, strict=False):
         yield from splices_of(Replace(node, argument), file.text.text)
@@ -159,6 +160,15 @@ def _with_keywords(file: Statements, call: ast.Call, edit: SetKeywords) -> Itera
         yield _removed(file, call, node)
     if added := new[len(old) :]:
         yield from _added(file, call, added)
+
+
+def _equals(file: Statements, call: ast.Call) -> str:
+    """As its last named argument writes it."""
+    named = [each for each in call.keywords if each.arg is not None]
+    if not named or named[-1].arg is None:
+        return "="
+    (begin, _), (value, _) = file.text.span(named[-1]), file.text.span(named[-1].value)
+    return " = " if file.text.text[begin + len(named[-1].arg) : value] == " = " else "="
 
 
 def _in_mapping(file: Statements, mapping: ast.expr, keywords: Mapping[str, str]) -> Iterable[Splice]:
