@@ -75,6 +75,24 @@ def edited(technique: str, value: Value, source: str = SCRIPT, at: ScriptPlaces 
     return edited_source(source, edits_of(choices, at or places(source), lambda file: source))
 
 
+@pytest.mark.parametrize(
+    ("built", "written"),
+    [
+        ("more = {}", "**more, num_workers=2)"),
+        ('more = {"shuffle": True}\n    more["drop_last"] = True', "**more, num_workers=2)"),
+        ("more = dict(shuffle=True)", "**more, num_workers=2)"),
+        ('more = {"num_workers": 1}', '**{**more, "num_workers": 2})'),
+        ('more = {}\n    more["num_workers"] = 1', '**{**more, "num_workers": 2})'),
+        ("more = {}\n    more.update(others)", '**{**more, "num_workers": 2})'),
+        ("more = {**others}", '**{**more, "num_workers": 2})'),
+    ],
+)
+def test_a_keyword_stands_beside_a_dictionary_that_is_built_without_it(built, written):
+    source = SCRIPT.replace("batch_size=8,  # small\n                        num_workers=0", "batch_size=8, **more")
+    source = source.replace("    loader = ", f"    {built}\n    loader = ")
+    assert f"DataLoader(data, batch_size=8, {written}" in edited("loader_workers", 2, source)
+
+
 def test_a_keyword_is_written_with_spaces_where_the_call_has_them():
     source = SCRIPT.replace("lr=1e-3, foreach=True", "lr = 1e-3")
     assert "model.parameters(), lr = 1e-3, fused = True)" in edited("fused_optimizer", "fused", source)

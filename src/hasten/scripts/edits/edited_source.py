@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from hasten.doctor.edits import AddArgument, Append, Replace, Splice, Unspliceable, is_python, spliced, splices_of
 from hasten.errors import PlanError
+from hasten.scripts.edits.built_mappings import has_no_key
 from hasten.scripts.edits.edit import (
     AddDefinition,
     AddImport,
@@ -148,7 +149,8 @@ def _with_keywords(file: Statements, call: ast.Call, edit: SetKeywords) -> Itera
             yield from splices_of(
                 Replace(node.value if isinstance(node, ast.keyword) else node, source), file.text.text
             )
-    if (mapping := next((each.value for each in reversed(call.keywords) if each.arg is None), None)) is not None:
+    mapping = next((each.value for each in reversed(call.keywords) if each.arg is None), None)
+    if mapping is not None and not all(each in given or has_no_key(file.tree, mapping, each) for each in edit.keywords):
         yield from _in_mapping(file, mapping, {name: each for name, each in edit.keywords.items() if name not in given})
         given |= dict.fromkeys(edit.keywords, mapping)
     equals = _equals(file, call)
