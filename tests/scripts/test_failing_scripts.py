@@ -84,6 +84,7 @@ HANGS = "import threading; threading.Event().wait()"
         (JOBS, "", 2, "it defines a job, which is tuned by its name: hasten tune train.py:job"),
         ("print('x' * 10**6)", "", 2, "error trains nothing: no optimizer of torch made a step"),
         (ONLY_FORWARD, "", 2, "call the model itself, as in model(images)"),
+        (TRAINS.replace("default=6", "default=1"), "", 2, "ended after one optimizer step, so no steps can be timed"),
         (STYLE, "", 2, "trains tensors that are parameters of no named module"),
         pytest.param(
             HOGWILD,

@@ -174,6 +174,8 @@ class Observer:
             if self.passes.without_modules:
                 raise Misconfigured("trains without a call of a module: no step can be followed", fix=_CALL_THE_MODEL)
             raise Misconfigured("trains without backward(): no step can be followed", fix=_WHAT_IS_FOLLOWED)
+        if self._frames is None:
+            raise Misconfigured("ended after one optimizer step, so no steps can be timed", fix=_TRAIN_LONGER)
         return Seen(
             loader=self._trained_on(),
             model=self._trained(main.step.forward, main.named),
@@ -193,7 +195,7 @@ class Observer:
             backward=tuple(call for _, call in main.step.backward),
             windows=main.step.windows,
             autocast=self.passes.autocast,
-            length=self._frames or Length(steps=None, epochs=None, why="fewer than two steps were observed"),
+            length=self._frames,
             updates=main.updates,
             seconds=time.perf_counter() - self._began,
             trainer=self.trainers.seen(),
@@ -256,6 +258,7 @@ class Observer:
 
 _WHAT_IS_FOLLOWED = "hasten follows scripts that call backward() on a loss, and step() of a torch.optim optimizer"
 _TRAIN_A_MODULE = "hasten follows scripts whose optimizer has parameters of an nn.Module, which is called in every step"
+_TRAIN_LONGER = "give the script options, or data, with which it takes many steps"
 _CALL_THE_MODEL = "call the model itself, as in model(images): model.forward(images) calls none of torch's hooks"
 
 
