@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import partial
 
 import pytest
@@ -36,6 +37,17 @@ def test_an_error_deep_in_a_library_is_placed_where_the_user_called_it():
     assert "test_failures.py" in failure.where
     assert failure.fix == "fix this line: nn.Linear(3, 3)(torch.zeros(2, 4))"
     assert failure.what.startswith("RuntimeError: mat1 and mat2 shapes")
+
+
+def import_what_is_not_installed() -> None:
+    import torchtext_of_2019  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+
+def test_a_module_that_is_not_installed_is_to_be_installed_for_the_python_of_hasten():
+    failure = as_failure(raised_by(import_what_is_not_installed))
+    assert isinstance(failure, UserCodeFailed)
+    assert failure.what == "ModuleNotFoundError: No module named 'torchtext_of_2019'"
+    assert failure.fix.startswith(f"install torchtext_of_2019 for {sys.executable}, which runs hasten, or correct")
 
 
 def test_errors_of_hasten_stay_what_they_are_and_full_memory_is_told_apart():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 
 from hasten.errors import UserCodeFailed
@@ -36,6 +37,11 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
         return None if error.__cause__ is None else user_code_failed(error.__cause__)
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
-    return UserCodeFailed(
-        reason_of(error), where=where, fix=f"fix this line: {place.line}" if place.line else "fix this line"
-    )
+    return UserCodeFailed(reason_of(error), where=where, fix=_fix(error, place.line or ""))
+
+
+def _fix(error: BaseException, line: str) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        module = error.name.partition(".")[0]
+        return f"install {module} for {sys.executable}, which runs hasten, or correct this line: {line}"
+    return f"fix this line: {line}" if line else "fix this line"
