@@ -10,6 +10,7 @@ from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -94,10 +95,38 @@ def test_a_loop_over_the_loader_has_its_length(loop):
     assert length(source, loader=[0] * 10, bar=[0] * 10, tqdm=lambda each, **named: each).steps == 20
 
 
-@pytest.mark.parametrize(("bounds", "steps"), [("100", 100), ("1, n + 1", 7), ("0, 10, 2", 5), ("int(n)", 7)])
+@pytest.mark.parametrize(
+    ("bounds", "steps"), [("100", 100), ("1, n + 1", 7), ("0, 10, 2", 5), ("int(n)", 7), ("int(np.ceil(n / 2))", 4)]
+)
 def test_a_range_without_a_loader_counts_steps(bounds, steps):
-    found = length(f"for step in range({bounds}):\n    update()\n", batches=None, per_update=0.0, n=7)
+    found = length(f"for step in range({bounds}):\n    update()\n", batches=None, per_update=0.0, n=7, np=np)
     assert (found.steps, found.epochs) == (steps, None)
+
+
+def test_a_range_of_a_library_that_shows_progress_counts_steps():
+    found = length(
+        "for step in tqdm.trange(7):\n    update()\n", None, per_update=0.0, tqdm=SimpleNamespace(trange=range)
+    )
+    assert (found.steps, found.epochs) == (7, None)
+
+
+def test_of_loops_side_by_side_the_shortest_ends():
+    found = length("for x, y in zip(few, many):\n    update()\n", None, per_update=0.0, few=[0] * 3, many=[0] * 9)
+    assert found.steps == 3
+
+
+@pytest.mark.parametrize("loop", ["each in optimizers", "each, schedule in zip(optimizers, schedules)"])
+def test_a_loop_over_optimizers_is_one_step(loop):
+    optimizers = [torch.optim.SGD([torch.zeros(1)]) for _ in range(2)]
+    source = f"""
+        for epoch in range(2):
+            for batch in loader:
+                for {loop}:
+                    if each is optimizers[0]:
+                        update()
+    """
+    found = length(source, loader=[0] * 10, optimizers=optimizers, schedules=[None] * 2)
+    assert (found.steps, found.epochs) == (20, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 The number of turns of `for epoch in range(args.epochs)` is read from the running function's own variables; that of a
 loop over a loader is the loader's length, and that of a loop over the folds of a cross-validation is their number. In
-`for phase in ["train", "val"]` the steps are those of one phase, where the loop asks which one it is. A
-loop that counts its turns ends at its limit (see counted_loops.py); another `break` is not seen. Loops around it
-multiply such a limit where each of their turns begins to count again.
+`for phase in ["train", "val"]` the steps are those of one phase, where the loop asks which one it is; a loop over
+optimizers updates each of them once. A loop that counts its turns ends at its limit (see counted_loops.py); another
+`break` is not seen. Loops around it multiply such a limit where each of their turns begins to count again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from types import CodeType, FrameType
+
+from torch.optim import Optimizer
 
 from hasten.facts.scripts.seen import Length
 from hasten.scripts.observing.counted_loops import Limit, limit_of
@@ -39,7 +41,7 @@ def length_of(
     of the loader that the steps read, None for a loader without a length; batches_per_update: as observed, 0 without a
     loader. first_turn: turn_of, in the first update.
     """
-    around = [(frame, loop) for frame, loop in _loops(frames) if not _is_over_phases(loop)]
+    around = list(_loops_of_steps(frames))
     turns, epochs, reads = 1, 1, False
     limited: tuple[int, int | None, Limit] | None = None  # turns and epochs until a limit that is not reached yet
     reached: Limit | None = None
@@ -95,6 +97,20 @@ def _is_interrupted(loop: ast.For | ast.While) -> bool:
     return False
 
 
+def _loops_of_steps(frames: Iterable[FrameType]) -> Iterator[tuple[FrameType, ast.For | ast.While]]:
+    """Without those of which one turn of all updates the optimizer: over phases, and `for each in optimizers`."""
+    loops = _loops(frames)
+    return (
+        (frame, each) for frame, each in loops if not _is_over_phases(each) and not _is_over_optimizers(each, frame)
+    )
+
+
+def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:
+    targets = [loop.target] if isinstance(loop, ast.For) else []
+    names = (part for each in targets for part in ast.walk(each) if isinstance(part, ast.Name))
+    return any(isinstance(value_of(each, frame), Optimizer) for each in names)
+
+
 def _is_over_phases(loop: ast.For | ast.While) -> bool:
     match loop:
         case ast.For(ast.Name(phase), ast.List(phases) | ast.Tuple(phases)):
@@ -107,7 +123,7 @@ def _is_over_phases(loop: ast.For | ast.While) -> bool:
 
 def turn_of(frames: Iterable[FrameType]) -> int | None:
     """The number of the running turn of the innermost loop; None where it is not counted."""
-    found = next(_loops(frames), None)
+    found = next(_loops_of_steps(frames), None)
     return None if found is None else _turn(*found)
 
 
@@ -191,7 +207,7 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
     match iterable:
         case ast.Call(ast.Name(name) | ast.Attribute(_, name), [first, *_]) if name in _WRAPPERS:
             return _turns(first, frame)
-        case ast.Call(ast.Name(name), [_, *_] as arguments) if name in _RANGES:
+        case ast.Call(ast.Name(name) | ast.Attribute(_, name), [_, *_] as arguments) if name in _RANGES:
             try:
                 return len(range(*(value_of(each, frame) for each in arguments))), True
             except (TypeError, ValueError):  # an end that is not known
@@ -201,6 +217,9 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
             return (most if isinstance(most, int) else None), False
         case ast.List(each) | ast.Tuple(each):
             return len(each), False
+        case ast.Call(ast.Name("zip"), [_, *_] as parts):
+            known = [count for count, _ in (_turns(each, frame) for each in parts) if count is not None]
+            return min(known, default=None), False
         case ast.Call(ast.Attribute(splitter, "split")):  # of a cross-validation of scikit-learn's
             folds = getattr(value_of(splitter, frame), "n_splits", None)
             return (folds if isinstance(folds, int) else None), False

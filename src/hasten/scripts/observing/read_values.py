@@ -56,7 +56,7 @@ def _safe(called: ast.expr, frame: FrameType) -> Callable[..., Any] | None:
     match called:
         case ast.Name(name):
             return _SAFE.get(name)
-        case ast.Attribute(ast.Name("math"), name):
+        case ast.Attribute(ast.Name("math" | "np" | "numpy"), name):
             return _OF_MATH.get(name)
         case ast.Attribute(owner, name) if name in _OF_TENSORS:
             tensor = _read(owner, frame)
