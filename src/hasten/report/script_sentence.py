@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hasten.facts.formatting import byte_size
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from hasten.report.terminal.output import Lines
 
 
-def found_lines(seen: Seen) -> Lines:
-    """Label and text: prepared data, loader, model, optimizers, step, and the length of the training."""
+def found_lines(seen: Seen, place: Callable[[str, int], str]) -> Lines:
+    """Label and text: prepared data, loader, model, optimizers, step, and the length of the training. place: (file,
+    line) -> as a reader finds it."""
+
+    def at(calls: Stack) -> str:
+        return f" ({place(calls[0].file, calls[0].line)})" if calls else ""
+
     loader, model = seen.loader, seen.model
     lines: Lines = []
     if seen.prepared is not None:
@@ -27,11 +33,11 @@ def found_lines(seen: Seen) -> Lines:
     else:
         size = "" if loader.batch_size is None else f", batches of {loader.batch_size:,}"
         workers = many(loader.workers, "worker") if loader.workers else "no workers"
-        lines.append(("loader", f"{loader.kind} of {loader.dataset}{size}, {workers}{_at(loader.made)}"))
-    lines.append(("model", f"{model.kind}, {many(model.parameters, 'parameter')}{_at(model.called)}"))
-    optimizers = ", ".join(f"{each.kind}{_at(each.made)}" for each in seen.optimizers)
+        lines.append(("loader", f"{loader.kind} of {loader.dataset}{size}, {workers}{at(loader.made)}"))
+    lines.append(("model", f"{model.kind}, {many(model.parameters, 'parameter')}{at(model.called)}"))
+    optimizers = ", ".join(f"{each.kind}{at(each.made)}" for each in seen.optimizers)
     lines.append(("optimizer", optimizers))
-    lines.append(("backward", _at(seen.backward).strip(" ()")))
+    lines.append(("backward", at(seen.backward).strip(" ()")))
     return [*lines, ("length", _length(seen))]
 
 
@@ -41,7 +47,3 @@ def _length(seen: Seen) -> str:
         return f"not known: {length.why}"
     epochs = "" if length.epochs is None else f"{many(length.epochs, 'epoch')}, "
     return f"{epochs}{many(length.steps, 'step')}"
-
-
-def _at(calls: Stack) -> str:
-    return f" ({os.path.relpath(calls[0].file)}:{calls[0].line})" if calls else ""

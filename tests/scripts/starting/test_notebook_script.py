@@ -8,7 +8,7 @@ import json
 import pytest
 
 from hasten.errors import Misconfigured
-from hasten.scripts.running.notebook import script_of, with_script
+from hasten.scripts.running.notebook import place_in, script_of, with_script
 
 
 def notebook(*cells: str) -> str:
@@ -64,10 +64,20 @@ def test_lines_before_the_first_cell_are_put_into_it():
 def test_what_only_a_notebook_runs_is_refused_with_its_cell(cell, what):
     with pytest.raises(Misconfigured, match=what) as refused:
         script_of(notebook("x = 1", cell), "train.ipynb")
-    assert refused.value.where == "train.ipynb, cell 2"
+    assert refused.value.where == "train.ipynb, cell 3"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"cells": []}', '{"cells": [], "metadata": {}}'])
 def test_another_file_is_no_notebook(text):
     with pytest.raises(Misconfigured):
         script_of(text, "train.ipynb")
+
+
+def test_a_line_of_the_script_has_its_place_in_a_cell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.ipynb"
+    path.write_text(notebook(*CELLS), encoding="utf-8")
+    script = script_of(path.read_text(encoding="utf-8"), path.name).splitlines()
+    assert place_in(str(path), script.index("import torch") + 1) == "train.ipynb:cell 2:2"
+    assert place_in(str(path), script.index("x % 3") + 1) == "train.ipynb:cell 4:2"
+    assert place_in(str(tmp_path / "train.py"), 7) == "train.py:7"

@@ -15,6 +15,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.scripts.seen import Seen
 from hasten.report.script_sentence import found_lines
 from hasten.scripts.proving.script_prover import ScriptProver
+from hasten.scripts.running.notebook import place_in
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
@@ -182,7 +183,7 @@ def test_data_that_the_script_prepares_are_kept_for_its_trials(tmp_path, monkeyp
     program = Program(name="train.py")
     seen = observe(program)
     what = "the script wrote data (1.00 MiB) before its first step"
-    assert ("prepared", f"{what}; trials share this copy, which is removed at the end") in found_lines(seen)
+    assert ("prepared", f"{what}; trials share this copy, which is removed at the end") in found_lines(seen, place_in)
     assert seen.loader is not None
     assert seen.loader.number == 0, "in a trial, which finds the data, no other loader is made before"
     with script_arms(program, seen, tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:

@@ -17,6 +17,7 @@ from hasten.report.script_budget import budget_lines, budget_sentence, priced_ro
 from hasten.report.script_sentence import found_lines
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
+from hasten.scripts.running.notebook import place_in
 
 if TYPE_CHECKING:
     from hasten.facts.scripts.script_times import ScriptTimes
@@ -88,6 +89,6 @@ def run_script(name: str, words: Sequence[str], output: CommandOutput) -> Script
     from hasten.facts.machine import read_machine
 
     run = ScriptRun(program=program, machine=read_machine().summary, seen=seen, times=times)
-    output.facts("", [("machine", run.machine), *found_lines(seen)])
+    output.facts("", [("machine", run.machine), *found_lines(seen, place_in)])
     output.facts("", budget_lines(seen, times))
     return run

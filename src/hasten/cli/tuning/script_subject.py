@@ -20,7 +20,7 @@ from hasten.report.plan_sentence import NO_FASTER_SCRIPT
 from hasten.report.script_sentence import found_lines
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
-from hasten.scripts.running.notebook import is_notebook
+from hasten.scripts.running.notebook import is_notebook, place_in
 from hasten.users_code import is_users_file
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         seen = _observed(program, waiting)
     if asked.steps is not None:
         seen = replace(seen, length=replace(seen.length, steps=asked.steps, why=""))
-    output.facts("", found_lines(seen))
+    output.facts("", found_lines(seen, place_in))
     if seen.length.steps is None:
         fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', 'N', *program.words])}"
         raise Misconfigured(f"its length is not known: {seen.length.why}", where=program.name, fix=fix)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from hasten.errors import Misconfigured
+from hasten.regular_files import read_regular
 
 SUFFIX = ".ipynb"
 _TITLE = "# %% cell {number}\n\n"  # the empty line keeps it where lines are added before the cell's first statement
+_LINES_OF_TITLE = 2
 _TITLES = re.compile(r"^# %% cell \d+\n\n", re.MULTILINE)
 _MARK = "IPython: "
 _MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
@@ -30,8 +33,20 @@ def is_notebook(path: str | Path) -> bool:
 
 def script_of(text: str, where: str) -> str:
     """text: the notebook's file; where: its name. Raises Misconfigured where a cell is no Python."""
-    cells = enumerate(_code_cells(_read(text, where)), start=1)
-    return "".join(f"{_TITLE.format(number=number)}{_python(cell, number, where)}\n" for number, cell in cells)
+    return "".join(_script_of_cells(_read(text, where), where).values())
+
+
+def place_in(path: str, line: int) -> str:
+    """Of a line of a file, or of a notebook's script: "train.py:7", "train.ipynb:cell 3:2"."""
+    where = os.path.relpath(path)
+    if not is_notebook(path):
+        return f"{where}:{line}"
+    before = 0
+    for number, script in _script_of_cells(_read(read_regular(Path(path)).decode(), path), path).items():
+        if line <= before + script.count("\n"):
+            return f"{where}:cell {number}:{line - before - _LINES_OF_TITLE}"
+        before += script.count("\n")
+    return where
 
 
 def with_script(text: str, script: str, where: str) -> str:
@@ -41,7 +56,7 @@ def with_script(text: str, script: str, where: str) -> str:
     if len(parts) != len(cells):
         raise Misconfigured("has other cells than its script", where=where, fix="remove comments such as # %% cell 1")
     parts[0] = before + parts[0]
-    for cell, part in zip(cells, parts, strict=True):
+    for cell, part in zip(cells.values(), parts, strict=True):
         source = _COMMENTED.sub(r"\1\2", part.removesuffix("\n"))
         if source != _source(cell):
             cell["source"] = source.splitlines(keepends=True)
@@ -59,8 +74,15 @@ def _read(text: str, where: str) -> dict[str, Any]:
     return notebook
 
 
-def _code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    return [cell for cell in notebook.get("cells", []) if cell["cell_type"] == "code"]
+def _code_cells(notebook: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """number, from 1 among all cells -> the cell."""
+    cells = enumerate(notebook.get("cells", []), start=1)
+    return {number: cell for number, cell in cells if cell["cell_type"] == "code"}
+
+
+def _script_of_cells(notebook: dict[str, Any], where: str) -> dict[int, str]:
+    cells = _code_cells(notebook).items()
+    return {number: f"{_TITLE.format(number=number)}{_python(cell, number, where)}\n" for number, cell in cells}
 
 
 def _source(cell: dict[str, Any]) -> str:
