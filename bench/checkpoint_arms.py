@@ -82,7 +82,7 @@ def _hasten(home: Path, state: dict[str, Any]) -> Callable[[Path], Checkpoint]:
     store = Store(home)
 
     def save(path: Path) -> Checkpoint:
-        tree, tensors = flattened({"run": state})
+        tree, tensors, _ = flattened({"run": state})
         contents = {"step": int(path.name), "epoch": 0, "reason": "measured", "best": False, "world_size": 1}
         return store.save(Contents(trees=tree, tensors=tensors, **contents), most_threads())
 
@@ -105,7 +105,7 @@ def _distributed(state: dict[str, Any]) -> Save:
 
 
 def _safetensors(state: dict[str, Any]) -> Save:
-    _, tensors = flattened(state)
+    _, tensors, _ = flattened(state)
     return lambda path: safetensors.torch.save_file(tensors, path)
 
 
@@ -130,7 +130,7 @@ def _force(path: Path) -> None:
 
 def _disk_alone(state: dict[str, Any]) -> Save:
     """As many bytes past the system's cache: no save that is on the disk when it returns can take less."""
-    _, tensors = flattened(state)
+    _, tensors, _ = flattened(state)
     block = mmap.mmap(-1, 1 << 22)  # where a page begins, as a disk wants it
     block[:] = os.urandom(len(block))
     pieces = sum(tensor.nbytes for tensor in tensors.values()) // len(block)

@@ -33,7 +33,7 @@ def folder(memory):
 
 def through_files(state: Any, folder: Path) -> Any:
     """What comes back of it."""
-    tree, tensors = flattened(state)
+    tree, tensors, _ = flattened(state)
     path = folder / "tensors.safetensors"
     path.unlink(missing_ok=True)
     write_tensors(path, tensors)
@@ -166,7 +166,7 @@ def test_a_tensor_that_is_met_again_is_stored_once_and_is_one_again(folder):
     module = torch.nn.Linear(3, 4)
     module.weight = torch.nn.Parameter(weight)
     state = {"module": module.state_dict(), "again": [weight, weight.t(), weight[:2]], "other": weight.clone()}
-    _, stored = flattened(state)
+    _, stored, _ = flattened(state)
     assert sorted(stored) == ["again/1", "again/2", "module/bias", "module/weight", "other"]
     found = through_files(state, folder)
     assert found["again"][0] is found["module"]["weight"]

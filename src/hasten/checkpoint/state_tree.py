@@ -36,18 +36,12 @@ _MARKS = frozenset({"tuple", "pairs", "float", "tensor", "array"})
 _DEEPEST = 100  # levels; a crafted file must not exhaust the stack
 
 
-def flattened(state: Any) -> tuple[Any, dict[str, Tensor]]:
+def flattened(state: Any) -> tuple[Any, dict[str, Tensor], dict[str, InParts]]:
     """The state as JSON can hold it, and its tensors by name: detached, dense, contiguous, and copied only if they are
-    not contiguous yet.
+    not contiguous yet; and by name those of which this rank holds parts.
 
     Raises Misconfigured, with the place, for a value that no file can hold.
     """
-    tree, tensors, _ = flattened_in_parts(state)
-    return tree, tensors
-
-
-def flattened_in_parts(state: Any) -> tuple[Any, dict[str, Tensor], dict[str, InParts]]:
-    """The same, and by name the tensors of which this rank holds parts. Raises as flattened does."""
     flattening = _Flattening()
     return flattening.flat(state, "", 0), flattening.tensors, flattening.in_parts
 

@@ -31,7 +31,6 @@ CHANGES_ITS_PROCESS = """
     sys.stdout = open("log.txt", "w")
     os.environ["TRAINED"] = "1"
     multiprocessing.set_start_method("fork")
-    torch.set_num_interop_threads(1)
     os.makedirs("runs")
     os.chdir("runs")
     model = torch.nn.Linear(3, 1)

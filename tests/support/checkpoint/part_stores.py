@@ -12,7 +12,7 @@ import torch
 from hasten.checkpoint.sharded.collective_save import follow, led
 from hasten.checkpoint.sharded.rank_files import assembled
 from hasten.checkpoint.sharded.tensor_slabs import Holding, InParts, Slab, holding
-from hasten.checkpoint.state_tree import flattened_in_parts
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Loaded, Store
 
 PATIENCE = 20.0  # seconds, after which a test has failed
@@ -67,7 +67,7 @@ def state(step: int, rank: int) -> dict[str, Any]:
 
 
 def held(step: int, rank: int) -> tuple[Any, Any, Holding]:
-    tree, tensors, parts = flattened_in_parts(state(step, rank))
+    tree, tensors, parts = flattened(state(step, rank))
     return tree, tensors, holding(parts)
 
 

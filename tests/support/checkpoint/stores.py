@@ -18,7 +18,7 @@ def states(step: int) -> dict[str, Any]:
 
 
 def contents(step: int) -> Contents:
-    trees, tensors = flattened(states(step))
+    trees, tensors, _ = flattened(states(step))
     return Contents(
         step=step, epoch=step // 10, reason="a test", best=step % 2 == 0, world_size=1, trees=trees, tensors=tensors
     )

@@ -20,7 +20,7 @@ def losses(run: Run) -> list[str]:
 
 
 def state_in_a_file(run: Run, store: Store) -> Any:
-    tree, tensors = flattened({"run": run.state_dict()})
+    tree, tensors, _ = flattened({"run": run.state_dict()})
     contents = {"step": run.steps, "epoch": run.epoch, "reason": "", "best": False, "world_size": 1}
     return store.save(Contents(trees=tree, tensors=tensors, **contents)).read().states["run"]
 

@@ -67,8 +67,8 @@ def searched(others: OtherPrograms, records: list[Record]) -> Search:
 
 def test_what_is_measured_on_a_busy_machine_is_dropped_and_measured_again():
     machine, measured = Machine([BUSY, QUIET, QUIET]), list[int]()
-    found = machine.others(60.0).undisturbed(lambda: measured.append(1), lambda: measured.pop())
-    assert found is None
+    found = machine.others(60.0).all_undisturbed([lambda: measured.append(1)], lambda: measured.pop())
+    assert found == [None]
     assert measured == [1]
 
 

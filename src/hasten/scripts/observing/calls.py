@@ -14,9 +14,9 @@ _BELOW = frozenset({"hasten", "torch", "contextlib", "functools"})
 """Packages between the user's call of torch and what is watched."""
 
 
-def users_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
+def users_frames() -> Iterator[FrameType]:
     """Of the calling thread, the innermost first."""
-    frame = frame or inspect.currentframe()
+    frame = inspect.currentframe()
     while frame is not None:
         if is_users_file(frame.f_code.co_filename):
             yield frame

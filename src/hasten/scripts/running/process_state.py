@@ -9,17 +9,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
-
-from hasten.scripts.patching import replaced
-
-_FOREVER = ExitStack()
 
 
 class ProcessState:
@@ -29,7 +22,6 @@ class ProcessState:
         self._copy, self._main = copy, sys.modules["__main__"]
         self._folder, self._search, self._variables = os.getcwd(), [*sys.path], dict(os.environ)
         self._printed_to, self._dtype = (sys.stdout, sys.stderr), torch.get_default_dtype()
-        _FOREVER.enter_context(replaced(torch, "set_num_interop_threads", _once()))
 
     def restore(self) -> None:
         os.chdir(self._folder)
@@ -51,15 +43,3 @@ class ProcessState:
         values = getattr(module, "__dict__", {})  # another attribute can import more
         files = [values.get("__file__"), *(values.get("__path__") or ())]  # a namespace package has no file
         return any(Path(file).is_relative_to(self._copy) for file in files if isinstance(file, str))
-
-
-def _once() -> Callable[..., None]:
-    """torch allows it once in a process."""
-    calls = list[int]()
-
-    def once(original: Callable[[int], Any], threads: int) -> None:
-        if not calls:
-            original(threads)
-        calls.append(threads)
-
-    return once

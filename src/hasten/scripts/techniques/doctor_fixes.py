@@ -38,7 +38,7 @@ def findings(text: str, file: str) -> dict[str, tuple[SourceCall, ...]]:
     found = dict[str, tuple[SourceCall, ...]]()
     for rule, each in _fixable(text, file, [*RULES.values()]):
         name = f"fix_{rule.name}"
-        found[name] = (*found.get(name, ()), _place(each, file))
+        found[name] = (*found.get(name, ()), place_of(each.node, file))
     return found
 
 
@@ -60,10 +60,6 @@ def _can_be_written(found: Found, text: str) -> bool:
         return False
 
 
-def _place(found: Found, file: str) -> SourceCall:
-    return place_of(found.node, file)
-
-
 def _edits(rule: SourceRule) -> Callable[[ScriptPlaces, Sources], list[Edit]]:
     def edits(places: ScriptPlaces, sources: Sources) -> list[Edit]:
         asked = places.findings.get(f"fix_{rule.name}", ())
@@ -74,7 +70,8 @@ def _edits(rule: SourceRule) -> Callable[[ScriptPlaces, Sources], list[Edit]]:
         found = dict[SourceCall, Fix]()
         for file in dict.fromkeys(each.file for each in asked):
             for _, each in _fixable(sources(file), file, [rule]):
-                found[_place(each, file)] = Fix(call=_place(each, file), edits=each.edits)
+                place = place_of(each.node, file)
+                found[place] = Fix(call=place, edits=each.edits)
         if missing := [each for each in asked if each not in found]:
             raise PlanError(f"the doctor finds no {rule.code} at line {missing[0].line}")
         return [found[each] for each in asked]

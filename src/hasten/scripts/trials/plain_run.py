@@ -25,7 +25,7 @@ from typing import Any
 from hasten.checkpoint.files import move, replace_file
 from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.patching import replaced
-from hasten.scripts.running.program import Program, program_of, run
+from hasten.scripts.running.program import program_of, run
 from hasten.scripts.running.terminal_input import use_terminal
 from hasten.scripts.trials.scratch import Scratch
 from hasten.scripts.trials.write_guard import save_by_python
@@ -52,11 +52,8 @@ class PlainRun:
 
     def scratch(self) -> Scratch:
         roots = {Path(users): Path(copy) for users, copy in self.roots.items()}
-        place, folder = Path(self.place), Path(self.folder)
-        return Scratch(place=place, roots=roots, program=self.program(), folder=folder, prepared=self.prepared)
-
-    def program(self) -> Program:
-        return program_of(self.words)
+        place, folder, program = Path(self.place), Path(self.folder), program_of(self.words)
+        return Scratch(place=place, roots=roots, program=program, folder=folder, prepared=self.prepared)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.manifest import holds_parts
 from hasten.checkpoint.sharded.collective_save import Exchange, Led, led
 from hasten.checkpoint.sharded.tensor_slabs import Holding, holding
-from hasten.checkpoint.state_tree import flattened_in_parts
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
@@ -50,7 +50,7 @@ class State:
 def on_host(state: State, snapshots: Snapshots) -> tuple[Any, dict[str, Tensor], Holding, bool]:
     """The state's tree, its whole tensors, and what this rank holds of tensors in parts; both on the host. The last
     value: whether they are copies, which training does not change."""
-    tree, tensors, in_parts = flattened_in_parts(dict(state.trees))
+    tree, tensors, in_parts = flattened(dict(state.trees))
     parts = holding(in_parts)
     host, is_copy = snapshots.of({**tensors, **parts.slabs})
     held = replace(parts, slabs={key: host[key] for key in parts.slabs})

@@ -56,15 +56,15 @@ class OtherPrograms:
         """Of the processor, that they took during the measurements that were kept."""
         return self._others_seconds / self._seconds if self._seconds else 0.0
 
-    def undisturbed(self, do: Callable[[], Answer], undo: Callable[[], object] = lambda: None) -> Answer:
-        """What `do` returns while other programs leave the processor to it; undo: drops what it has measured.
+    def undisturbed(self, do: Callable[[], Answer]) -> Answer:
+        """What `do` returns while other programs leave the processor to it.
 
         Raises NotMeasurable when the patience is over."""
-        return self.all_undisturbed([do], undo)[0]
+        return self.all_undisturbed([do], lambda: None)[0]
 
     def all_undisturbed(self, parts: Sequence[Callable[[], Answer]], undo: Callable[[], object]) -> list[Answer]:
-        """As undisturbed, of several parts, which are dropped together. Each is counted by itself: a part that leaves
-        cores idle does not hide what other programs take from the next."""
+        """As undisturbed, of several parts, which are dropped together: undo drops what they have measured. Each is
+        counted by itself: a part that leaves cores idle does not hide what other programs take from the next."""
         while True:
             found, loads = list[Answer](), list[Load]()
             for do in parts:
