@@ -161,7 +161,7 @@ def confirmed(patch: pytest.MonkeyPatch, *noises: Speedup, plan: Speedup = FASTE
     made = profile(surveyed=SURVEYED)
     patch.setattr(plan_search, "profile_plan", lambda *given: made)
     patch.setattr(SearchRounds, "run", lambda self: CONFIRMED.choices)
-    patch.setattr(plan_search, "prove", lambda arms, choices, log, runs, prover: choices)
+    patch.setattr(plan_search, "prove", lambda arms, choices, log, runs, prover, seconds: choices)
     patch.setattr(plan_search, "confirm", planted)
     patch.setattr(Arms, "start", no_arm)
     try:
