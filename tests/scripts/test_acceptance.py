@@ -39,7 +39,7 @@ def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accepted:
         program = Program(name=Path(script).name)
         seen = observe(program)
         choices = [Choice(technique="fused_optimizer", value="foreach")]
-        plan = replace(plan_of(choices), script=places_of(seen, program.path))
+        plan = replace(plan_of(choices), script=places_of(seen, program))
         files = patched_files(plan, own)
         if change is not None:
             before, after = change

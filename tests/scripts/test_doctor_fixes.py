@@ -202,7 +202,7 @@ def test_a_slow_list_of_arrays_is_patched_and_accepted(tmp_path: Path, monkeypat
     with arms.start("any", Plan()) as arm:
         proposed = [each["technique"] for each in arm.ask("survey")["proposed"]]
     assert [each for each in proposed if each in RULES] == ["fix_list_of_arrays"]
-    plan = replace(plan_of([Choice(technique="fix_list_of_arrays", value=True)]), script=places_of(seen, program.path))
+    plan = replace(plan_of([Choice(technique="fix_list_of_arrays", value=True)]), script=places_of(seen, program))
     files = patched_files(plan, own)
     assert files[0].after.decode() == WINDOWS.replace("torch.tensor(rows)", "torch.tensor(np.array(rows))")
     patched = PatchedScript(program=program, seen=seen, plan=plan, files=files, place=place)

@@ -147,7 +147,7 @@ def test_all_ranks_start_again_as_they_started_first(folder):
 @pytest.mark.proof
 def test_gradients_that_all_ranks_reduce_are_compared_with_float64(folder, tmp_path):
     program = Program(name="train.py")
-    places = places_of(observe(program), program.path)
+    places = places_of(observe(program), program)
     prover = ScriptProver(arms_of(folder), tmp_path / "arms")
     same = prover.judge_gradients(plan_of([Choice(technique="threads", value=2)]))
     assert same.passes, same.reason
@@ -166,7 +166,7 @@ def test_a_model_without_a_name_before_its_wrapper_stays_in_its_memory_format(fo
     source = SCRIPT.replace(made, "model = DistributedDataParallel(nn.Sequential").replace(f"    {wrapped}\n", "")
     Path("train.py").write_text(source.replace("nn.Linear(288, 3))", "nn.Linear(288, 3)))"))
     program = Program(name="train.py")
-    places = places_of(observe(program), program.path)
+    places = places_of(observe(program), program)
     with pytest.raises(PlanError, match="no name where DistributedDataParallel wraps it"):
         edited_sources([CHANNELS_LAST], places, Path.cwd())
 
@@ -200,7 +200,7 @@ def test_the_patched_file_runs_plainly_as_so_many_processes(folder, tmp_path, mo
     monkeypatch.setattr(acceptance, "SLOWER", math.inf)  # the speed of a busy machine is not judged
     program, plan = Program(name="train.py"), plan_of([Choice(technique="fused_optimizer", value="fused")])
     seen = observe(program)
-    plan = replace(plan, script=places_of(seen, program.path))
+    plan = replace(plan, script=places_of(seen, program))
     files, arms = patched_files(plan, Path.cwd()), arms_of(folder)
     patched = PatchedScript(program=program, seen=seen, plan=plan, files=files, place=tmp_path / "arms")
     found = patched.accepted(arms, lambda doing: None)

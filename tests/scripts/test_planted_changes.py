@@ -73,7 +73,7 @@ def proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proof:
         for name, text in ((program.name, source), (CHANGED, planted.made(source))):
             Path(name).write_text(text.replace(*in_both, 1))
         seen = observe(program)
-        unchanged = plan_to_toml(replace(Plan(), script=places_of(seen, program.path)))
+        unchanged = plan_to_toml(replace(Plan(), script=places_of(seen, program)))
         libraries = libraries_of(f"{program.path}:")
 
         def launch(plan: Plan) -> TrialProcess:

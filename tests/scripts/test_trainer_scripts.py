@@ -50,7 +50,7 @@ def test_an_argument_of_the_library_changes_its_gradients_as_it_says(name, tmp_p
     seen = observe(program)
     assert seen.loader is not None
     assert seen.loader.batch_size  # of a loader that a library makes with a batch sampler too
-    places = places_of(seen, program.path)
+    places = places_of(seen, program)
     assert places.trainer is not None
     assert places.trainer.kind == LIBRARIES[name]
     assert edited_sources([*BF16, *WORKERS], places, program.path.parent)

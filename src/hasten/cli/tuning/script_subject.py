@@ -91,7 +91,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
     from hasten.scripts.proving.script_prover import ScriptProver
     from hasten.scripts.trials.script_arms import script_arms
 
-    places = places_of(seen, program.path)
+    places = places_of(seen, program)
     patch = _Patch(program=program, seen=seen, asked=asked)
     longer = ["--steps", str(asked.steps)] if asked.steps else []
     return Subject(
@@ -176,7 +176,13 @@ class _Patch:
         """The patch of an earlier search is removed where there is none now, but for one that is applied: it is what
         undoes it."""
         from hasten.checkpoint.files import remove_file, write_atomically
-        from hasten.scripts.edits.patch import apply, is_applied, patch_of, patched_files
+        from hasten.scripts.edits.patch import (
+            apply,
+            is_applied,
+            options_without_effect,
+            patch_of,
+            patched_files,
+        )
 
         files, patch = patched_files(plan, self.program.path.parent) if plan.choices else [], self.asked.patch
         lines, passes = self._accepted(plan, files, report) if files else ([], False)
@@ -186,6 +192,11 @@ class _Patch:
             return lines
         here = _folder_of(files)
         lines += _write_notebooks(files, file.parent)
+        if names := options_without_effect(files):
+            verb = "has" if len(names) == 1 else "have"
+            lines.append(
+                ("options", f"{listed(names)} {verb} no effect in the patched script, which sets the value itself")
+            )
         write_atomically(patch, patch_of(files, here, patch.parent))
         self.file = patch
         where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]

@@ -59,7 +59,7 @@ class ScriptPlaces:
     call of the module in a step; images: the positions of its arguments that are four-dimensional tensors. passes: of a
     step, each with a backward. autocast: of the script's own, as in Seen. decodings: calls that open and convert an
     image, in a data set. evaluations: loops that evaluate under gradients. findings: of the doctor, by the name of the
-    technique that fixes them.
+    technique that fixes them. given: names of the options on the command line that was observed, without their values.
     """
 
     script: str
@@ -78,4 +78,5 @@ class ScriptPlaces:
     evaluations: tuple[SourceCall, ...] = ()
     findings: Mapping[str, tuple[SourceCall, ...]] = field(default_factory=dict[str, tuple[SourceCall, ...]])
     trainer: TrainerPlace | None = None
+    given: tuple[str, ...] = ()
     missing: Mapping[str, str] | None = None

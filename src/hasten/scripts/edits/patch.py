@@ -18,7 +18,9 @@ from hasten.errors import PlanError
 from hasten.facts.plan import Plan
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
-from hasten.scripts.edits.source_text import bytes_of
+from hasten.scripts.edits.script_options import without_effect
+from hasten.scripts.edits.source_text import bytes_of, text_of
+from hasten.scripts.running.notebook import is_notebook
 
 FIRST_LINE = b"# Written by hasten tune. SHA-256 of each file once this patch is applied:\n"
 _BYTES = "latin-1"  # one character for each byte
@@ -43,6 +45,12 @@ def patched_files(plan: Plan, folder: Path) -> list[PatchedFile]:
         before = read_regular(path)
         found.append(PatchedFile(path=path, before=before, after=bytes_of(text, before)))
     return [each for each in found if each.after != each.before]
+
+
+def options_without_effect(files: Sequence[PatchedFile]) -> list[str]:
+    """Of the script's own, which the patch disables."""
+    sources = [each for each in files if not is_notebook(each.path)]
+    return [name for each in sources for name in without_effect(text_of(each.before), text_of(each.after))]
 
 
 def patch_of(files: Sequence[PatchedFile], folder: Path, beside: Path) -> bytes:

@@ -16,9 +16,11 @@ from hasten.facts.scripts.seen import Call, Seen, Stack
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.edit import file_of
 from hasten.scripts.edits.edited_source import edited_source
+from hasten.scripts.edits.script_options import given_names, with_own_settings
 from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.edits.technique_edits import edits_of
 from hasten.scripts.running.notebook import is_notebook, script_of, with_script
+from hasten.scripts.running.program import Program
 from hasten.scripts.techniques import cache_decoded_images, doctor_fixes, evaluation_without_gradients
 
 _NO_WINDOW = "forward and backward are not one after the other in a function, so autocast cannot end between them"
@@ -28,9 +30,8 @@ _WRAPPED = (
 )
 
 
-def places_of(seen: Seen, script: Path) -> ScriptPlaces:
-    """script: its file."""
-    missing = dict[str, str]()
+def places_of(seen: Seen, program: Program) -> ScriptPlaces:
+    script, missing = program.path, dict[str, str]()
 
     def first(name: str, what: str, made: Stack, by: str = "") -> SourceCall | None:
         if made and not by and made[0].column >= 0:
@@ -74,6 +75,7 @@ def places_of(seen: Seen, script: Path) -> ScriptPlaces:
         trainer=None
         if trainer is None or call is None
         else TrainerPlace(kind=trainer.kind, call=call, precision=trainer.precision, optimizer=seen.optimizer.kind),
+        given=given_names(program.options),
         missing=missing,
     )
     files = {script.name, *(each.file for each in _calls(places))}
@@ -114,7 +116,8 @@ def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path
     edits, found = edits_of(choices, places, source), dict[str, str]()
     for file in dict.fromkeys(map(file_of, edits)):
         try:
-            text = edited_source(source(file), [each for each in edits if file_of(each) == file])
+            own = with_own_settings(source(file), [each for each in edits if file_of(each) == file], places.given)
+            text = edited_source(source(file), own)
             found[file] = with_script(text_of(read_regular(folder / file)), text, file) if is_notebook(file) else text
         except PlanError as error:
             raise PlanError(error.what, where=error.where or str(folder / file), fix=error.fix) from error

@@ -75,7 +75,7 @@ def _new_folder() -> Path:
 
 def script_arms(program: Program, seen: Seen, place: Path | None, other_programs: OtherPrograms) -> Arms:
     name, libraries = f"{program.path}:", libraries_of(f"{program.path}:")
-    places, large = places_of(seen, program.path), large_files(program, Path.cwd(), seen.prepared)
+    places, large = places_of(seen, program), large_files(program, Path.cwd(), seen.prepared)
 
     def launch(plan: Plan) -> TrialProcess:
         check_unchanged(large)
