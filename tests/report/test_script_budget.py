@@ -39,7 +39,7 @@ LOADER = SeenLoader(
     batches=10,
     workers=0,
 )
-MODEL = SeenModel(kind="Net", parameters=9, device="cpu", names=(), images=(), inputs=(), called=())
+MODEL = SeenModel(kind="Net", parameters=9, trained=9, device="cpu", names=(), images=(), inputs=(), called=())
 SEEN = Seen(
     loader=LOADER,
     model=MODEL,

@@ -34,7 +34,8 @@ def found_lines(seen: Seen, place: Callable[[str, int], str]) -> Lines:
         size = "" if loader.batch_size is None else f", batches of {loader.batch_size:,}"
         workers = many(loader.workers, "worker") if loader.workers else "no workers"
         lines.append(("loader", f"{loader.kind} of {loader.dataset}{size}, {workers}{at(loader.made)}"))
-    lines.append(("model", f"{model.kind}, {many(model.parameters, 'parameter')}{at(model.called)}"))
+    trained = "" if model.trained == model.parameters else f", of which {model.trained:,} are trained"
+    lines.append(("model", f"{model.kind}, {many(model.parameters, 'parameter')}{trained}{at(model.called)}"))
     optimizers = ", ".join(f"{each.kind}{at(each.made)}" for each in seen.optimizers)
     lines.append(("optimizer", optimizers))
     lines.append(("backward", at(seen.backward).strip(" ()")))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hasten.facts.scripts.seen import Seen
+from hasten.report.script_sentence import found_lines
 from hasten.scripts.observing.passes import Passes
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe
@@ -46,6 +47,7 @@ ACTOR_AND_CRITIC = """
             super().__init__()
             self.critic = nn.Linear(4, 1)
             self.actor = nn.Linear(4, 2)
+            self.critic.bias.requires_grad_(False)
         def act(self, x):
             return torch.distributions.Categorical(logits=self.actor(x)), self.critic(x)
 
@@ -196,7 +198,9 @@ def test_autocast_that_an_option_disables_is_seen(enabled, autocast):
 
 def test_a_module_whose_parts_are_called_is_the_model(tmp_path, monkeypatch):
     seen = seen_in(ACTOR_AND_CRITIC, tmp_path, monkeypatch)
-    assert (seen.model.kind, seen.model.names, seen.model.parameters) == ("Agent", ("agent",), 15)
+    model = seen.model
+    assert (model.kind, model.names, model.parameters, model.trained) == ("Agent", ("agent",), 15, 14)
+    assert "Agent, 15 parameters, of which 14 are trained (" in dict(found_lines(seen))["model"]
     assert seen.length.steps == 24
 
 

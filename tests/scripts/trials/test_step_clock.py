@@ -5,7 +5,7 @@ from __future__ import annotations
 from hasten.facts.scripts.seen import Length, Seen, SeenModel
 from hasten.scripts.trials.step_clock import StepClock
 
-MODEL = SeenModel(kind="Net", parameters=9, device="cpu", names=(), images=(), inputs=(), called=())
+MODEL = SeenModel(kind="Net", parameters=9, trained=9, device="cpu", names=(), images=(), inputs=(), called=())
 WITHOUT_LOADER = Seen(
     loader=None,
     model=MODEL,

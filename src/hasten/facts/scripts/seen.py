@@ -50,6 +50,7 @@ class SeenModel:
 
     kind: str
     parameters: int
+    trained: int  # of them, parameters that require gradients
     device: str
     names: tuple[str, ...]
     images: tuple[int, ...]

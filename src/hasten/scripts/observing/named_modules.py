@@ -46,7 +46,7 @@ def module_in(frames: Iterable[FrameType], model: SeenModel, optimizer: Optimize
 
 
 def _is_like(module: nn.Module, model: SeenModel) -> bool:
-    return type(module).__name__ == model.kind and trained_parameters(module) == model.parameters
+    return type(module).__name__ == model.kind and trained_parameters(module) == model.trained
 
 
 def all_frames() -> Iterator[FrameType]:

@@ -209,7 +209,8 @@ class Observer:
             _, unwrapped, wrapping = trained_module(self._wrappers.get(wrapper, ()), wrapper.module)
         return SeenModel(
             kind=type(module).__name__,
-            parameters=trained_parameters(module),
+            parameters=sum(each.numel() for each in module.parameters()),
+            trained=trained_parameters(module),
             device=next((each.device.type for each in module.parameters()), "cpu"),
             names=names,
             named=named,
