@@ -10,6 +10,7 @@ import os
 from hasten.scripts.running.terminal_input import use_terminal
 use_terminal()
 print(os.popen("stty size").read().split(), repr(os.popen("cat").read()))
+print(*os.get_terminal_size())
 input()
 """
 
@@ -25,7 +26,7 @@ print(os.read(0, 1))
 
 def test_a_script_finds_a_terminal_of_usual_size_at_its_end_of_file():
     done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout == "['24', '80'] ''\n"
+    assert done.stdout == "['24', '80'] ''\n80 24\n"
     assert done.stderr.endswith("EOFError: EOF when reading a line\n")
 
 
