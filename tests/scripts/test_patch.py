@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from hasten.errors import PlanError
-from hasten.scripts.edits.patch import PatchedFile, apply, is_applied, is_written_by_hasten, patch_of
+from hasten.scripts.edits.patch import (
+    PatchedFile,
+    apply,
+    is_applied,
+    is_written_by_hasten,
+    options_without_effect,
+    patch_of,
+)
 from hasten.scripts.edits.source_text import bytes_of, text_of
 
 BEFORE = "import torch\n\n# größer\nloader = make(1)\n\n\ndef train():\n    pass\n\n\ntrain()\n"
@@ -111,3 +118,10 @@ def test_a_source_in_an_encoding_that_does_not_fit_is_refused():
         text_of("größer".encode("latin-1"))
     with pytest.raises(PlanError, match="encoding"):
         text_of(b"# coding: no-such-encoding\n")
+
+
+def test_a_patch_names_the_options_that_it_disables(tmp_path):
+    before = b'parser.add_argument("-j", "--workers")\nparser.add_argument("--lr")\nmake(args.workers, args.lr)\n'
+    file = PatchedFile(path=tmp_path / "train.py", before=before, after=before.replace(b"args.workers", b"2"))
+    notebook = PatchedFile(path=tmp_path / "train.ipynb", before=b"{}", after=b"{}")
+    assert options_without_effect([file, notebook]) == ["--workers"]
