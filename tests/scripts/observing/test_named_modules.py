@@ -13,7 +13,9 @@ from hasten.scripts.observing.named_modules import NamedModules, module_in, trai
 
 
 def seen_as(*names: str) -> SeenModel:
-    return SeenModel(kind="Linear", parameters=20, trained=20, device="cpu", names=names, images=(), inputs=(), called=())
+    return SeenModel(
+        kind="Linear", parameters=20, trained=20, device="cpu", names=names, images=(), inputs=(), called=()
+    )
 
 
 def test_of_a_student_and_its_equal_teacher_and_average_the_one_in_the_optimizer_is_found():
