@@ -13,6 +13,7 @@ from torch import nn
 from hasten.facts.scripts.seen import Seen
 from hasten.report.script_sentence import found_lines
 from hasten.scripts.observing.passes import Passes
+from hasten.scripts.running.notebook import place_in
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe
 
@@ -200,7 +201,7 @@ def test_a_module_whose_parts_are_called_is_the_model(tmp_path, monkeypatch):
     seen = seen_in(ACTOR_AND_CRITIC, tmp_path, monkeypatch)
     model = seen.model
     assert (model.kind, model.names, model.parameters, model.trained) == ("Agent", ("agent",), 15, 14)
-    assert "Agent, 15 parameters, of which 14 are trained (" in dict(found_lines(seen))["model"]
+    assert "Agent, 15 parameters, of which 14 are trained (" in dict(found_lines(seen, place_in))["model"]
     assert seen.length.steps == 24
 
 
