@@ -39,6 +39,13 @@ def triton(monkeypatch: pytest.MonkeyPatch, *, installed: bool) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_model_of_torchscript_is_refused():
+    setup = setup_of(torch.jit.script(nn.Linear(6, 3)), None, laptop())
+    answer = TECHNIQUE.applies(setup)
+    assert answer == No("the model is compiled by TorchScript, which torch.compile cannot compile again")
+
+
 def test_a_processor_without_the_compiler_that_torch_uses_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.platform", "linux")
     programs(monkeypatch, "clang++")

@@ -41,6 +41,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, cast
 
+import torch
+
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.facts.techniques.stage import Stage
@@ -54,6 +56,8 @@ _TRITON_SINCE = (7, 0)  # compute capability
 
 
 def applies(setup: Setup) -> Yes | No:
+    if isinstance(setup.model, torch.jit.ScriptModule):
+        return No("the model is compiled by TorchScript, which torch.compile cannot compile again")
     if setup.device.type == "cpu":
         return _for_processors()
     if setup.device.type == "cuda":
