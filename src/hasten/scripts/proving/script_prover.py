@@ -30,7 +30,7 @@ from hasten.tuning.proof.recipe_proof import Recipe
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
-OTHER_GRADIENT = 0.05  # the baseline's relative error from which on it is not rounding
+OTHER_GRADIENT = 0.05  # relative error of the baseline, also from nearby weights, from which on it is not rounding
 _PLANNED = "planned"
 
 
@@ -68,17 +68,14 @@ class ScriptProver:
         try:
             self._terms = self._run(PLAIN, Plan())["terms"]
             self._run(FLOAT64, Plan())
-            judge = GradientJudge(terms=self._terms)
-            for step in range(HELD_BACK):
-                plain, truth = self._gradients(PLAIN, step), self._truth(step)
-                judge.add(StepGradients(plain=plain, plan=plain, reference=truth))
-            if (share := judge.plain_share) > OTHER_GRADIENT:
+            if (share := self._share_off(PLAIN)) > OTHER_GRADIENT:
                 return f"the script's gradient is {share:.0%} off its float64 reference, more than rounding"
-            for number in range(NEIGHBOURS):
-                self._run(f"{NEARBY}{number}", Plan())
+            for arm in (f"{NEARBY}{number}" for number in range(NEIGHBOURS)):
+                self._run(arm, Plan())
+                if (share := self._share_off(arm)) > OTHER_GRADIENT:
+                    return f"the script's gradient is {share:.0%} off with another number of threads, not just rounded"
                 for step in range(HELD_BACK):
-                    found = squared_errors(self._gradients(f"{NEARBY}{number}", step), self._truth(step))
-                    for name, error in found.items():
+                    for name, error in squared_errors(self._gradients(arm, step), self._truth(step)).items():
                         self._nearby[name] = self._nearby.get(name, 0.0) + error / NEIGHBOURS
         except ArmFailed as failed:
             sent = failed.sent
@@ -88,6 +85,14 @@ class ScriptProver:
         except InvalidMeasurement as error:
             return error.what
         return ""
+
+    def _share_off(self, name: str) -> float:
+        """Of the norm of the true gradient."""
+        judge = GradientJudge(terms=self._terms)
+        for step in range(HELD_BACK):
+            own = self._gradients(name, step)
+            judge.add(StepGradients(plain=own, plan=own, reference=self._truth(step)))
+        return judge.plain_share
 
     def _judged(self, name: str) -> Answer:
         judge = GradientJudge(terms=self._terms, nearby=self._nearby, spares=True)
