@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -350,6 +350,14 @@ def farthest_of(noise: Speedup) -> float:
 def differs_from_itself(noise: Speedup) -> bool:
     """Whether the baseline's speed differs between two processes by more than it should. Something else changed it."""
     return noise.low > EQUAL_PROCESSES or noise.high < 1 / EQUAL_PROCESSES
+
+
+def beside_noise(found: Speedup, noise: Speedup) -> Speedup:
+    """Its interval is widened by the farthest ratio of equal arms, where they differ by more than they should."""
+    if not differs_from_itself(noise):
+        return found
+    reach = farthest_of(noise)
+    return replace(found, low=found.low / reach, high=found.high * reach)
 
 
 def is_proven(confirmed: Confirmed) -> bool:

@@ -19,10 +19,11 @@ from hasten.tuning.search.confirmation import AGAIN
 from hasten.tuning.search.objective import Measured
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds, profile_plan
 from hasten.tuning.search.round_trials import RoundTrials
+from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
-from tuning.search.test_rounds import ALLOCATOR, BUDGET
+from tuning.search.test_rounds import ALLOCATOR, BUDGET, CHANNELS, FUSED
 from tuning.search.test_rounds import profile as planted_profile
 
 JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
@@ -65,14 +66,15 @@ def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_mos
     assert found == [*map(str, asked), AGAIN]
 
 
+def measured(name: str, seconds: float) -> Measured:
+    return Measured(windows=tuple(Window(arm=name, steps=100, seconds=seconds) for _ in range(12)), one_off=1.0)
+
+
 def test_nothing_more_is_tried_where_its_time_is_needed_to_prove_what_was_faster(monkeypatch):
     def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
         asked.append([entry.name for entry in entries])
         found = {entry.name: measured(entry.name, 5.0 if entry.name in faster else 10.0) for entry in entries}
         return Compared(base=measured(base.name, 10.0), measured=found, failed={}, early={})
-
-    def measured(name: str, seconds: float) -> Measured:
-        return Measured(windows=tuple(Window(arm=name, steps=100, seconds=seconds) for _ in range(12)), one_off=1.0)
 
     monkeypatch.setattr(round_trials, "compare_arms", compare)
     monkeypatch.setattr(round_trials, "LEAD", 9.0)
@@ -84,6 +86,23 @@ def test_nothing_more_is_tried_where_its_time_is_needed_to_prove_what_was_faster
         log = SearchLog(options=Options(seconds=enough), keep=lambda record: None, report=lambda doing: None)
         RoundTrials(arms=Arms(JOB), log=log, baseline=planned).try_all(planned, (), choices)
         assert [len(names) for names in asked] == ([5] if faster else [5, 4])
+
+
+@pytest.mark.parametrize(("again", "verdicts"), [(10.0, ["faster", "slower"]), (11.2, ["no difference"] * 2)])
+def test_no_trial_is_surer_than_the_base_beside_itself_and_what_looks_faster_is_still_confirmed(
+    again: float, verdicts: list[str], monkeypatch
+):
+    def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
+        found = {entry.name: measured(entry.name, seconds[entry.name]) for entry in entries}
+        return Compared(base=measured(base.name, 10.0), measured=found, failed={}, early={})
+
+    monkeypatch.setattr(round_trials, "compare_arms", compare)
+    seconds = {AGAIN: again, str(FUSED): 9.0, str(CHANNELS): 10.7}
+    planned = planted_profile(FUSED, CHANNELS, treats={})
+    log = SearchLog(options=Options(seconds=5_000), keep=lambda record: None, report=lambda doing: None)
+    trials = RoundTrials(arms=Arms(JOB), log=log, baseline=planned)
+    assert SearchRounds(trials=trials, profile_of=lambda base: planned).run() == (FUSED,)
+    assert [each.verdict for each in log.tried[:2]] == verdicts
 
 
 @pytest.mark.proof

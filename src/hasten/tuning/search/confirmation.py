@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Speedup
-from hasten.facts.trials import Confirmed, Earned, differs_from_itself, farthest_of, is_gain, is_proven
+from hasten.facts.trials import Confirmed, Earned, beside_noise, is_gain, is_proven
 from hasten.measure.paired_timing import over_processes
 from hasten.tuning.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry, Watch, compare_arms
@@ -161,10 +161,7 @@ class _Measuring:
         faster = noise
         if choices:
             starts, equal = by_start(plain, planned, length), by_start(plain, again, length)
-            faster = over_processes(speedup(plain, planned, length), starts, equal)
-            if differs_from_itself(noise):
-                reach = farthest_of(noise)
-                faster = replace(faster, low=faster.low / reach, high=faster.high * reach)
+            faster = beside_noise(over_processes(speedup(plain, planned, length), starts, equal), noise)
         if len(choices) == 1:
             earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
         return Confirmed(

@@ -3,6 +3,9 @@
 The most promising are tried first. A choice with a large lead ends its comparison, and those after it. The others are
 tried only while there is also time to prove and to confirm what was faster so far. What an earlier search has found out
 on the same plan is taken from its records.
+
+Where the base differs from itself in a second process, the intervals of its comparison are widened by that. What then
+only looks faster can join at the end of the rounds (rounds.py), and is measured again by the confirmation.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from statistics import median
 
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Speedup
-from hasten.facts.trials import Doing, Noise, Plain, Tried, is_gain
+from hasten.facts.trials import Doing, Noise, Plain, Tried, beside_noise, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
@@ -107,7 +110,7 @@ class RoundTrials:
         entry, watch = Entry(name=PLAIN, plan=plan_of(base)), watching(self.log, what)
         compared = compare_arms(self.arms, entry, entries, settings, profile.length, watch)
         if AGAIN in compared.measured:
-            self.log.keep(Noise(speedup=_speedup_of(AGAIN, compared, profile), window_steps=settings.steps))
+            self.log.keep(Noise(speedup=_measured_speedup(AGAIN, compared, profile), window_steps=settings.steps))
         if not base and not evaluates:
             step = median(window.seconds_per_step for window in compared.base.windows)
             found = self.baseline.costs
@@ -168,6 +171,14 @@ def _tried(choice: Choice, base: tuple[Choice, ...], compared: Compared, profile
 
 
 def _speedup_of(name: str, compared: Compared, profile: PlanProfile) -> Speedup:
+    """Beside the noise of its comparison, where that is known."""
+    found = _measured_speedup(name, compared, profile)
+    if AGAIN not in compared.measured:
+        return found
+    return beside_noise(found, _measured_speedup(AGAIN, compared, profile))
+
+
+def _measured_speedup(name: str, compared: Compared, profile: PlanProfile) -> Speedup:
     if name in compared.early:
         return early_speedup(compared.early[name])
     return speedup(compared.base, compared.measured[name], profile.length)
