@@ -34,11 +34,12 @@ from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
 from hasten.scripts.trials.scratch import scratch_copy
 from hasten.tuning.proof.answers import LIMIT_SECONDS
 from hasten.tuning.proof.bits_proof import STEPS_OF_AN_EPOCH, first_difference
+from hasten.tuning.search.plan_profile import TIMED_SECONDS
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
 STEPS = STEPS_OF_AN_EPOCH  # whose losses are compared
-TIMED_SECONDS, MOST_TIMED = 1.0, 100  # of the steps that are timed, and how many
+MOST_TIMED = 100  # steps
 SLOWER = 1.1  # from which ratio on a step is slower
 ROUNDS = 3  # in all of which it must be slower
 FURTHER = 2.0  # than a second trial, as a ratio of the largest differences

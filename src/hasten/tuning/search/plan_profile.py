@@ -49,6 +49,7 @@ PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
 SOME_INTERRUPTIONS, INTERRUPTIONS_SECONDS = 2, 10.0  # that the profile of a script waits for
 EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
+TIMED_SECONDS = 1.0  # of further steps that a patched script takes in each of both runs, to time them
 SURVEYED = (
     *("device", "machine", "total_steps", "total_epochs", "ends_with_turn"),
     *("evaluations", "stops_early", "refused", "seed"),
@@ -71,6 +72,7 @@ class PlanProfile:
     recipe_steps: int = 0  # whose recipe a proof reads, in a process of either arm; none of a job
     gradient_steps: int = 0  # whose time a proof of gradients takes; of a job other ones
     gradient_processes: int = 0  # that it starts
+    accepted_steps: int = 0  # that a patched script takes in its trial, and plainly; none of a job
     costs: Costs | None = None  # by all comparisons and confirmations so far; None before
     notices: tuple[str, ...] = ()  # of loading the job, for the user
 
@@ -176,6 +178,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         recipe_steps=answer["recipe_steps"],
         gradient_steps=answer["gradient_steps"],
         gradient_processes=answer["gradient_processes"],
+        accepted_steps=answer["accepted_steps"],
         notices=tuple(arm.notices),
     )
 
@@ -236,12 +239,26 @@ def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls
 
 
 def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
-    """Of the proofs, the confirmation and the report of a plan that may have these choices.
+    """Of the proofs, the confirmation, the acceptance and the report of a plan that may have these choices.
 
     profile: the last one; asked: seconds that the whole search was given.
     """
     proofs = proofs_seconds(baseline, profile, choices, asked)
-    return REPORT_SECONDS + SLACK * (proofs + confirmation_seconds(baseline, profile, choices))
+    confirmed = confirmation_seconds(baseline, profile, choices)
+    return REPORT_SECONDS + SLACK * (proofs + confirmed + acceptance_seconds(profile))
+
+
+def acceptance_seconds(profile: PlanProfile) -> float:
+    """Of a patched script: a run in its trial, and one that imports everything itself. profile: of the plan, or of as
+    much of it as was profiled."""
+    if not profile.accepted_steps:
+        return 0.0
+    return profile.length.process_seconds + 2 * (_process_seconds(profile, profile.accepted_steps) + TIMED_SECONDS)
+
+
+def seconds_to_confirm(profile: PlanProfile, seconds_left: float) -> float:
+    """That the confirmation may take, of what is left of the search. profile: as of acceptance_seconds."""
+    return (seconds_left - REPORT_SECONDS) / SLACK - acceptance_seconds(profile)
 
 
 def proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:

@@ -37,14 +37,13 @@ from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import WHOLE, confirm
 from hasten.tuning.search.objective import pooled
 from hasten.tuning.search.plan_profile import (
-    REPORT_SECONDS,
-    SLACK,
     PlanProfile,
     confirmation_seconds,
     confirmation_settings,
     end_seconds,
     profile_plan,
     proofs_seconds,
+    seconds_to_confirm,
 )
 from hasten.tuning.search.round_trials import RoundTrials, watching
 from hasten.tuning.search.rounds import SearchRounds
@@ -241,17 +240,13 @@ class Search:
     def _settings(self, baseline: PlanProfile, base: Sequence[Choice]) -> ComparisonSettings:
         """For the time that is left."""
         nearest = self._nearest_profile(base, baseline)
-        once, seconds = self._once(base, nearest), self._seconds_to_report
+        once, seconds = self._once(base, nearest), seconds_to_confirm(nearest, self._log.seconds_left)
         return confirmation_settings(baseline, nearest, base, once, seconds)
 
     def _has_time_for(self, baseline: PlanProfile, base: Sequence[Choice]) -> bool:
         nearest = self._nearest_profile(base, baseline)
-        once = self._once(base, nearest)
-        return confirmation_seconds(baseline, nearest, base, once=once) < self._seconds_to_report
-
-    @property
-    def _seconds_to_report(self) -> float:
-        return (self._log.seconds_left - REPORT_SECONDS) / SLACK
+        seconds = seconds_to_confirm(nearest, self._log.seconds_left)
+        return confirmation_seconds(baseline, nearest, base, once=self._once(base, nearest)) < seconds
 
     def _once(self, base: Sequence[Choice], profile: PlanProfile) -> float:
         """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile: by the

@@ -18,9 +18,9 @@ def survey(trial: Trial) -> dict[str, Any]:
     what the planned run is.
 
     total_steps, total_epochs: None where the data does not say; evaluations: of the whole run; stops_early: whether
-    early stopping can end it before; recipe_steps: whose recipe a proof reads, gradient_steps and
-    gradient_processes: of a proof of gradients, none of a job; fingerprint, machine:
-    what a plan that is proven here says of them; sources: digest of the code that runs.
+    early stopping can end it before; recipe_steps, gradient_steps, gradient_processes, accepted_steps: see PlanProfile,
+    none of a job; fingerprint, machine: what a plan that is proven here says of them; sources: digest of the code that
+    runs.
     """
     run = trial.run
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
@@ -42,6 +42,7 @@ def survey(trial: Trial) -> dict[str, Any]:
         "recipe_steps": 0,
         "gradient_steps": 0,
         "gradient_processes": 0,
+        "accepted_steps": 0,
         "evaluations": _evaluations(trial),
         "stops_early": trial.stop is not None,
         "device": str(run.device),
