@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
+from hasten.facts.trials import Curves
 from hasten.measure.loss_equivalence import Criterion
+from hasten.tuning.proof import loss_proof
 from hasten.tuning.proof.loss_proof import (
     EARLY,
     TRAINING,
@@ -184,3 +188,48 @@ def test_fewer_than_three_pairs_are_refused_before_anything_runs(count):
         prove_loss(arms("not_there"), Plan(), pairs=count)
     with pytest.raises(Misconfigured, match="too few"):
         paired_curves(arms("not_there"), Plan(), range(count), 5)
+
+
+# ── short runs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def early(seed: int, harm: float) -> Pair:
+    """Of a short run, whose loss falls from 2 to 1 and is otherwise that of its seed."""
+    plain, planned = ((2.0 + seed / 1000, 2.0, end, end) for end in (1.0 + seed / 1000, 1.0 + seed / 1000 + 2 * harm))
+    first_step = {"loss": 2.0 + seed / 1000}
+    sides = (Trained(losses=losses, results={}, first_step=first_step) for losses in (plain, planned))
+    return Pair(seed=seed, plain=next(sides), planned=next(sides))
+
+
+def judged_early(monkeypatch: pytest.MonkeyPatch, harm_of: Callable[[int], float]) -> Curves:
+    """harm_of: a seed, as a share of the loss."""
+
+    def trained_pairs(arms: Arms, plan: Plan, seeds: Sequence[int], *rest: object) -> list[Pair]:
+        return [early(seed, harm_of(seed)) for seed in seeds]
+
+    monkeypatch.setattr(loss_proof, "trained_pairs", trained_pairs)
+    return paired_curves(arms("not_there"), Plan(), range(3), 4)
+
+
+HARM = (0.04, 0.05, 0.06)
+
+
+@pytest.mark.parametrize(
+    ("harms", "verdict", "seeds", "says"),
+    [
+        ((*HARM, *HARM), "harmed", (0, 1, 2), "; 3 more seeds say the same"),
+        ((*HARM, 0.0, 0.0, 0.001), "inconclusive", (3, 4, 5), "; the first 3 seeds alone had called it harmed"),
+        ((*HARM, *(-each for each in HARM)), "inconclusive", (3, 4, 5), "had called it harmed"),
+        ((0.0, 0.0, 0.001), "equivalent", (0, 1, 2), "1.00% is tolerated)"),
+    ],
+)
+def test_harm_in_short_runs_is_shown_by_two_sets_of_seeds(harms, verdict, seeds, says, monkeypatch):
+    found = judged_early(monkeypatch, lambda seed: harms[seed])
+    assert (found.verdict, found.seeds) == (verdict, seeds)
+    assert found.sentence.endswith(says)
+
+
+def test_of_400_plans_that_differ_by_random_numbers_alone_less_than_one_in_a_hundred_is_rejected(monkeypatch):
+    random = np.random.default_rng(0)
+    verdicts = [judged_early(monkeypatch, lambda seed: random.normal(0, 0.1)).verdict for _ in range(400)]
+    assert sum(each in ("harmed", "better") for each in verdicts) < 4
