@@ -59,6 +59,8 @@ def test_a_proof_of_the_gradients_of_a_script_takes_the_steps_of_all_its_arms():
     slow = replace(PLAIN, step_seconds=3.0, gradient_steps=82, gradient_processes=5)
     threads = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
     assert proofs_seconds(slow, slow, [threads], asked=60.0) == pytest.approx(5 * slow.start_seconds + 82 * 3.0)
+
+
 def test_a_patched_script_is_run_in_its_trial_and_plainly_in_time_that_the_confirmation_leaves():
     script = replace(PLAIN, accepted_steps=16, length=replace(PLAIN.length, process_seconds=3.0))
     runs = 3.0 + 2 * (PLAIN.start_seconds + 16 * PLAIN.step_seconds + TIMED_SECONDS)
