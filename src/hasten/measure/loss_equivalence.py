@@ -59,12 +59,13 @@ class Judgement:
     criterion: Criterion
     verdict: Verdict
     harm: float  # mean paired difference
-    low: float  # of its 90 % interval
+    low: float  # of its interval, which is 90 % where error_rate is 5 %
     high: float
     spread: float  # standard deviation of the differences, n - 1
     visible_harm: float  # smallest true harm that this test calls harmed with 80 % probability
     pairs: int
     plain_mean: float  # of the baseline, in the metric's own unit
+    error_rate: float = ERROR_RATE  # beyond each end of the interval
 
     @property
     def unharmed(self) -> bool:
@@ -80,9 +81,10 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """The verdict in words; an inconclusive one says what it could not have shown."""
+        interval = f"{_in_words(self.low)} to {_in_words(self.high)}"
         seen = (
             f"{self.criterion.metric} is {self.verdict} with {self.pairs} pairs: {_in_words(self.harm)} with the plan "
-            f"(90 % interval {_in_words(self.low)} to {_in_words(self.high)}; {self.criterion.margin:.2%} is tolerated)"
+            f"({100 - 200 * self.error_rate:.0f} % interval {interval}; {self.criterion.margin:.2%} is tolerated)"
         )
         if self.verdict != "inconclusive":
             return seen
@@ -100,11 +102,16 @@ def _in_words(harm: float) -> str:
 
 
 def judge(
-    plain: Sequence[float], planned: Sequence[float], criterion: Criterion, scale: float | None = None
+    plain: Sequence[float],
+    planned: Sequence[float],
+    criterion: Criterion,
+    scale: float | None = None,
+    error_rate: float = ERROR_RATE,
 ) -> Judgement:
     """Judge the final values of baseline and plan, one value a seed; equal positions are one pair.
 
-    scale: positive; harms and margin are shares of it. Default: the magnitude of the baseline's mean.
+    scale: positive; harms and margin are shares of it. Default: the magnitude of the baseline's mean. error_rate: of
+    each of the two tests.
 
     Three pairs at least. Raises InvalidMeasurement for a value that is NaN or infinite, and for a mean of the baseline
     that is zero up to rounding.
@@ -115,7 +122,8 @@ def judge(
     mean, harms = _harms(before, after, criterion, scale)
     harm, spread = float(harms.mean()), float(harms.std(ddof=1))
     error = spread / math.sqrt(pairs)
-    low, high = harm - critical(pairs) * error, harm + critical(pairs) * error
+    reach = critical(pairs, error_rate) * error
+    low, high = harm - reach, harm + reach
     return Judgement(
         criterion=criterion,
         verdict=_verdict(low, high, criterion.margin),
@@ -123,9 +131,10 @@ def judge(
         low=low,
         high=high,
         spread=spread,
-        visible_harm=criterion.margin + _visible_shift(pairs) * error,
+        visible_harm=criterion.margin + _visible_shift(pairs, error_rate=error_rate) * error,
         pairs=pairs,
         plain_mean=mean,
+        error_rate=error_rate,
     )
 
 
@@ -155,12 +164,12 @@ def critical(pairs: int, beyond: float = ERROR_RATE) -> float:
 
 
 @cache
-def _visible_shift(pairs: int, power: float = POWER) -> float:
+def _visible_shift(pairs: int, power: float = POWER, error_rate: float = ERROR_RATE) -> float:
     """How many standard errors beyond the margin a true harm must lie to be called harmed with this probability: the
     shift of the non-central t distribution."""
     from scipy.special import nctdtrinc
 
-    return float(nctdtrinc(pairs - 1, 1 - power, critical(pairs)))
+    return float(nctdtrinc(pairs - 1, 1 - power, critical(pairs, error_rate)))
 
 
 def _pairs_needed(harm: float, spread: float, margin: float) -> int | None:

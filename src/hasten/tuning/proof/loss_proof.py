@@ -25,7 +25,7 @@ from hasten.errors import InvalidMeasurement, Misconfigured
 from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Numbers
-from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
+from hasten.measure.loss_equivalence import ERROR_RATE, LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
 from hasten.tuning.proof.first_step import beyond_rounding
 from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
@@ -143,6 +143,7 @@ TRAINING = "training loss"  # the metric of a whole run where there is no valid 
 EARLY = "early training loss"  # that of a short run, in shares of the loss on its way
 LONGEST_SECONDS = 3600.0  # that an arm may be silent: while it builds the job, or is in one step or evaluation
 SHORT_MARGIN = 0.01
+RARE = 0.01  # error rate of the second stage of short runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,28 +212,31 @@ def paired_curves(
     """The first `steps` training losses of both arms from each seed, judged. Its sentence says what could have been
     seen. A first step that is another one is harm, wherever the losses go.
 
-    What is not equivalent is judged once more, by as many new seeds, and is inconclusive unless these say the same. A
-    few pairs of runs that differ by random numbers alone are called harmed or better in up to 10 % of searches, and
-    both times alike in less than 1 %. A run that became NaN needs no second time.
+    A plan is rejected in two stages: where the seeds call it harmed or better, as many new ones are trained, and all
+    together must say the same with more certainty. Honest plans that only draw other random numbers are rejected by
+    three seeds in up to 10 % of searches, and by both stages in 1 %. A run that became NaN needs no second stage.
 
     Raises ArmFailed when an arm fails for another reason than a loss that is not finite, or when the baseline does;
     InvalidMeasurement for pairs that cannot be judged; Misconfigured for fewer than three seeds.
     """
     _refuse_few(len(seeds))
-    found = _curves_from(arms, plan, seeds, steps, watch)
-    if found.verdict not in ("harmed", "better") or len(found.seeds) < len(seeds):
-        return found
-    again = _curves_from(arms, plan, range(max(seeds) + 1, 2**63)[: len(seeds)], steps, watch)
-    if again.verdict == found.verdict:
-        return replace(found, sentence=f"{found.sentence}; {len(seeds)} more seeds say the same")
-    once = f"; the first {len(seeds)} seeds alone had called it {found.verdict}"
-    return replace(again, verdict="inconclusive", sentence=f"{again.sentence}{once}")
-
-
-def _curves_from(arms: Arms, plan: Plan, seeds: Sequence[int], steps: int, watch: Watch) -> Curves:
     length = RunLength(steps=steps, whole=steps, metric=None)
     found = [*trained_pairs(arms, plan, seeds, length, watch)]
-    proof = judged(found, Criterion(metric=EARLY, margin=SHORT_MARGIN), len(seeds))
+    first = _early_curves(found, steps, ERROR_RATE)
+    if first.verdict not in ("harmed", "better") or found[-1].failed:
+        return first
+    more = range(max(seeds) + 1, 2**63)[: len(seeds)]
+    found += trained_pairs(arms, plan, more, length, watch)
+    both = _early_curves(found, steps, RARE)
+    if both.verdict == first.verdict or found[-1].failed:
+        return both
+    once = f"; the first {len(seeds)} pairs alone were {first.verdict}"
+    return replace(both, verdict="inconclusive", sentence=f"{both.sentence}{once}")
+
+
+def _early_curves(found: Sequence[Pair], steps: int, error_rate: float) -> Curves:
+    """Raises what paired_curves raises."""
+    proof = judged(found, Criterion(metric=EARLY, margin=SHORT_MARGIN), len(found), error_rate=error_rate)
     if proof.failure is not None:
         raise proof.failure
     if proof.judgement is None and proof.verdict != "harmed":
@@ -282,7 +286,12 @@ def criterion_of(run: PlannedRun, metric: str, margin: float) -> Criterion:
 
 
 def judged(
-    pairs: Sequence[Pair], criterion: Criterion, wanted: int, interrupt: KeyboardInterrupt | None = None
+    pairs: Sequence[Pair],
+    criterion: Criterion,
+    wanted: int,
+    interrupt: KeyboardInterrupt | None = None,
+    *,
+    error_rate: float = ERROR_RATE,
 ) -> LossProof:
     """What these pairs say."""
     verdict, judgement, failure = "inconclusive", None, None
@@ -293,7 +302,8 @@ def judged(
     else:
         try:
             _refuse_equal_seeds(pairs)
-            judgement = judge(*values_of(pairs, criterion), criterion, _scale_of(pairs, criterion))
+            scale = _scale_of(pairs, criterion)
+            judgement = judge(*values_of(pairs, criterion), criterion, scale, error_rate)
             verdict, sentence = judgement.verdict, judgement.sentence
         except InvalidMeasurement as error:  # what was trained is not lost with it
             sentence = f"these pairs cannot be judged: {error.where}: {error.what}; {error.fix}"
