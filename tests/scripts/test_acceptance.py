@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +20,20 @@ from hasten.tuning.trials.other_programs import OtherPrograms
 from support.scripts.programs import CORPUS
 
 Accepted = Callable[..., Acceptance]
+FOREACH = Choice(technique="fused_optimizer", value="foreach")
+KEEP = Choice(technique="allocator", value="keep_freed_memory")
 
 
 @pytest.fixture
 def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accepted:
-    """Of a script of the corpus with the fused optimizer. change: a text of the patched file -> another; own_change: of
+    """Of a script of the corpus with a choice. change: a text of the patched file -> another; own_change: of
     the script itself."""
 
     def answer(
-        script: str, change: tuple[str, str] | None = None, own_change: tuple[str, str] = ("", "")
+        script: str,
+        change: tuple[str, str] | None = None,
+        own_change: tuple[str, str] = ("", ""),
+        choice: Choice = FOREACH,
     ) -> Acceptance:
         own, place = tmp_path / "own", tmp_path / "place"
         own.mkdir()
@@ -38,8 +44,7 @@ def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accepted:
         monkeypatch.chdir(own)
         program = Program(name=Path(script).name)
         seen = observe(program)
-        choices = [Choice(technique="fused_optimizer", value="foreach")]
-        plan = replace(plan_of(choices), script=places_of(seen, program))
+        plan = replace(plan_of([choice]), script=places_of(seen, program))
         files = patched_files(plan, own)
         if change is not None:
             before, after = change
@@ -64,6 +69,14 @@ def test_a_patched_file_is_run_without_preparation_and_has_the_losses_of_its_tri
     assert found.reason.startswith(
         "has the losses of its trial to the last bit, in 8 steps; a step is no slower than in its trial ("
     )
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the GNU C library")
+def test_a_script_that_keeps_freed_memory_keeps_its_losses(accepted):
+    found = accepted("plain/train_digits.py", choice=KEEP)
+    assert found.passes, found.reason
+    assert found.reason.startswith("has the losses of its trial to the last bit, in 8 steps")
 
 
 @pytest.mark.proof

@@ -229,6 +229,44 @@ def test_a_setting_of_the_process_follows_the_imports():
     assert edited("threads", 1) == expected
 
 
+KEPT = """\
+if sys.platform == "linux":
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(-4, 0)  # M_MMAP_MAX: large tensors are on the heap as well
+    mallopt(-1, -1)  # M_TRIM_THRESHOLD: which keeps what they free, so that no step faults it in again
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "imports"),
+    [
+        ("", "import ctypes\nimport sys\n\n"),
+        ("import math\n", "import ctypes\nimport math\nimport sys\n"),
+        ("import sys\n", "import ctypes\nimport sys\n"),
+    ],
+)
+def test_freed_memory_is_kept_by_lines_that_are_valid_everywhere_behind_the_imports(own, imports):
+    source = SCRIPT.replace("import torch\n", f"{own}import torch\n", 1)
+    before = source.replace(f"{own}import torch\n", f"{imports}import torch\n", 1)
+    assert edited("allocator", "keep_freed_memory", source) == before.replace("Net, data\n", f"Net, data\n\n{KEPT}")
+
+
+def test_a_line_behind_the_imports_uses_no_later_import():
+    late = SCRIPT.replace("\n\n\ndef main", "\n\nimport sys  # late\n\n\ndef main").replace(
+        "import Net, data\n", "import Net, data\n\nnames = []\n"
+    )
+    assert "import ctypes\nimport sys\n\nimport torch\n" in edited("allocator", "keep_freed_memory", late)
+
+
+@pytest.mark.parametrize(
+    ("device", "value", "reason"),
+    [("cuda", "keep_freed_memory", "trains on cuda"), ("cuda", "expandable_segments", "PYTORCH_CUDA_ALLOC_CONF")],
+)
+def test_the_allocator_of_a_script_is_that_of_the_cpu(device, value, reason):
+    with pytest.raises(PlanError, match=reason):
+        edited("allocator", value, at=replace(places(), device=device))
+
+
 def test_torch_is_imported_where_a_file_has_only_its_parts():
     source = SCRIPT.replace("import torch\n", "import torch.optim as o\n").replace("torch.optim.Adam", "o.Adam")
     at = replace(places(), optimizers=(call("o.Adam(", source),))

@@ -13,7 +13,8 @@ last one is for the GNU C library on Linux.
 
 Why it is faster: on CUDA, free memory in small pieces is unusable. When no piece fits, the allocator synchronizes the
 device, releases its cache and asks the driver again. On a CPU, the kernel fills new memory with zeros page by page when
-it is first touched, again in every step.
+it is first touched, again in every step. These page faults are counted: where they take little of a step,
+"keep_freed_memory" is not tried.
 
 When it loses: where all steps request the same sizes, memory hardly fragments. Rounded sizes and unsplit blocks hold
 more memory than was requested.
@@ -21,7 +22,8 @@ more memory than was requested.
 What it changes: nothing ("bit-exact"). With "keep_freed_memory" the process stays at its peak size until it ends.
 
 Limits: not every torch version can share expandable segments between processes. "keep_freed_memory" does nothing where
-another allocator is preloaded in place of the C library's.
+another allocator is preloaded in place of the C library's. In a script, only "keep_freed_memory" can be set: torch
+reads the others before the script starts, from PYTORCH_CUDA_ALLOC_CONF.
 
 Example:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 from pathlib import Path
 from textwrap import dedent
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
+from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.trial_outcome import ArmFailed
@@ -163,6 +166,18 @@ SKIPS_STEPS = """
 """
 
 
+MAKES_LARGE_TENSORS = """
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rows = torch.ones(1 << 20, 1)
+    for step in range(40):
+        optimizer.zero_grad()
+        model(rows).relu().mean().backward()  # tensors of 64 MiB
+        optimizer.step()
+"""
 CROSS_VALIDATES = """
     import torch
     from torch.utils.data import DataLoader, Subset
@@ -246,6 +261,19 @@ def test_steps_that_a_scaler_skips_are_not_counted(tmp_path, monkeypatch):
     with arms_of(SKIPS_STEPS, tmp_path, monkeypatch).start("plain", Plan()) as arm:
         losses = arm.ask("train", seed=0, steps=4, metric=None, seconds=60.0)["losses"]
     assert len(losses) == 4
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the GNU C library")
+def test_page_faults_are_counted_and_are_gone_where_the_plan_keeps_freed_memory(tmp_path, monkeypatch):
+    arms, faults, losses = arms_of(MAKES_LARGE_TENSORS, tmp_path, monkeypatch), list[float](), list[list[float]]()
+    for plan in (Plan(), plan_of([Choice(technique="allocator", value="keep_freed_memory")])):
+        with arms.start("any", plan) as arm:
+            assert "allocator" in [each["technique"] for each in arm.ask("survey")["proposed"]]
+            losses.append(arm.ask("window", steps=8)["losses"])
+            faults.append(arm.ask("budget", steps=4)["around"]["fault_seconds"])
+    assert faults[1] < faults[0] / 20  # a page is 4 KiB, or more where the system maps many at once
+    assert losses[0] == losses[1]
 
 
 def surveyed(folder: Path, *options: str) -> dict[str, Any]:

@@ -79,7 +79,16 @@ def test_a_technique_is_bounded_by_the_parts_that_it_can_make_shorter(technique,
 
 
 def test_a_setting_of_the_process_has_no_bound():
-    assert {gain(technique) for technique in ("allocator", "threads", "flush_denormals")} == {math.inf}
+    assert {gain(technique) for technique in ("threads", "flush_denormals")} == {math.inf}
+
+
+def test_keeping_freed_memory_is_bounded_by_the_page_faults_of_the_process_where_no_worker_has_others():
+    few, more = (replace(ALONE, fault_seconds=part * BUDGET.step) for part in (0.003, 0.004))
+    assert gain("allocator", few) == pytest.approx(1 / 0.991)
+    reason = bounds_of(BUDGET, RUN, few, TREATS)["allocator"].reason
+    assert "page faults of newly allocated memory take 0.3 % of a step" in reason
+    unbounded = (more, replace(few, fault_seconds=BUDGET.step), replace(few, reads_beside=True))
+    assert {gain("allocator", each) for each in (*unbounded, replace(few, on_cpu=False))} == {math.inf}
 
 
 def test_where_workers_read_beside_the_step_cheaper_reading_can_shorten_all_of_it():

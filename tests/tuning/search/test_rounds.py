@@ -34,7 +34,7 @@ BUDGET = Budget(
 )  # fmt: skip
 
 
-def profile(*proposed: Choice, fault_seconds: float = 0.0, **changes: Any) -> PlanProfile:
+def profile(*proposed: Choice, fault_seconds: float = 0.005, **changes: Any) -> PlanProfile:
     around = Around(on_cpu=True, cores=2, reads_beside=False, fault_seconds=fault_seconds)
     fields: dict[str, Any] = {
         "surveyed": None,

@@ -35,6 +35,14 @@ _BEHIND_LAST = re.compile(r"[ \t]*(,?)[ \t]*(#.*)?")  # on the line of a last ar
 
 def edited_source(text: str, edits: Sequence[Edit]) -> str:
     """Raises PlanError where a call is not found or an edit cannot be written."""
+    after = _edited(text, [each for each in edits if not isinstance(each, AddImport)])
+    for each in edits:
+        if isinstance(each, AddImport):  # in the alphabet's order, among those that were added before
+            after = _edited(after, [each])
+    return after
+
+
+def _edited(text: str, edits: Sequence[Edit]) -> str:
     file, found = Statements(text, read_source(text)), list[Splice]()
     for edit in edits:
         try:

@@ -15,7 +15,7 @@ Import = ast.Import | ast.ImportFrom
 def import_splices(file: Statements, module: str, names: Sequence[str]) -> Iterator[Splice]:
     """None for what the file has."""
     if not names:
-        if not _binds(file.tree, module):
+        if not _binds(_early(file.tree), module):
             yield _with_module(file, module)
         return
     found = next((each for each in _of_top(file.tree) if _is_from(each, module)), None)
@@ -42,9 +42,9 @@ def _behind_imports(file: Statements, lines: Sequence[str], *, is_block: bool = 
     return file.before(rest[0], [*lines[1:], ""] if is_block else [*lines, ""])
 
 
-def _block(tree: ast.Module) -> list[ast.stmt]:
+def _block(tree: ast.Module) -> list[Import]:
     """Imports that stand together: with that of torch, or else the first ones."""
-    blocks, before = list[list[ast.stmt]](), None
+    blocks, before = list[list[Import]](), None
     for each in tree.body:
         if isinstance(each, Import):
             if not isinstance(before, Import):
@@ -60,7 +60,7 @@ def _with_module(file: Statements, module: str) -> Splice:
     if module == "torch":
         first = next((each for each in block if _is_of_torch(each)), None)
         return _behind_imports(file, [line]) if first is None else file.before(first, [line])
-    plain = [each for each in _of_top(file.tree) if isinstance(each, ast.Import)]
+    plain = [each for each in _early(file.tree) if isinstance(each, ast.Import)]
     beside = [each for each in plain if _root(each) in sys.stdlib_module_names]
     after = next((each for each in beside if each.names[0].name > module), None)
     if after is not None:
@@ -87,9 +87,15 @@ def _of_top(tree: ast.Module) -> list[Import]:
     return [each for each in tree.body if isinstance(each, Import)]
 
 
-def _binds(tree: ast.Module, module: str) -> bool:
+def _early(tree: ast.Module) -> list[Import]:
+    """Those that statements behind the imports can use: later ones are not made yet."""
+    found, block = _of_top(tree), _block(tree)
+    return found[: found.index(block[-1]) + 1] if block else found
+
+
+def _binds(imports: Sequence[Import], module: str) -> bool:
     """`import a.b` binds a, `import a.b as c` does not."""
-    plain = [alias for each in _of_top(tree) if isinstance(each, ast.Import) for alias in each.names]
+    plain = [alias for each in imports if isinstance(each, ast.Import) for alias in each.names]
     return any(alias.asname in (None, module) and alias.name.partition(".")[0] == module for alias in plain)
 
 

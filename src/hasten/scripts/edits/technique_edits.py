@@ -120,6 +120,23 @@ def _header(line: str) -> Editing:
     return edits
 
 
+_KEEP_FREED_MEMORY = (
+    'if sys.platform == "linux":',
+    "    mallopt = ctypes.CDLL(None).mallopt",
+    "    mallopt(-4, 0)  # M_MMAP_MAX: large tensors are on the heap as well",
+    "    mallopt(-1, -1)  # M_TRIM_THRESHOLD: which keeps what they free, so that no step faults it in again",
+)
+
+
+def _allocator(choice: Choice, places: ScriptPlaces) -> list[Edit]:
+    if choice.value != "keep_freed_memory":
+        raise PlanError("CUDA's allocator is set before the script starts: by PYTORCH_CUDA_ALLOC_CONF in the shell")
+    if places.device != "cpu":
+        raise PlanError(f"keep_freed_memory is for tensors of the CPU, and the script trains on {places.device}")
+    imports = [AddImport(file=places.script, module=name) for name in ("ctypes", "sys")]
+    return [*imports, AddToHeader(file=places.script, lines=_KEEP_FREED_MEMORY)]
+
+
 # ── the model and its step ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -203,6 +220,7 @@ def _precision(choice: Choice, places: ScriptPlaces) -> list[Edit]:
 
 
 EDITS: Mapping[str, Editing] = {
+    "allocator": _allocator,
     "channels_last": _channels_last,
     "compile": _compile,
     "cudnn_autotune": _header("torch.backends.cudnn.benchmark = True"),

@@ -23,6 +23,7 @@ from hasten.errors import InvalidMeasurement, Misconfigured, NonFinite
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_from_toml
 from hasten.facts.scripts.seen import PreparedData, Seen, seen_of
+from hasten.measure.process_memory import fault_cost, page_faults
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.source_text import bytes_of
@@ -337,8 +338,10 @@ def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     clock, steps = script.clock, asked["steps"]
     clock.parts, clock.settles = Parts(), True
     clock.intervals.clear()
+    faults = page_faults()
     while len(clock.intervals) < steps:
         yield
+    faults = page_faults() - faults
     clock.settles, taken, parts = False, len(clock.intervals), clock.parts
     spent = {
         "data_wait": parts.data_wait / taken,
@@ -351,11 +354,12 @@ def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     }
     rest = math.fsum(clock.intervals) / taken - (parts.data_wait + parts.computing) / taken
     reads_beside = script.seen.loader is not None and script.seen.loader.workers > 0
+    on_cpu = script.seen.model.device == "cpu"
     around = {
-        "on_cpu": script.seen.model.device == "cpu",
+        "on_cpu": on_cpu,
         "cores": os.cpu_count() or 1,
         "reads_beside": reads_beside,
-        "fault_seconds": 0.0,
+        "fault_seconds": faults / taken * fault_cost().seconds if on_cpu else 0.0,
     }
     return {"spent": {**spent, "python": max(rest, 0.0)}, "around": around}
 

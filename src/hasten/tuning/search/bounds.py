@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.trials import Budget
+from hasten.facts.trials import LEAST_GAIN, Budget
 from hasten.measure.speedup_bound import EVERYTHING, STEP, Part, Parts, PlannedRun, most_gain, reason, share
 
 NOTHING: Parts = frozenset()
@@ -114,6 +114,7 @@ REACH: Mapping[str, Reach] = {
 
 SMALL_OPERATIONS = 0.25  # how much of the symptom of many small operations is assumed, as nobody counts them
 COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms whose events are counted; the seconds of one are measured
+OF_A_FAULT = 3.0  # times its measured seconds are saved at most: new pages also push others out of the cache
 COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
 RARELY = frozenset({"flush_denormals"})  # techniques that help only in jobs with tiny numbers, which no budget shows
 
@@ -168,14 +169,28 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
     for technique, symptom in treats.items():
         parts = parts_of(technique, around)
         shows = REMEDIED.get(symptom, EVERYTHING) & parts
+        counts = symptom in COUNTED and around.on_cpu
         promise = share(budget, run, shows) * _presence(symptom, budget, around) * _part(technique, around)
-        found[technique] = Bound(
+        bound = Bound(
             most_gain=most_gain(budget, run, parts),
             promise=promise,
             reason=reason(budget, run, parts),
-            counted=promise if symptom in COUNTED and around.on_cpu else 0.0,
+            counted=promise if counts else 0.0,
         )
+        found[technique] = _by_faults(bound, budget, around) if counts and not around.reads_beside else bound
     return found
+
+
+def _by_faults(bound: Bound, budget: Budget, around: Around) -> Bound:
+    """Of a technique that shortens page faults, which nobody counts in loader workers."""
+    left = budget.step - OF_A_FAULT * around.fault_seconds
+    if left <= 0 or budget.step / left >= LEAST_GAIN:
+        return bound
+    cost = f"{100 * around.fault_seconds / budget.step:.2g} %"
+    few = (
+        f"little to gain: page faults of newly allocated memory take {cost} of a step, and kept memory would save those"
+    )
+    return replace(bound, most_gain=budget.step / left, reason=few)
 
 
 def _presence(symptom: str, budget: Budget, around: Around) -> float:
