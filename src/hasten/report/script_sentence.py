@@ -47,4 +47,5 @@ def _length(seen: Seen) -> str:
     if length.steps is None:
         return f"not known: {length.why}"
     epochs = "" if length.epochs is None else f"{many(length.epochs, 'epoch')}, "
-    return f"{epochs}{many(length.steps, 'step')}"
+    again = f"; without those of {length.again}" if length.again else ""
+    return f"{epochs}{many(length.steps, 'step')}{again}"

@@ -81,7 +81,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
     with closing(output.progress("starting the script")) as waiting:
         seen = _observed(program, waiting)
     if asked.steps is not None:
-        seen = replace(seen, length=replace(seen.length, steps=asked.steps, why=""))
+        seen = replace(seen, length=replace(seen.length, steps=asked.steps, why="", again=""))
     output.facts("", found_lines(seen, place_in))
     if seen.length.steps is None:
         fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', 'N', *program.words])}"

@@ -96,12 +96,14 @@ class Window:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Length:
     """Of the whole training, as its loops say. why: of a number that is not known, a sentence. interrupted: once in so
-    many steps, the innermost loop does more than to print and log."""
+    many steps, the innermost loop does more than to print and log. again: function and place of a later call of what
+    trains now, whose steps are not counted."""
 
     steps: int | None
     epochs: int | None
     why: str = ""
     interrupted: bool = False
+    again: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from hasten.facts.scripts.seen import Length
 from hasten.scripts.observing.counted_loops import Limit, limit_of
+from hasten.scripts.observing.later_calls import called_again
 from hasten.scripts.observing.read_values import value_of
 
 _RANGES = frozenset({"range", "trange"})
@@ -41,6 +42,7 @@ def length_of(
     of the loader that the steps read, None for a loader without a length; batches_per_update: as observed, 0 without a
     loader. first_turn: turn_of, in the first update.
     """
+    frames = list(frames)
     around = list(_loops_of_steps(frames))
     turns, epochs, reads = 1, 1, False
     limited: tuple[int, int | None, Limit] | None = None  # turns and epochs until a limit that is not reached yet
@@ -83,7 +85,9 @@ def length_of(
     if not reads and first_turn is not None and len(around) == 1 and reached is None:
         turns -= first_turn // per_turn * per_turn  # of a replay buffer that is filled before the first update
     steps = max(math.floor(turns / max(per_update, 1.0)), 1)
-    return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]))
+    outermost, loop = around[-1]
+    again = called_again(frames, outermost, loop.lineno)
+    return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]), again=again)
 
 
 def _is_interrupted(loop: ast.For | ast.While) -> bool:
