@@ -31,12 +31,12 @@ def call_of(source: str, name: str) -> SourceCall | None:
     return next((place_of(each, "train.py") for each in calls if ast.unparse(each.func) == name), None)
 
 
-def edited(source: str, *choices: tuple[str, Value], kind: str = "", command: str = "") -> str:
+def edited(source: str, *choices: tuple[str, Value], kind: str = "", command: str = "", device: str = "cuda") -> str:
     trainer = call_of(source, kind.rpartition(".")[2]) if kind else None
     places = ScriptPlaces(
         script="train.py",
         sources={},
-        device="cuda",
+        device=device,
         optimizers=(),
         loader=call_of(source, "DataLoader"),
         trainer=trainer and TrainerPlace(kind=kind, call=trainer, precision="", optimizer="AdamW"),
@@ -138,6 +138,13 @@ def test_without_workers_a_loader_still_runs():
 def test_a_setting_that_the_script_makes_later_is_changed_there():
     before = script("", "torch.set_num_threads(8)")
     assert edited(before, ("threads", 1)) == script("", "torch.set_num_threads(1)")
+
+
+def test_a_statement_of_several_lines_behind_the_imports_stays_whole():
+    choices = ("threads", 1), ("allocator", "keep_freed_memory")
+    found = edited(script("", "torch.set_num_threads(8)"), *choices, device="cpu")
+    assert 'if sys.platform == "linux":\n    mallopt = ctypes.CDLL(None).mallopt\n    mallopt(-4, 0)' in found
+    assert "torch.set_num_threads(1)" in found
 
 
 def test_names_of_options_are_kept_without_their_values():

@@ -87,12 +87,12 @@ def with_own_settings(text: str, edits: Sequence[Edit], given: Sequence[str]) ->
 
 
 def _own_calls(tree: ast.Module, header: AddToHeader) -> Iterator[Edit]:
-    """Of a line such as torch.set_num_threads(2), the call by which the file would replace its value later."""
+    """Of a statement such as torch.set_num_threads(2), the call by which the file would replace its value later."""
     lines = list[str]()
-    for line in header.lines:
+    for statement in ast.parse("\n".join(header.lines)).body:
         own = list[ast.Call]()
-        match ast.parse(line).body:
-            case [ast.Expr(ast.Call(function, [value], []))]:
+        match statement:
+            case ast.Expr(ast.Call(function, [value], [])):
                 calls = (each for each in ast.walk(tree) if isinstance(each, ast.Call) and len(each.args) == 1)
                 own = [each for each in calls if ast.unparse(each.func) == ast.unparse(function)]
                 if len(own) == 1:
@@ -101,7 +101,7 @@ def _own_calls(tree: ast.Module, header: AddToHeader) -> Iterator[Edit]:
             case _:
                 pass
         if len(own) != 1:
-            lines.append(line)
+            lines += header.lines[statement.lineno - 1 : statement.end_lineno]
     if lines:
         yield replace(header, lines=tuple(lines))
 
