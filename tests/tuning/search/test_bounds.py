@@ -91,6 +91,16 @@ def test_keeping_freed_memory_is_bounded_by_the_page_faults_of_the_process_where
     assert {gain("allocator", each) for each in (*unbounded, replace(few, on_cpu=False))} == {math.inf}
 
 
+@pytest.mark.parametrize(
+    ("threads", "one_thread", "most"), [(2, 0.0, math.inf), (2, 1.43, 1.0), (2, 1.0, 1.2), (2, 0.6, 2.0), (8, 3.0, 1.6)]
+)
+def test_fewer_threads_are_bounded_by_the_work_of_one_thread_where_that_is_known(threads, one_thread, most):
+    bound = bounds_of(BUDGET, RUN, replace(ALONE, threads=threads, one_thread=one_thread), TREATS)["threads"]
+    assert bound.most_gain == pytest.approx(most)
+    if most == 1:
+        assert bound.reason == "a step takes 1.43 times as long with one thread as with 2"
+
+
 def test_where_workers_read_beside_the_step_cheaper_reading_can_shorten_all_of_it():
     no_wait = replace(BUDGET, data_wait=0.0, forward=0.5)
     assert gain("cache", ALONE, no_wait) == pytest.approx(120 / 100)

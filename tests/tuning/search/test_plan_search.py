@@ -64,6 +64,7 @@ def planted() -> Searched:
     """The search that finds microbatches of 4, for all who only look at it; its confirmation has a process an arm."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_profile, "MOST_STARTS", 1)
+        patch.setattr(plan_profile, "COMPILING_SECONDS", 0.0)  # so that the slow-down has its trial
         return searched("microbatch", "threads")
 
 

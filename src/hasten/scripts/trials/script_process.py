@@ -47,6 +47,7 @@ from hasten.scripts.trials.step_clock import Parts, StepClock
 from hasten.scripts.trials.write_guard import save_by_python
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.tuning.trials.child_process import Messages
+from hasten.tuning.trials.step_budget import use_threads
 from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, Outcome, outcome_of, sent_error
 from hasten.users_code import reason_of
 
@@ -364,6 +365,11 @@ def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     return {"spent": {**spent, "python": max(rest, 0.0)}, "around": around}
 
 
+def _threads(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+    return use_threads(asked["count"])
+    yield  # makes it a generator
+
+
 def _syncs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """Files, lines and counts of what waits for the GPU in so many steps, the most frequent first."""
     with syncs_counted() as found:
@@ -386,6 +392,7 @@ REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
     "two epochs": _two_epochs,
     "train": _train,
     "budget": _budget,
+    "threads": _threads,
     "syncs": _syncs,
     "survey": _survey,
     "gradients": _gradients,

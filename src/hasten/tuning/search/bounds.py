@@ -8,6 +8,7 @@ REACH names the parts of the planned run that a technique can shorten; their sec
   can then shorten every part.
 * What makes the model cheaper cannot shorten the wait for data: a batch that takes longer to read than to compute is
   waited for in any case. What splits the step or moves threads can.
+* Fewer threads, which are at most half of them, cannot be faster than the work of one thread, shared by them.
 * On an accelerator a fused update and metrics on the device spare the host a wait. It then runs ahead of the device.
 
 A bound belongs to the budget of one plan.
@@ -37,6 +38,8 @@ class Around:
     cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     fault_seconds: float = 0.0  # page faults of all threads in a step, times the measured seconds of one
+    threads: int = 1  # that compute
+    one_thread: float = 0.0  # seconds of a step that one of them computes, over those of one that all do; 0: unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +119,7 @@ SMALL_OPERATIONS = 0.25  # how much of the symptom of many small operations is a
 COUNTED = frozenset({"SLOW_ALLOCATION"})  # symptoms whose events are counted; the seconds of one are measured
 OF_A_FAULT = 3.0  # times its measured seconds are saved at most: new pages also push others out of the cache
 COUNTS = 0.02  # share of the planned run from which a counted symptom is worth a remedy
+SLACK_OF_THREADS = 1.2  # few steps are timed with one thread
 RARELY = frozenset({"flush_denormals"})  # techniques that help only in jobs with tiny numbers, which no budget shows
 
 REMEDIED: Mapping[str, Parts] = {
@@ -177,6 +181,8 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
             reason=reason(budget, run, parts),
             counted=promise if counts else 0.0,
         )
+        if technique == "threads" and around.one_thread:
+            bound = _by_one_thread(bound, around)
         found[technique] = _by_faults(bound, budget, around) if counts and not around.reads_beside else bound
     return found
 
@@ -191,6 +197,12 @@ def _by_faults(bound: Bound, budget: Budget, around: Around) -> Bound:
         f"little to gain: page faults of newly allocated memory take {cost} of a step, and kept memory would save those"
     )
     return replace(bound, most_gain=budget.step / left, reason=few)
+
+
+def _by_one_thread(bound: Bound, around: Around) -> Bound:
+    most = max(SLACK_OF_THREADS * (around.threads // 2) / around.one_thread, 1.0)
+    why = f"a step takes {around.one_thread:.2f} times as long with one thread as with {around.threads}"
+    return replace(bound, most_gain=most, reason=why)
 
 
 def _presence(symptom: str, budget: Budget, around: Around) -> float:

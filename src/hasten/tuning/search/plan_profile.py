@@ -49,6 +49,7 @@ PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
 SOME_INTERRUPTIONS, INTERRUPTIONS_SECONDS = 2, 10.0  # that the profile of a script waits for
 EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
+COMPILING_SECONDS = 3.0  # of a first step that may compile, which other threads would make it do again
 TIMED_SECONDS = 1.0  # of further steps that a patched script takes in each of both runs, to time them
 SURVEYED = (
     *("device", "machine", "total_steps", "total_epochs", "ends_with_turn"),
@@ -148,6 +149,8 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
+        if _may_use_fewer_threads(answer, around) and first < COMPILING_SECONDS:
+            around = _with_one_thread(arm, around, step)
         process_seconds = arms.process_seconds(arm)
     busy = not arms.other_programs.are_avoided
     surveyed = replace(
@@ -181,6 +184,20 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         accepted_steps=answer["accepted_steps"],
         notices=tuple(arm.notices),
     )
+
+
+def _may_use_fewer_threads(answer: dict[str, Any], around: Around) -> bool:
+    is_proposed = any(choice["technique"] == "threads" for choice in answer["proposed"])
+    return is_proposed and around.on_cpu and not around.reads_beside
+
+
+def _with_one_thread(arm: Arm, around: Around, step_seconds: float) -> Around:
+    """With what a step takes with one thread. Its first one is not timed."""
+    threads = arm.ask("threads", count=1)["before"]
+    arm.window(1)
+    alone = arm.window(max(1, min(round(WINDOW_SECONDS / step_seconds), FEW_STEPS))).seconds_per_step
+    arm.ask("threads", count=threads)
+    return replace(around, threads=threads, one_thread=alone / step_seconds)
 
 
 def _meet_interruptions(arm: Arm, step_seconds: float) -> None:

@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from hasten.doctor.profiling.timed_steps import PartsClock
 from hasten.measure.process_memory import fault_cost, page_faults
 from hasten.measure.speedup_bound import Part
@@ -62,3 +64,10 @@ def step_budget(trial: Trial, steps: int) -> dict[str, Any]:
         fault_seconds=faults / taken * cost,
     )
     return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
+
+
+def use_threads(count: int) -> dict[str, Any]:
+    """Of this process, from now on. before: how many it had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    return {"before": before}

@@ -16,7 +16,7 @@ from hasten.tuning.proof.gradient_check import judge_gradients_of, keep_referenc
 from hasten.tuning.proof.training_runs import planned_run, target_metric, train, train_on
 from hasten.tuning.trials.child_process import Messages
 from hasten.tuning.trials.process_seconds import saving_seconds
-from hasten.tuning.trials.step_budget import step_budget
+from hasten.tuning.trials.step_budget import step_budget, use_threads
 from hasten.tuning.trials.survey import survey
 from hasten.tuning.trials.trial import Trial
 from hasten.tuning.trials.trial_outcome import LONGEST_MESSAGE, outcome_of, sent_error
@@ -36,6 +36,7 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
     "saving": lambda trial, asked: {"seconds": saving_seconds(trial.run, keeps_best=bool(trial.keep or trial.stop))},
     "budget": lambda trial, asked: step_budget(trial, asked["steps"]),
+    "threads": lambda trial, asked: use_threads(asked["count"]),
 }
 
 
