@@ -365,11 +365,6 @@ def _budget(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     return {"spent": {**spent, "python": max(rest, 0.0)}, "around": around}
 
 
-def _threads(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
-    return use_threads(asked["count"])
-    yield  # makes it a generator
-
-
 def _syncs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """Files, lines and counts of what waits for the GPU in so many steps, the most frequent first."""
     with syncs_counted() as found:
@@ -378,9 +373,11 @@ def _syncs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     return {"syncs": [(script.scratch.users_path(file), line, count) for (file, line), count in found.most_common()]}
 
 
-def _at_once(answer: Callable[[RunningScript], dict[str, Any]]) -> Callable[[RunningScript, Mapping[str, Any]], Answer]:
+def _at_once(
+    answer: Callable[[RunningScript, Mapping[str, Any]], dict[str, Any]],
+) -> Callable[[RunningScript, Mapping[str, Any]], Answer]:
     def request(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
-        return answer(script)
+        return answer(script, asked)
         yield  # makes it a generator
 
     return request
@@ -392,12 +389,12 @@ REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
     "two epochs": _two_epochs,
     "train": _train,
     "budget": _budget,
-    "threads": _threads,
+    "threads": _at_once(lambda script, asked: use_threads(asked["count"])),
     "syncs": _syncs,
     "survey": _survey,
     "gradients": _gradients,
     "recipe": _recipe,
-    "evaluate": _at_once(lambda script: {"seconds": 0.0}),
-    "saving": _at_once(lambda script: {"seconds": 0.0}),
-    "device memory": _at_once(lambda script: {"held": 0, "free": 0}),
+    "evaluate": _at_once(lambda script, asked: {"seconds": 0.0}),
+    "saving": _at_once(lambda script, asked: {"seconds": 0.0}),
+    "device memory": _at_once(lambda script, asked: {"held": 0, "free": 0}),
 }
