@@ -113,9 +113,9 @@ class RoundTrials:
             self.log.keep(Noise(speedup=_measured_speedup(AGAIN, compared, profile), window_steps=settings.steps))
         if not base and not evaluates:
             step = median(window.seconds_per_step for window in compared.base.windows)
-            found = self.baseline.costs
-            for arm in (compared.base, *[compared.measured[name] for name in compared.measured if name == AGAIN]):
-                found = pooled(costs(arm, profile.length), found)
+            found = pooled(costs(compared.base, profile.length), self.baseline.costs)
+            if AGAIN in compared.measured:
+                found = pooled(costs(compared.measured[AGAIN], profile.length), found)
             self.baseline = replace(self.baseline, step_seconds=step, costs=found)
             self.log.keep(Plain(costs=found))
         results = [_tried(choice, base, compared, profile) for choice in group]
