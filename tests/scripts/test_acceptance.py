@@ -66,9 +66,7 @@ PLAINLY = "import sys\nassert not {'torch', 'numpy'} & {*sys.modules}\nimport to
 def test_a_patched_file_is_run_without_preparation_and_has_the_losses_of_its_trial_to_the_bit(accepted):
     found = accepted("plain/train_digits.py", ("import torch\n", PLAINLY))
     assert found.passes, found.reason
-    assert found.reason.startswith(
-        "has the losses of its trial to the last bit, in 8 steps; a step is no slower than in its trial ("
-    )
+    assert found.reason.startswith("has the losses of its trial to the last bit, in 8 steps; a step takes ")
 
 
 @pytest.mark.proof

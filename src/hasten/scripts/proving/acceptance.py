@@ -16,7 +16,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -89,7 +89,7 @@ class PatchedScript:
         if answer.passes and _is_slower(trial, plain):
             took = f"takes {_shown(plain.usual_seconds)} a step, and {_shown(trial.usual_seconds)} in its trial"
             return Acceptance(passes=False, reason=took)
-        return answer
+        return replace(answer, reason=f"{answer.reason}{_at(plain, trial)}") if answer.passes else answer
 
     def _judged(self, arms: Arms, trial: Steps, plain: Steps) -> Acceptance:
         """By the losses."""
@@ -101,19 +101,19 @@ class PatchedScript:
         has = f"has the losses of its trial to the last bit, in {count} steps"
         apart = first_difference(trial.losses, plain.losses)
         if apart is None:
-            return Acceptance(passes=True, reason=f"{has}{_at(plain, trial)}")
+            return Acceptance(passes=True, reason=has)
         if math.isnan(trial.losses[apart]):
             return Acceptance(passes=False, reason=f"has no loss to compare in step {apart + 1}")
         seeded = self._plainly(trial, is_seeded=True)
         if not seeded.failed and seeded.losses and first_difference(trial.losses, seeded.losses) is None:
             from_seed = "both from the same seed, as the script does not seed all its random numbers"
-            return Acceptance(passes=True, reason=f"{has}, {from_seed}{_at(plain, trial)}")
+            return Acceptance(passes=True, reason=f"{has}, {from_seed}")
         again = self._in_trial(arms)
         least = min(_distance(trial.losses, each.losses) for each in (plain, seeded))
         usual = _distance(trial.losses, again.losses)
         if 0 < usual < math.inf and least <= FURTHER * usual:
             differ = f"has losses that differ from its trial's as those of two trials do, in {count} steps"
-            return Acceptance(passes=True, reason=f"{differ}{_at(plain, trial)}")
+            return Acceptance(passes=True, reason=differ)
         other = f"{plain.losses[apart]!r}, and {trial.losses[apart]!r} in its trial"
         return Acceptance(passes=False, reason=f"has another loss in step {apart + 1}: {other}")
 
@@ -177,11 +177,11 @@ def _is_slower(trial: Steps, plain: Steps) -> bool:
 
 
 def _at(plain: Steps, trial: Steps) -> str:
-    if plain.usual_seconds is None:
+    if plain.usual_seconds is None or trial.usual_seconds is None:
         return "; it has too few steps to judge its speed"
-    return (
-        f"; a step is no slower than in its trial ({_shown(plain.usual_seconds)} beside {_shown(trial.usual_seconds)})"
-    )
+    is_within = plain.usual_seconds > trial.usual_seconds
+    as_fast = f"within {SLOWER - 1:.0%} of" if is_within else "no slower than in"
+    return f"; a step takes {_shown(plain.usual_seconds)}, {as_fast} its trial ({_shown(trial.usual_seconds)})"
 
 
 def _shown(seconds: float | None) -> str:
