@@ -20,7 +20,7 @@ def test_a_result_says_of_each_choice_whether_the_results_of_training_stay_equal
         Proven(choice=LAYOUT, passes=False, reason="lies beyond the bound", gradient_error=3.4, bound=2.0),
     ]
     assert results_with([BF16, FUSED, WORKERS, LAYOUT], proofs) == [
-        "precision: differ beyond rounding; losses of short runs from 3 seeds agree within 1 %",
+        "precision: differ beyond rounding; losses of short runs, over seeds, agree within 1 %",
         "fused_optimizer: equal up to rounding, by gradients beside float64",
         "loader_workers: equal to the last bit, by the losses of the first steps",
     ]
@@ -29,9 +29,9 @@ def test_a_result_says_of_each_choice_whether_the_results_of_training_stay_equal
 def test_losses_that_settle_nothing_are_not_said_to_agree():
     harmless = Proven(choice=BF16, passes=True, reason="…", by_losses=True, inconclusive=True)
     [told] = results_with([BF16], [harmless])
-    assert told.endswith("; losses of short runs from 3 seeds show no harm, but do not exclude one of 1 %")
+    assert told.endswith("; losses of short runs, over seeds, show no harm; a harm of 1 % is not excluded")
     [told] = results_with([FUSED], [replace(harmless, choice=FUSED)])
-    assert told.startswith("fused_optimizer: differ, by its claim up to rounding; ")
+    assert told.startswith("fused_optimizer: claims rounding; its gradients could not be compared; ")
 
 
 def test_a_result_says_after_how_many_runs_the_search_is_paid():

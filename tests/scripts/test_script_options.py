@@ -103,6 +103,7 @@ DOUBTS = {
     "is defined twice": (f"{WORKERS}\n{WORKERS.replace('parser', 'other')}", LOADER, ""),
     "is set by the script": (WORKERS, f"args.workers = 0\n{LOADER}", ""),
     "has another default": (f"{WORKERS}\nparser.set_defaults(workers=0)", LOADER, ""),
+    "is perhaps of another object": (f"{WORKERS}\nargs = settings", LOADER.replace("args.", "settings."), ""),
 }
 
 
@@ -145,6 +146,27 @@ def test_a_statement_of_several_lines_behind_the_imports_stays_whole():
     found = edited(script("", "torch.set_num_threads(8)"), *choices, device="cpu")
     assert 'if sys.platform == "linux":\n    mallopt = ctypes.CDLL(None).mallopt\n    mallopt(-4, 0)' in found
     assert "torch.set_num_threads(1)" in found
+
+
+def test_a_setting_that_only_workers_or_some_runs_make_is_none_of_the_training():
+    worker = "def start(number):\n    torch.set_num_threads(1)\n\nloader = DataLoader(data, worker_init_fn=start)"
+    for use in (worker, "if args.debug:\n    torch.set_num_threads(1)"):
+        found = edited(script("", use), ("threads", 2))
+        assert use in found
+        assert "import torch\n\ntorch.set_num_threads(2)\n" in found
+
+
+def test_a_switch_whose_opposite_the_script_has_itself_stays():
+    before = script(f'{SWITCH}\nparser.add_argument("--no-bf16")', "TrainingArguments(bf16=args.bf16)")
+    found = edited(before, ("precision", "bf16"), kind="transformers.TrainingArguments")
+    assert found == before.replace("bf16=args.bf16", "bf16=True")
+
+
+def test_what_a_loader_without_workers_refuses_depends_on_its_workers_and_not_on_options_of_its_own():
+    option = f'{WORKERS}\nparser.add_argument("--prefetch", type=int, default=None)'
+    before = script(option, LOADER.replace(")", ", prefetch_factor=args.prefetch)"))
+    found = edited(before, ("loader_workers", 2), ("prefetch", 4))
+    assert "prefetch_factor=4 if args.workers > 0 else None" in found
 
 
 def test_names_of_options_are_kept_without_their_values():

@@ -92,9 +92,9 @@ def _results(proof: Proven) -> str:
     if not proof.by_losses:
         return "equal to the last bit, by the losses of the first steps"
     claims_rounding = proof.choice.preserves is Preserves.ROUNDING
-    differ = "differ, by its claim up to rounding" if claims_rounding else "differ beyond rounding"
-    shown = "show no harm, but do not exclude one of 1 %" if proof.inconclusive else "agree within 1 %"
-    return f"{differ}; losses of short runs from 3 seeds {shown}"
+    differ = "claims rounding; its gradients could not be compared" if claims_rounding else "differ beyond rounding"
+    shown = "show no harm; a harm of 1 % is not excluded" if proof.inconclusive else "agree within 1 %"
+    return f"{differ}; losses of short runs, over seeds, {shown}"
 
 
 def pays(confirmed: Confirmed, search_seconds: float) -> str:

@@ -47,5 +47,5 @@ def _length(seen: Seen) -> str:
     if length.steps is None:
         return f"not known: {length.why}"
     epochs = "" if length.epochs is None else f"{many(length.epochs, 'epoch')}, "
-    again = f"; without those of {length.again}" if length.again else ""
+    again = f"; a later call, of {length.again}, is not counted" if length.again else ""
     return f"{epochs}{many(length.steps, 'step')}{again}"

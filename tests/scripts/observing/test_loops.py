@@ -129,6 +129,12 @@ def test_a_loop_over_optimizers_is_one_step(loop):
     assert (found.steps, found.epochs) == (20, 2)
 
 
+def test_a_loop_over_optimizers_around_all_epochs_trains_with_each():
+    optimizers = [torch.optim.SGD([torch.zeros(1)]) for _ in range(2)]
+    source = "for each in optimizers:\n    for batch in loader:\n        update()\n"
+    assert length(source, loader=[0] * 10, optimizers=optimizers).steps == 20
+
+
 @pytest.mark.parametrize(
     ("loop", "due", "steps"),
     [
@@ -254,6 +260,11 @@ def test_a_loop_that_repeats_the_loader_without_an_end_is_no_epoch(made):
 def test_a_part_of_an_endless_loop_has_its_length():
     source = "for batch in itertools.islice(itertools.cycle(loader), 25):\n    update()\n"
     assert length(source, loader=[0] * 10, itertools=itertools).steps == 25
+
+
+def test_a_part_is_no_longer_than_the_whole():
+    source = "for batch in itertools.islice(loader, 25):\n    update()\n"
+    assert length(source, loader=[0] * 10, itertools=itertools).steps == 10
 
 
 def test_what_another_loop_counts_is_no_limit_of_updates():

@@ -20,6 +20,7 @@ _PLAIN = frozenset({"type", "default", "help", "choices", "metavar", "dest"})
 _TYPES = {"int": int, "float": float, "str": str}
 _WITH_WORKERS = {"persistent_workers": "{workers} > 0", "prefetch_factor": "{value} if {workers} > 0 else None"}
 """Arguments that a DataLoader without workers refuses."""
+_USUAL_NAMES = {"args", "opt", "opts", "options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _own_calls(tree: ast.Module, header: AddToHeader) -> Iterator[Edit]:
         own = list[ast.Call]()
         match statement:
             case ast.Expr(ast.Call(function, [value], [])):
-                calls = (each for each in ast.walk(tree) if isinstance(each, ast.Call) and len(each.args) == 1)
+                calls = [each for each in _reached(tree, tree.body) if len(each.args) == 1]
                 own = [each for each in calls if ast.unparse(each.func) == ast.unparse(function)]
                 if len(own) == 1:
                     keywords = {"value": ast.unparse(value)}
@@ -106,14 +107,32 @@ def _own_calls(tree: ast.Module, header: AddToHeader) -> Iterator[Edit]:
         yield replace(header, lines=tuple(lines))
 
 
+def _reached(tree: ast.Module, body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
+    """Calls that the main process makes whatever its options are: below no condition, and in no function that the file
+    itself does not call, such as a worker_init_fn."""
+    called = {ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    for statement in body:
+        match statement:
+            case ast.If(test, inner) if "__name__" in ast.unparse(test):
+                yield from _reached(tree, inner)
+            case ast.FunctionDef(name, _, inner) if name in called:
+                yield from _reached(tree, inner)
+            case ast.If() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case _:
+                yield from (each for each in ast.walk(statement) if isinstance(each, ast.Call))
+
+
 def _with_defaults(tree: ast.Module, edit: SetKeywords, given: Sequence[str]) -> Iterator[Edit]:
     """Instead of an argument that is an option's value, the default of that."""
     call, keywords = call_at(tree, edit.call), dict(edit.keywords)
     arguments = dict[str, ast.expr](zip(edit.positions, call.args, strict=False))
     arguments |= {each.arg: each.value for each in call.keywords if each.arg is not None}
     for name, source in edit.keywords.items():
-        option = _read_by(tree, arguments.get(name))
+        option = None if name.removeprefix("dataloader_") in _WITH_WORKERS else _read_by(tree, arguments.get(name))
         if option is None or option.is_given(given) or not (changes := option.keywords_for(source)):
+            continue
+        if changes == _SWITCH and any(f"--no-{each.lstrip('-')}" in _flags(tree) for each in option.flags):
             continue
         if changes == _SWITCH:
             yield AddImport(file=edit.call.file, module="argparse")
@@ -141,11 +160,28 @@ def _read_by(tree: ast.Module, node: ast.expr | None) -> _Option | None:
     """The option whose value an expression like args.workers is; None where the file leaves a doubt."""
     if not isinstance(node, ast.Attribute) or node.attr in _attributes(tree, ast.Store):
         return None
+    if ast.unparse(node.value).rpartition(".")[2] not in _names_of_options(tree):
+        return None
     defaults = (each for each in _calls(tree, "set_defaults") for each in each.keywords)
     if any(each.arg in (None, node.attr) for each in defaults):
         return None
     found = [each for each in _options(tree) if each.attribute == node.attr]
     return found[0] if len(found) == 1 else None
+
+
+def _names_of_options(tree: ast.Module) -> set[str]:
+    """Names to which the parsed options are assigned; the usual ones where they are returned or passed at once."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and "parse_" in ast.unparse(node.value):
+            named = [each for target in node.targets for each in ast.walk(target)]
+            found |= {each.id for each in named if isinstance(each, ast.Name)}
+            found |= {each.attr for each in named if isinstance(each, ast.Attribute)}
+    return found or _USUAL_NAMES
+
+
+def _flags(tree: ast.Module) -> set[str]:
+    return {flag for each in _options(tree) for flag in each.flags}
 
 
 def _options(tree: ast.Module) -> list[_Option]:

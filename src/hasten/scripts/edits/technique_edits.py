@@ -123,8 +123,8 @@ def _header(line: str) -> Editing:
 _KEEP_FREED_MEMORY = (
     'if sys.platform == "linux":',
     "    mallopt = ctypes.CDLL(None).mallopt",
-    "    mallopt(-4, 0)  # M_MMAP_MAX: large tensors are on the heap as well",
-    "    mallopt(-1, -1)  # M_TRIM_THRESHOLD: which keeps what they free, so that no step faults it in again",
+    "    mallopt(-4, 0)  # M_MMAP_MAX = 0: large tensors are allocated on the heap too",
+    "    mallopt(-1, -1)  # M_TRIM_THRESHOLD = max: freed memory stays for the next step, already mapped",
 )
 
 

@@ -16,6 +16,7 @@ import linecache
 import math
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from types import CodeType, FrameType
 
@@ -44,50 +45,63 @@ def length_of(
     """
     frames = list(frames)
     around = list(_loops_of_steps(frames))
-    turns, epochs, reads = 1, 1, False
-    limited: tuple[int, int | None, Limit] | None = None  # turns and epochs until a limit that is not reached yet
+    so_far, reads = _Count(turns=1, epochs=1), False
+    ahead: tuple[_Count, Limit] | None = None  # at a limit that is not reached yet
     reached: Limit | None = None
     per_turn = _turns_per_update(first_turn, around[0]) if around else 1
     for frame, loop in around:
         if reached is not None and not reached.begins_again(loop, frame):
             continue
         reached = None
-        if limited is not None and limited[2].begins_again(loop, frame):
-            limited = None
+        if ahead is not None and ahead[1].begins_again(loop, frame):
+            ahead = None
         line = f"{os.path.basename(frame.f_code.co_filename)}:{loop.lineno}"
         count, is_range = (None, False) if isinstance(loop, ast.While) else _turns(loop.iter, frame)
         if (limit := limit_of(loop, frame)) is not None:
             counts_steps = limit.counts_inner_turns or not reads
             each_update = max(round(batches_per_update), per_turn)
-            counted = limit.turns(each_update) if counts_steps else limit.epochs
-            until = counted if limit.counts_inner_turns else turns * counted
-            limited = until, None if counts_steps or epochs is None else epochs * counted, limit
-        if count is None and limited is not None:
-            (turns, epochs, reached), limited = limited, None
+            until = so_far.times(limit.turns(each_update) if counts_steps else limit.epochs)
+            if limit.counts_inner_turns:
+                until = replace(until, turns=limit.turns(each_update))
+            ahead = replace(until, epochs=None) if counts_steps else until, limit
+        if count is None and ahead is not None:
+            (so_far, reached), ahead = ahead, None
             continue
         if isinstance(loop, ast.While):
             return Length(steps=None, epochs=None, why=f"{line} is a while loop without a counted limit")
-        begins_epochs = not is_range and not reads and epochs is not None  # it is the innermost loop over data
+        begins_epochs = not is_range and not reads and so_far.epochs is not None  # it is the innermost loop over data
         if begins_epochs and not _is_endless(loop.iter, frame):
             count, reads = batches if count is None else count, True
         if count is None:
             return Length(steps=None, epochs=None, why=f"the loop of {line} has no known length")
-        turns *= count
+        so_far = so_far.times(count)
         if begins_epochs:
-            epochs = 1
-        elif epochs is not None:
-            epochs *= count
-        if limited is not None and limited[0] < turns:
-            (turns, epochs, reached), limited = limited, None
+            so_far = replace(so_far, epochs=1)
+        if ahead is not None and ahead[0].turns < so_far.turns:
+            (so_far, reached), ahead = ahead, None
     if not around:
         return Length(steps=None, epochs=None, why="there is no loop around the script's steps")
-    per_update = batches_per_update if reads else per_turn
+    turns, per_update = so_far.turns, batches_per_update if reads else per_turn
     if not reads and first_turn is not None and len(around) == 1 and reached is None:
         turns -= first_turn // per_turn * per_turn  # of a replay buffer that is filled before the first update
-    steps = max(math.floor(turns / max(per_update, 1.0)), 1)
     outermost, loop = around[-1]
-    again = called_again(frames, outermost, loop.lineno)
-    return Length(steps=steps, epochs=epochs if reads else None, interrupted=_is_interrupted(around[0][1]), again=again)
+    return Length(
+        steps=max(math.floor(turns / max(per_update, 1.0)), 1),
+        epochs=so_far.epochs if reads else None,
+        interrupted=_is_interrupted(around[0][1]),
+        again=called_again(frames, outermost, loop.lineno),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Count:
+    """Of the turns of all loops from the innermost on, and of the epochs; None where they have none."""
+
+    turns: int
+    epochs: int | None
+
+    def times(self, turns: int) -> _Count:
+        return _Count(turns=self.turns * turns, epochs=None if self.epochs is None else self.epochs * turns)
 
 
 def _is_interrupted(loop: ast.For | ast.While) -> bool:
@@ -102,14 +116,13 @@ def _is_interrupted(loop: ast.For | ast.While) -> bool:
 
 
 def _loops_of_steps(frames: Iterable[FrameType]) -> Iterator[tuple[FrameType, ast.For | ast.While]]:
-    """Without those of which one turn of all updates the optimizer: over phases, and `for each in optimizers`."""
-    loops = _loops(frames)
-    return (
-        (frame, each) for frame, each in loops if not _is_over_phases(each) and not _is_over_optimizers(each, frame)
-    )
+    """Without those of which one turn of all updates the optimizer: over phases, and within another loop
+    `for each in optimizers`."""
+    loops = [(frame, each) for frame, each in _loops(frames) if not _is_over_phases(each)]
+    return (each for each in loops if each is loops[-1] or not _is_over_optimizers(*each))
 
 
-def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:
+def _is_over_optimizers(frame: FrameType, loop: ast.For | ast.While) -> bool:
     targets = [loop.target] if isinstance(loop, ast.For) else []
     names = (part for each in targets for part in ast.walk(each) if isinstance(part, ast.Name))
     return any(isinstance(value_of(each, frame), Optimizer) for each in names)
@@ -216,9 +229,9 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
                 return len(range(*(value_of(each, frame) for each in arguments))), True
             except (TypeError, ValueError):  # an end that is not known
                 return None, True
-        case ast.Call(ast.Name("islice") | ast.Attribute(_, "islice"), [_, stop]):
-            most = value_of(stop, frame)
-            return (most if isinstance(most, int) else None), False
+        case ast.Call(ast.Name("islice") | ast.Attribute(_, "islice"), [first, stop]):
+            most, whole = value_of(stop, frame), _turns(first, frame)[0]
+            return (min(most, most if whole is None else whole) if isinstance(most, int) else None), False
         case ast.List(each) | ast.Tuple(each):
             return len(each), False
         case ast.Call(ast.Name("zip"), [_, *_] as parts):

@@ -5,7 +5,7 @@ would get are written, and removed for the update, and an optimizer skips a para
 updates are made, in every arm by the same gradients, and the weights after them are written.
 
 Nearby arms compute with another number of threads, from the script's first line on: what it computes before training,
-as a teacher that it solves for or initial weights, is rounded otherwise by a plan too.
+as a teacher that it solves for or initial weights, is rounded differently by a plan too.
 
 Of the script in float64, modules and their inputs are converted where the optimizer is made: the trained one, and those
 that have a name there, as a discriminator that reads what a generator makes.

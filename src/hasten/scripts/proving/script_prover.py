@@ -73,7 +73,7 @@ class ScriptProver:
             for arm in (f"{NEARBY}{number}" for number in range(NEIGHBOURS)):
                 self._run(arm, Plan())
                 if (share := self._share_off(arm)) > OTHER_GRADIENT:
-                    return f"the script's gradient is {share:.0%} off with another number of threads, not just rounded"
+                    return f"the script's gradient is {share:.0%} off where only rounding and the number of threads differ"
                 for step in range(HELD_BACK):
                     for name, error in squared_errors(self._gradients(arm, step), self._truth(step)).items():
                         self._nearby[name] = self._nearby.get(name, 0.0) + error / NEIGHBOURS
@@ -132,7 +132,7 @@ class ScriptProver:
 def update_errors(own: Sequence[Mapping[str, Tensor]], truth: Sequence[Mapping[str, Tensor]]) -> dict[str, UpdateError]:
     """Weights before the first update and after each one, of an arm and of the script in float64.
 
-    An arm starts from its own weights: those of nn.init.orthogonal_ are rounded otherwise by another number of threads.
+    An arm starts from its own weights: those of nn.init.orthogonal_ are rounded differently by another number of threads.
     """
     found = dict[str, UpdateError]()
     for name in truth[0].keys() & own[0].keys():

@@ -37,11 +37,8 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
         return None if error.__cause__ is None else user_code_failed(error.__cause__)
     place = frames[-1]
     where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
-    return UserCodeFailed(reason_of(error), where=where, fix=_fix(error, place.line or ""))
-
-
-def _fix(error: BaseException, line: str) -> str:
+    fix = f"fix this line: {place.line}" if place.line else "fix this line"
     if isinstance(error, ModuleNotFoundError) and error.name:
         module = error.name.partition(".")[0]
-        return f"install {module} for {sys.executable}, which runs hasten, or correct this line: {line}"
-    return f"fix this line: {line}" if line else "fix this line"
+        fix = f"install {module} for {sys.executable}, which runs hasten, or correct this line: {place.line}"
+    return UserCodeFailed(reason_of(error), where=where, fix=fix)

@@ -50,6 +50,7 @@ SOME_INTERRUPTIONS, INTERRUPTIONS_SECONDS = 2, 10.0  # that the profile of a scr
 EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
 COMPILING_SECONDS = 3.0  # of a first step that may compile, which other threads would make it do again
+ONE_THREAD_SECONDS = 1.0  # that a step with one thread may take, at most, to be timed
 TIMED_SECONDS = 1.0  # of further steps that a patched script takes in each of both runs, to time them
 SURVEYED = (
     *("device", "machine", "total_steps", "total_epochs", "ends_with_turn"),
@@ -149,7 +150,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
-        if _may_use_fewer_threads(answer, around) and first < COMPILING_SECONDS:
+        if _can_use_fewer_threads(answer, around, step) and first < COMPILING_SECONDS:
             around = _with_one_thread(arm, around, step)
         process_seconds = arms.process_seconds(arm)
     busy = not arms.other_programs.are_avoided
@@ -186,9 +187,11 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
     )
 
 
-def _may_use_fewer_threads(answer: dict[str, Any], around: Around) -> bool:
-    is_proposed = any(choice["technique"] == "threads" for choice in answer["proposed"])
-    return is_proposed and around.on_cpu and not around.reads_beside
+def _can_use_fewer_threads(answer: dict[str, Any], around: Around, step_seconds: float) -> bool:
+    """Whether fewer are proposed and no more, and some steps with one thread take no more than a moment."""
+    counts = [choice["value"] for choice in answer["proposed"] if choice["technique"] == "threads"]
+    is_soon = around.cores * step_seconds < ONE_THREAD_SECONDS
+    return bool(counts) and max(counts) <= around.cores // 2 and around.on_cpu and not around.reads_beside and is_soon
 
 
 def _with_one_thread(arm: Arm, around: Around, step_seconds: float) -> Around:

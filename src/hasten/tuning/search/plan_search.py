@@ -33,6 +33,7 @@ from hasten.facts.trials import (
 from hasten.tuning.proof.claim_proofs import Prover, prove
 from hasten.tuning.proof.job_prover import JobProver
 from hasten.tuning.proof.short_runs import SEEDS, ShortRuns
+from hasten.tuning.search.candidates import without
 from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import WHOLE, confirm
 from hasten.tuning.search.objective import pooled
@@ -53,7 +54,7 @@ from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import WHEN_QUIET
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
-LATE_SECONDS = 90.0  # that the end of a search whose time is over may take
+LATE_SECONDS = 240.0  # that the end of a search whose time is over may take
 OVERRUN, LEAST_SECONDS = 3.0, 120.0  # from which multiple on of their expected time proofs are ended, and not before
 
 
@@ -168,16 +169,17 @@ class Search:
 
     def _in_time(self, profile: PlanProfile, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Those that there is time to prove and to confirm. The first choice of a search joins whatever the time, and
-        a compiled one takes none of it, so the last ones are dropped."""
+        a compiled one takes none of it, so the ones that take longest are dropped."""
         log, most = self._log, max(self._log.seconds_left, LATE_SECONDS)
-        while joined:
-            needed = end_seconds(profile, self._nearest_profile(joined, profile), joined, log.options.seconds)
-            if needed <= most:
-                break
-            *rest, last = joined
-            reason = f"to prove and confirm the plan with it takes about {needed:.0f} s, more than the search has left"
-            log.add(Proven(choice=last, passes=False, reason=reason, unanswered=True))
-            joined = tuple(rest)
+
+        def needed(choices: tuple[Choice, ...]) -> float:
+            return end_seconds(profile, self._nearest_profile(choices, profile), choices, log.options.seconds)
+
+        while joined and (seconds := needed(joined)) > most:
+            longest = min(reversed(joined), key=lambda each: needed(without(joined, each)))
+            reason = f"to prove and confirm the plan with it takes about {seconds:.0f} s, more than the search has left"
+            log.add(Proven(choice=longest, passes=False, reason=reason, unanswered=True))
+            joined = without(joined, longest)
         return joined
 
     def _confirm(self, found: Found, base: Sequence[Choice]) -> None:
