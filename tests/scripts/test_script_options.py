@@ -103,7 +103,6 @@ DOUBTS = {
     "is defined twice": (f"{WORKERS}\n{WORKERS.replace('parser', 'other')}", LOADER, ""),
     "is set by the script": (WORKERS, f"args.workers = 0\n{LOADER}", ""),
     "has another default": (f"{WORKERS}\nparser.set_defaults(workers=0)", LOADER, ""),
-    "is perhaps of another object": (f"{WORKERS}\nargs = settings", LOADER.replace("args.", "settings."), ""),
 }
 
 
@@ -154,6 +153,11 @@ def test_a_setting_that_only_workers_or_some_runs_make_is_none_of_the_training()
         found = edited(script("", use), ("threads", 2))
         assert use in found
         assert "import torch\n\ntorch.set_num_threads(2)\n" in found
+
+
+def test_a_value_of_another_object_is_no_option():
+    before = script(WORKERS, LOADER.replace("args.", "settings."))
+    assert edited(before, ("loader_workers", 2)) == before.replace("settings.workers", "2")
 
 
 def test_a_switch_whose_opposite_the_script_has_itself_stays():

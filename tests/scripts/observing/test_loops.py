@@ -257,14 +257,10 @@ def test_a_loop_that_repeats_the_loader_without_an_end_is_no_epoch(made):
     assert "no known length" in found.why
 
 
-def test_a_part_of_an_endless_loop_has_its_length():
-    source = "for batch in itertools.islice(itertools.cycle(loader), 25):\n    update()\n"
-    assert length(source, loader=[0] * 10, itertools=itertools).steps == 25
-
-
-def test_a_part_is_no_longer_than_the_whole():
-    source = "for batch in itertools.islice(loader, 25):\n    update()\n"
-    assert length(source, loader=[0] * 10, itertools=itertools).steps == 10
+@pytest.mark.parametrize(("whole", "steps"), [("itertools.cycle(loader)", 25), ("loader", 10)])
+def test_a_part_of_a_loop_has_its_length_and_is_no_longer_than_the_whole(whole: str, steps: int):
+    source = f"for batch in itertools.islice({whole}, 25):\n    update()\n"
+    assert length(source, loader=[0] * 10, itertools=itertools).steps == steps
 
 
 def test_what_another_loop_counts_is_no_limit_of_updates():

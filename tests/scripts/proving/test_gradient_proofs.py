@@ -68,7 +68,9 @@ def test_a_trained_module_of_torchscript_has_a_recipe_and_no_gradient_that_is_ju
 def test_a_gradient_that_depends_on_the_number_of_threads_is_not_taken_for_rounding(tmp_path, monkeypatch):
     source = IN_TORCHSCRIPT.replace("torch.jit.script", "").replace("model(", "torch.get_num_threads() * model(")
     prover = prover_of(source, tmp_path, monkeypatch)
-    assert "where only rounding and the number of threads differ" in (prover.judge_gradients(plan_of([ONE_THREAD])).unjudged or "")
+    assert "where only rounding and the number of threads differ" in (
+        prover.judge_gradients(plan_of([ONE_THREAD])).unjudged or ""
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

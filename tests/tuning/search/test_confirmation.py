@@ -85,12 +85,12 @@ def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room
 
 
 @pytest.mark.proof
-def test_where_there_is_no_time_to_measure_again_idle_choices_stay():
+def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_and_the_others_stay():
     told, length = list[Confirmed](), RunLength(steps=100, epochs=1, evaluations=0)
     choices = (HALF, THREADS, Choice(technique="flush_denormals", value=True))
     settings = ComparisonSettings(steps=2, checks=())
     final = confirm(arms(), choices, settings, length, lambda *_: None, told.append, room=10, again=lambda left: None)
-    assert final.confirmed.choices == choices
+    assert final.confirmed.choices in (choices[:2], choices[::2])
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert all(each.kept for each in final.confirmed.earned)
     assert told == [final.confirmed]

@@ -73,7 +73,9 @@ class ScriptProver:
             for arm in (f"{NEARBY}{number}" for number in range(NEIGHBOURS)):
                 self._run(arm, Plan())
                 if (share := self._share_off(arm)) > OTHER_GRADIENT:
-                    return f"the script's gradient is {share:.0%} off where only rounding and the number of threads differ"
+                    return (
+                        f"the script's gradient is {share:.0%} off where only rounding and the number of threads differ"
+                    )
                 for step in range(HELD_BACK):
                     for name, error in squared_errors(self._gradients(arm, step), self._truth(step)).items():
                         self._nearby[name] = self._nearby.get(name, 0.0) + error / NEIGHBOURS

@@ -6,7 +6,8 @@ differ by more than processes of the same code do, the interval of the plan is w
 
 A choice stays where the plan without it is slower with 80 % confidence, and by more than equal arms differ. The others
 are removed and the rest is measured again, because two choices can replace each other. Choices that earn nothing stay
-where the plan is proven with them and not without, or where there is no time to measure again.
+where the plan is proven with them and not without. Where there is no time to measure again, only the one that earns
+least is removed: the plan without it was measured.
 """
 
 from __future__ import annotations
@@ -76,8 +77,10 @@ def confirm(
                     _report(found, proven)
                 choices, settings = left, next_settings
                 continue
+        if shorter is None and idle and left:
+            shorter = measuring.without_one(found, _least(found.confirmed.earned))
         if shorter is not None and (is_proven(shorter.confirmed) or not is_proven(found.confirmed)):
-            found = shorter
+            found = _with_all_kept(shorter)
         elif is_proven(found.confirmed):
             found = _with_all_kept(found)
         elif not left:
@@ -182,6 +185,11 @@ class _Measuring:
         shorter, base = comparison.measured[name], comparison.base
         found = over_processes(speedup(shorter, base, self.length), by_start(shorter, base, self.length), equal)
         return Earned(choice=removed, speedup=found, kept=is_likely_gain(found) and found.ratio >= _distance(noise))
+
+
+def _least(earned: Sequence[Earned]) -> Choice:
+    """The one that earns least of those that are not kept."""
+    return min((each for each in earned if not each.kept), key=lambda each: each.speedup.ratio).choice
 
 
 def _without(choice: Choice) -> str:
