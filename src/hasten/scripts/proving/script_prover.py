@@ -134,7 +134,8 @@ class ScriptProver:
 def update_errors(own: Sequence[Mapping[str, Tensor]], truth: Sequence[Mapping[str, Tensor]]) -> dict[str, UpdateError]:
     """Weights before the first update and after each one, of an arm and of the script in float64.
 
-    An arm starts from its own weights: those of nn.init.orthogonal_ are rounded differently by another number of threads.
+    An arm starts from its own weights: those of nn.init.orthogonal_ are rounded differently by other
+    numbers of threads.
     """
     found = dict[str, UpdateError]()
     for name in truth[0].keys() & own[0].keys():

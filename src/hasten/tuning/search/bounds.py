@@ -193,7 +193,7 @@ def _by_faults(bound: Bound, budget: Budget, around: Around) -> Bound:
     if left <= 0 or budget.step / left >= LEAST_GAIN:
         return bound
     cost = f"{100 * around.fault_seconds / budget.step:.2g} %"
-    few = f"little to gain: page faults of newly allocated memory take {cost} of a step, which is the most that keeping freed memory saves"
+    few = f"little to gain: page faults of newly allocated memory take {cost} of a step"
     return replace(bound, most_gain=budget.step / left, reason=few)
 
 
