@@ -103,7 +103,7 @@ def main() -> None:
         shutil.copy(EXAMPLES / name, folder)
     hasten(folder, "doctor", SCRIPT[0], expected=(0, 1))
     trainings = {"as it was": run_script(folder)}
-    hasten(folder, "tune", "--busy", *SCRIPT)  # on a busy machine, too; its result says how busy
+    hasten(folder, "tune", "--busy", "--seconds", "90", *SCRIPT)  # on a busy machine, too; its result says how busy
     if read_plan(folder / "plan.toml").choices:
         patch_script(folder)
         trainings["with the patch"] = run_script(folder)
