@@ -43,7 +43,7 @@ def main() -> None:
         run(folder, "tune", "--seconds", seconds, "-o", "script.toml", *script)
         run(folder, "tune", JOB, "--seconds", seconds, "-o", "job.toml")
         commands = {
-            "script as it is": ["run", *script],
+            "unmodified script": ["run", *script],
             "script": ["run", "--plan", "script.toml", *script],
             "job": ["train", JOB, "--plan", "job.toml"],
         }

@@ -4,7 +4,7 @@
     python -m bench.scripts --quick FOLDER …    # one run of each; shows that it works, and judges nothing
 
 A folder holds a script and a file RUN, whose one line starts it: `NAME=value python train.py --epochs 2`. A file
-OPTIONS there may hold options of hasten, such as `--steps 300`. Each script is tuned once. It is then run as it is and,
+OPTIONS there may hold options of hasten, such as `--steps 300`. Each script is tuned once, and run unmodified and,
 where a plan was proven, by its plan: whole processes, in turns, every other pair in the opposite order, at once after
 the search.
 """
@@ -151,7 +151,7 @@ def written(found: Sequence[Tuned], records: Path) -> Path:
     near = [each for each in tuned if all(abs(off) <= WITHIN for off in each.off.values())]
     claim = "Unmodified training scripts: what hasten tune finds, and whether runs take the seconds that it predicts"
     count = max((len(runs) for each in tuned for runs in each.runs.values()), default=0)
-    facts = [f"{count} whole runs of each script as it is, and by its plan, in turns, at once after the search"]
+    facts = [f"{count} whole runs of each script unmodified, and by its plan, in turns, at once after the search"]
     page = [
         *head(claim, machine, surroundings, facts, "python -m bench.scripts FOLDER …"),
         f"All predictions within {WITHIN:.0%} of the median run: {len(near)} of {len(tuned)} scripts.",
