@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,18 @@ def test_a_planted_gain_is_measured_as_it_is_and_a_planted_slow_down_leaves_at_t
     assert early_speedup(outcome.early["one thread"]).ratio == pytest.approx(2 / 3, rel=0.05)
     assert len(outcome.base.windows) == len(outcome.measured["bf16"].windows) == 3
     assert len(outcome.base.turns) == len(outcome.measured["bf16"].turns) == 1  # which no window met
+
+
+def test_an_arm_whose_turns_are_the_same_has_those_of_the_base(monkeypatch):
+    def ask(arm: Arm, do: str, *given: float, **fields: Any) -> dict[str, Any]:
+        answer = asked(arm, do, *given, **fields)
+        return {"seconds": {"plain": 9.0, "one thread": 5.0}[arm.name]} if do == "turn" else answer
+
+    asked = Arm.ask
+    monkeypatch.setattr(Arm, "ask", ask)
+    outcome = compare(replace(BF16, same_turns=True), ONE_THREAD)
+    found = outcome.base.turns, outcome.measured["bf16"].turns, outcome.measured["one thread"].turns
+    assert found == ((9.0,), (9.0,), (5.0,))
 
 
 @pytest.mark.proof

@@ -86,6 +86,14 @@ def test_a_script_takes_the_time_of_a_turn_behind_its_last_epoch_too():
     assert costs(arm, replace(length, ends_with_turn=True)).total == pytest.approx(50.5)
 
 
+def test_two_plans_have_the_same_turns_where_those_of_one_were_not_measured():
+    length = RunLength(steps=100, epochs=2, evaluations=0, turn_seconds=3.0)
+    before, after = paired_totals(seen(0.5, turns=(9.0,)), seen(0.5, arm="planned"), length)
+    assert {window.seconds for window in (*before, *after)} == {53.0}
+    before, after = paired_totals(seen(0.5, turns=(9.0,)), seen(0.5, arm="planned", turns=(5.0,)), length)
+    assert (before[0].seconds, after[0].seconds) == (59.0, 55.0)
+
+
 @pytest.mark.parametrize("windows", [2, 3, 5, 8, 9, 12, 24, 50])
 def test_of_ten_windows_eight_at_least_lie_within_the_spread(windows: int):
     order = sorted(range(windows), key=lambda number: number * 7 % windows)

@@ -15,10 +15,10 @@ from hasten.measure.paired_timing import Window
 from hasten.training.setup.job_options import options_of
 from hasten.tuning.search import round_trials
 from hasten.tuning.search.comparison import Compared, Entry
-from hasten.tuning.search.confirmation import AGAIN
-from hasten.tuning.search.objective import Measured
+from hasten.tuning.search.confirmation import AGAIN, PLAIN
+from hasten.tuning.search.objective import Measured, RunLength
 from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds, profile_plan
-from hasten.tuning.search.round_trials import RoundTrials
+from hasten.tuning.search.round_trials import CONTROLS, RoundTrials
 from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
@@ -28,6 +28,7 @@ from tuning.search.test_rounds import profile as planted_profile
 
 JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
 FLUSH = Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)
+WORKERS = Choice(technique="loader_workers", value=2, preserves=Preserves.BITS)
 SLOWER = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
 
 
@@ -64,6 +65,33 @@ def test_whatever_the_time_what_treats_a_counted_symptom_is_tried_beside_the_mos
     with pytest.raises(ArmFailed):
         RoundTrials(arms=Arms(JOB), log=log, baseline=counted).try_all(counted, (), [ALLOCATOR, FLUSH, SLOWER])
     assert found == [*map(str, asked), AGAIN]
+
+
+@pytest.mark.parametrize(
+    ("turn_seconds", "choices", "measuring"),
+    [
+        (0.1, [FUSED], [PLAIN, str(FUSED), AGAIN]),
+        (6.0, [FUSED], []),
+        (6.0, [FUSED, WORKERS], [PLAIN, str(WORKERS)]),
+    ],
+)
+def test_long_turns_are_measured_only_where_a_choice_may_shorten_them_and_their_time_is_expected(
+    turn_seconds: float, choices: list[Choice], measuring: list[str], monkeypatch
+):
+    def compare(arms: Arms, base: Entry, entries: Sequence[Entry], *rest: object) -> Compared:
+        found.extend(entry.name for entry in (base, *entries) if not entry.same_turns)
+        raise ArmFailed(base.name, Outcome.CRASHED, "it is not run here")
+
+    found = list[str]()
+    monkeypatch.setattr(round_trials, "compare_arms", compare)
+    turning = planted_profile(length=RunLength(steps=1000, epochs=2, evaluations=0, turn_seconds=turn_seconds))
+    log = SearchLog(options=Options(seconds=5_000), keep=lambda record: None, report=lambda doing: None)
+    with pytest.raises(ArmFailed):
+        RoundTrials(arms=Arms(JOB), log=log, baseline=turning).try_all(turning, (), choices)
+    assert found == measuring
+    without = planted_profile(length=RunLength(steps=1000, epochs=2, evaluations=0))
+    more = comparison_seconds(turning, choices, CONTROLS) - comparison_seconds(without, choices, CONTROLS)
+    assert more == pytest.approx(turn_seconds * len(measuring))
 
 
 def measured(name: str, seconds: float) -> Measured:

@@ -43,7 +43,6 @@ def profile(*proposed: Choice, fault_seconds: float = 0.005, **changes: Any) -> 
         "length": RunLength(steps=1000, epochs=1, evaluations=0),
         "start_seconds": 1.0,
         "step_seconds": 0.05,
-        "turn_seconds": 0.0,
         "interruption_seconds": 0.0,
         "budget": BUDGET,
         "around": around,

@@ -164,6 +164,12 @@ def parts_of(technique: str, around: Around) -> Parts:
     return parts if around.on_cpu else parts | reach.off_cpu
 
 
+def is_for_turns(technique: str) -> bool:
+    """Whether what it shortens can be between two epochs alone."""
+    reach = REACH.get(technique)
+    return reach is None or (Part.TURN in reach.always and reach.always != EVERYTHING)
+
+
 def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[str, str]) -> dict[str, Bound]:
     """The bound of every technique, by its name. treats: technique -> the name of its symptom, as the survey says.
 

@@ -43,13 +43,14 @@ class Entry:
     """One plan in a comparison.
 
     stays: it is measured whatever its ratios are, as a control is. same_steps: its steps are the base's, so it takes
-    the base's windows, and only its evaluations are measured, one in every repeat.
+    the base's windows, and only its evaluations are measured, one in every repeat. same_turns: so are its turns.
     """
 
     name: str
     plan: Plan
     stays: bool = False
     same_steps: bool = False
+    same_turns: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -106,7 +107,7 @@ class ComparedArm:
 
     def measure_turn(self) -> None:
         """The wait for a new epoch's first batch, unless its windows contained one."""
-        if self.turns or self.entry.same_steps:
+        if self.turns or self.entry.same_steps or self.entry.same_turns:
             return
         arm = self._started()
         self.turns.append(arm.ask("turn")["seconds"])
@@ -121,7 +122,7 @@ class ComparedArm:
         return Measured(
             windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[: len(self.memory)]),
             one_off=cold + median(one_off(*start, step) for start in stepped._starts),  # noqa: SLF001  of this class
-            turns=tuple(stepped.turns),
+            turns=tuple(base.turns if base is not None and self.entry.same_turns else stepped.turns),
             interruptions=Interruptions(tuple(stepped.interruptions), sum(stepped.steps_seen)),
             evaluations=tuple(warm),
             peak_bytes=max(self.memory, default=0),

@@ -25,6 +25,7 @@ WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of a normal distribution
 LOOKS_FASTER = 1.02  # a measured ratio, not significant, from which a choice is measured once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
+LONG_TURN_SECONDS = 1.0
 # By which the starts of one arm are assumed to differ: seconds, share of itself, and the most of both.
 FEWEST_INTERRUPTIONS = 4  # by which two plans are compared
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
@@ -56,14 +57,15 @@ class Interruptions:
 class RunLength:
     """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
 
-    evaluation_seconds: of one, for an arm whose own were not measured. process_seconds: of the process around its
-    training, whatever the plan. ends_with_turn: what is done between two epochs is done after the last one, too.
-    interruptions: that the profile of the baseline has met, for arms that have met few."""
+    evaluation_seconds, turn_seconds: of one, for arms whose own were not measured. process_seconds: of the process
+    around its training, whatever the plan. ends_with_turn: what is done between two epochs is done after the last one,
+    too. interruptions: that the profile of the baseline has met, for arms that have met few."""
 
     steps: int
     epochs: int
     evaluations: int
     evaluation_seconds: float = 0.0
+    turn_seconds: float = 0.0
     process_seconds: float = 0.0
     ends_with_turn: bool = False
     interruptions: Interruptions = Interruptions()
@@ -71,6 +73,11 @@ class RunLength:
     @property
     def turns(self) -> int:
         return self.epochs if self.ends_with_turn else self.epochs - 1
+
+    @property
+    def has_long_turns(self) -> bool:
+        """So long that a trial measures them only of what can shorten them; the confirmation always does."""
+        return self.turns > 0 and self.turn_seconds > LONG_TURN_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +94,7 @@ class Measured:
 
 def totals(arm: Measured, length: RunLength) -> list[Window]:
     """The seconds of the whole planned run, by each window, as windows of one step."""
-    fixed = length.process_seconds + arm.one_off + length.turns * _median(arm.turns)
+    fixed = length.process_seconds + arm.one_off + length.turns * _turn(arm, length)
     evaluations = arm.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
     for position, window in enumerate(arm.windows):
@@ -107,9 +114,9 @@ def costs(arm: Measured, length: RunLength) -> Costs:
     return Costs(
         one_off=length.process_seconds + arm.one_off,
         step=_middle_mean([window.seconds_per_step for window in arm.windows]),
-        turn=_median(arm.turns),
+        turn=_turn(arm, length),
         interruptions=length.steps * arm.interruptions.of_a_step,
-        evaluation=_median(arm.evaluations or (length.evaluation_seconds,)),
+        evaluation=median(arm.evaluations or (length.evaluation_seconds,)),
         total=total,
         peak_bytes=arm.peak_bytes,
         windows=len(found),
@@ -176,11 +183,13 @@ def shows_now(tried: Tried, seconds: float) -> bool:
 
 
 def paired_totals(base: Measured, planned: Measured, length: RunLength) -> tuple[list[Window], list[Window]]:
-    """The totals of two arms, with equal one-off costs where the difference is no more than noise, and with
-    interruptions of the same steps."""
+    """The totals of two arms, with equal one-off costs where the difference is no more than noise, with turns that were
+    measured of both or of neither, and with interruptions of the same steps."""
     noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * base.one_off, ONE_OFF_NOISE_MOST)
     if abs(planned.one_off - base.one_off) < noise:
         planned = replace(planned, one_off=base.one_off)
+    if not (base.turns and planned.turns):
+        base, planned = replace(base, turns=()), replace(planned, turns=())
     base, planned = interrupted_alike(base, planned, length)
     return totals(base, length), totals(planned, length)
 
@@ -235,5 +244,5 @@ def _middle_mean(values: Sequence[float]) -> float:
     return fmean(sorted(values)[left : len(values) - left])
 
 
-def _median(values: Sequence[float]) -> float:
-    return median(values) if values else 0.0
+def _turn(arm: Measured, length: RunLength) -> float:
+    return median(arm.turns or (length.turn_seconds,))

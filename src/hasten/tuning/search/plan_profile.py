@@ -27,7 +27,7 @@ from hasten.measure.speedup_bound import PlannedRun
 from hasten.tuning.proof.bits_proof import STEPS_OF_AN_EPOCH
 from hasten.tuning.proof.job_prover import STEPS_OF_GRADIENTS
 from hasten.tuning.proof.short_runs import FEWEST_STEPS, SEEDS
-from hasten.tuning.search.bounds import Around, Bound, bounds_of
+from hasten.tuning.search.bounds import Around, Bound, bounds_of, is_for_turns
 from hasten.tuning.search.candidates import EVALUATION_ALONE, changes_training, is_proven_by_bits, plan_of
 from hasten.tuning.search.comparison import (
     REPEATS_OF_A_CONTROL,
@@ -66,7 +66,6 @@ class PlanProfile:
     length: RunLength
     start_seconds: float  # of an arm, until its first step
     step_seconds: float
-    turn_seconds: float
     interruption_seconds: float  # of a step, its share
     budget: Budget
     around: Around
@@ -77,6 +76,15 @@ class PlanProfile:
     accepted_steps: int = 0  # that a patched script takes in its trial, and plainly; none of a job
     costs: Costs | None = None  # by all comparisons and confirmations so far; None before
     notices: tuple[str, ...] = ()  # of loading the job, for the user
+
+    def measures_turns(self, choice: Choice) -> bool:
+        """Whether a trial of it does."""
+        return not self.length.has_long_turns or is_for_turns(choice.technique)
+
+    @property
+    def measured_turn_seconds(self) -> float:
+        """That an arm takes which measures a turn."""
+        return self.length.turn_seconds if self.length.turns else 0.0
 
     @property
     def window_seconds(self) -> float:
@@ -99,7 +107,7 @@ class PlanProfile:
             steps=self.length.steps,
             evaluations=self.length.evaluations,
             turns=self.length.epochs,
-            turn_seconds=self.turn_seconds,
+            turn_seconds=self.length.turn_seconds,
             interruption_seconds=self.length.steps * self.interruption_seconds,
             step_seconds=self.step_seconds,
         )
@@ -147,6 +155,7 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         if answer["interrupted"]:
             _meet_interruptions(arm, step)
         turns = [arm.first_turn or 0.0, *arm.turns]
+        turn = (arm.turns or [arm.ask("turn")["seconds"]])[0] if answer["ends_with_turn"] else median(turns)
         interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arm)
@@ -169,12 +178,12 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
             ends_with_turn=surveyed.ends_with_turn,
             evaluations=surveyed.evaluations,
             evaluation_seconds=budget.evaluation,
+            turn_seconds=turn,
             process_seconds=process_seconds,
             interruptions=interruptions,
         ),
         start_seconds=start,
         step_seconds=step,
-        turn_seconds=median(turns),
         interruption_seconds=interruptions.of_a_step,
         budget=budget,
         around=around,
@@ -249,13 +258,18 @@ def arm_seconds(profile: PlanProfile, choice: Choice) -> float:
     """Of trying one choice on top of the profiled plan."""
     if choice.technique in EVALUATION_ALONE:
         return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.evaluating_seconds
-    return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.window_seconds
+    turn = profile.measured_turn_seconds if profile.measures_turns(choice) else 0.0
+    return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.window_seconds + turn
 
 
 def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls: int) -> float:
     """Of trying these beside so many arms of the profiled plan."""
     tried = math.fsum(arm_seconds(profile, choice) for choice in choices)
-    return tried + controls * (profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds)
+    with_turns = (
+        0 if not any(map(profile.measures_turns, choices)) else 1 if profile.length.has_long_turns else controls
+    )
+    control = profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds
+    return tried + controls * control + with_turns * profile.measured_turn_seconds
 
 
 def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
@@ -273,7 +287,7 @@ def acceptance_seconds(profile: PlanProfile) -> float:
     much of it as was profiled."""
     if not profile.accepted_steps:
         return 0.0
-    return profile.length.process_seconds + 2 * (_process_seconds(profile, profile.accepted_steps) + TIMED_SECONDS)
+    return profile.length.process_seconds + 2 * (_two_epochs_seconds(profile, profile.accepted_steps) + TIMED_SECONDS)
 
 
 def seconds_to_confirm(profile: PlanProfile, seconds_left: float) -> float:
@@ -284,9 +298,9 @@ def seconds_to_confirm(profile: PlanProfile, seconds_left: float) -> float:
 def proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
     seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
     if baseline.recipe_steps and not all(map(changes_training, choices)):
-        seconds += _process_seconds(baseline, baseline.recipe_steps) + _process_seconds(profile, baseline.recipe_steps)
+        seconds += math.fsum(_two_epochs_seconds(each, baseline.recipe_steps) for each in (baseline, profile))
     if any(map(is_proven_by_bits, choices)):
-        seconds += 2 * _process_seconds(baseline, 2 * STEPS_OF_AN_EPOCH)
+        seconds += 2 * _two_epochs_seconds(baseline, 2 * STEPS_OF_AN_EPOCH)
     if Preserves.ROUNDING in claims:
         seconds += _gradients_seconds(baseline)
     if Preserves.STATISTICS in claims:
@@ -302,9 +316,10 @@ def _gradients_seconds(baseline: PlanProfile) -> float:
     return references + STEPS_OF_GRADIENTS * baseline.step_seconds
 
 
-def _process_seconds(profile: PlanProfile, steps: int) -> float:
-    """Of one that takes so many steps."""
-    return profile.start_seconds + steps * profile.step_seconds
+def _two_epochs_seconds(profile: PlanProfile, steps: int) -> float:
+    """Of a process that takes so many steps, half of them in its second epoch."""
+    turn = profile.length.turn_seconds if profile.length.epochs > 1 else 0.0
+    return profile.start_seconds + steps * profile.step_seconds + turn
 
 
 # ── the confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -347,10 +362,12 @@ def confirmation_seconds(
     evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
     always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
     evaluations = (CONTROLS + singles - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
+    turns = CONTROLS + sum(map(baseline.measures_turns, choices)) * (singles > 0)
     return (
         2 * first * baseline.seconds_to_start(steps)
         + (first + more) * (profile.seconds_to_start(steps) + once)
         + 2 * LEAST_PAIRS * steps * baseline.step_seconds
         + (1 + singles) * LEAST_PAIRS * steps * profile.step_seconds
         + evaluations * profile.evaluating_seconds
+        + turns * baseline.measured_turn_seconds
     )

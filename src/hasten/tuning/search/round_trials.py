@@ -97,9 +97,14 @@ class RoundTrials:
         """The first comparison of a search has the base a second time, which shows what no difference looks like."""
         evaluates = all(choice.technique in EVALUATION_ALONE for choice in group)
         plans = {str(choice): plan_of(with_choice(base, choice) or base) for choice in group}
-        entries = [Entry(name=name, plan=plan, same_steps=evaluates) for name, plan in plans.items()]
+        with_turns = {str(choice) for choice in group if profile.measures_turns(choice)}
+        entries = [
+            Entry(name=name, plan=plan, same_steps=evaluates, same_turns=name not in with_turns)
+            for name, plan in plans.items()
+        ]
+        alike = Entry(name=PLAIN, plan=plan_of(base), same_turns=not with_turns)
         if not (self.log.comparisons or base or evaluates):
-            entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
+            entries.append(replace(alike, name=AGAIN, stays=True, same_turns=profile.length.has_long_turns))
         self.log.comparisons += 1
         settings = ComparisonSettings(
             steps=1 if evaluates else profile.steps_in(WINDOW_SECONDS),
@@ -107,8 +112,7 @@ class RoundTrials:
             ends_all=_is_lead if in_time else None,
         )
         what = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
-        entry, watch = Entry(name=PLAIN, plan=plan_of(base)), watching(self.log, what)
-        compared = compare_arms(self.arms, entry, entries, settings, profile.length, watch)
+        compared = compare_arms(self.arms, alike, entries, settings, profile.length, watching(self.log, what))
         if AGAIN in compared.measured:
             self.log.keep(Noise(speedup=_measured_speedup(AGAIN, compared, profile), window_steps=settings.steps))
         if not base and not evaluates:
