@@ -7,10 +7,11 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan
 from hasten.facts.scripts.seen import Seen
 from hasten.report.script_sentence import found_lines
@@ -19,7 +20,8 @@ from hasten.scripts.running.notebook import place_in
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
-from hasten.tuning.trials.arms import Arms
+from hasten.tuning.search.plan_profile import profile_plan
+from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 from support.scripts.programs import CORPUS
@@ -83,6 +85,18 @@ def test_a_script_of_one_epoch_has_the_turn_of_its_end(folder: Path, seen: Seen,
     with script_arms(program, seen, tmp_path, OtherPrograms(None)).start("plain", Plan()) as arm:
         arm.window(5)
         assert 0 < arm.ask("turn")["seconds"] < 10
+
+
+def test_what_a_script_does_between_two_epochs_is_in_its_profile_and_its_start_is_not(arms, monkeypatch):
+    def ask(arm: Arm, do: str, *given: float, **fields: Any) -> dict[str, Any]:
+        answer = {"seconds": 9.0} if do == "turn" else asked(arm, do, *given, **fields)
+        return answer | {"turns": [each for each in answer["turns"] if not each[0]]} if do == "window" else answer
+
+    asked = Arm.ask
+    monkeypatch.setattr(Arm, "ask", ask)
+    profile = profile_plan(arms, SCRIPT, Preserves.STATISTICS)
+    assert profile.length.turn_seconds == 9.0
+    assert 0 < profile.start_seconds < 9.0
 
 
 def test_two_trials_of_an_unchanged_script_have_the_same_losses(arms):
