@@ -89,6 +89,8 @@ class Planted:
     def has_time_to_end(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
         return self.has_time(choices)
 
+    ends_soon_enough = has_time_to_end
+
 
 def log() -> SearchLog:
     return SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
@@ -227,6 +229,15 @@ def test_a_comparison_leaves_time_for_what_was_faster_and_the_best_of_its_choice
     longest = trials.longest_end(profile(), (BF16,), group)
     assert longest == max(trials.end_seconds(profile(), (BF16, each)) for each in group)
     assert longest < trials.end_seconds(profile(), (BF16, *group))
+
+
+def test_what_was_faster_is_proven_even_if_the_search_then_ends_a_little_later():
+    needed = trials_of(log()).end_seconds(profile(), [CHANNELS, ALLOCATOR])
+    for part, is_soon in ((0.9, True), (0.7, False)):
+        asked = SearchLog(options=Options(seconds=part * needed), keep=lambda record: None, report=lambda doing: None)
+        trials = trials_of(asked)
+        assert trials.ends_soon_enough(profile(), [CHANNELS, ALLOCATOR]) is is_soon
+        assert not trials.has_time_to_end(profile(), [CHANNELS, ALLOCATOR])
 
 
 def test_a_lead_whose_proof_has_failed_keeps_nothing_from_being_tried():

@@ -60,7 +60,11 @@ def tune(
     ] = CEILING,
     seconds: Annotated[
         float,
-        typer.Option(metavar="S", min=1, help="Approximate duration; trials of compile take additional time."),
+        typer.Option(
+            metavar="S",
+            min=1,
+            help="Approximate duration; trials of compile, and proofs of what was faster, can take more.",
+        ),
     ] = SECONDS,
     settings: SetOption = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help=STEPS)] = None,

@@ -1,8 +1,8 @@
 """The trials of a round: its choices in comparisons of a few, each beside the same plan, as far as there is time.
 
 The most promising are tried first. A choice with a large lead ends its comparison, and those after it. The others are
-tried only while there is also time to prove and to confirm what was faster so far. What an earlier search has found out
-on the same plan is taken from its records.
+tried only while there is also time to prove and to confirm what was faster so far. For what was faster, a search may
+end a little later. What an earlier search has found out on the same plan is taken from its records.
 
 Where the base differs from itself in a second process, the intervals of its comparison are widened by that. What then
 only looks faster can join at the end of the rounds (rounds.py), and is measured again by the confirmation.
@@ -31,6 +31,7 @@ from hasten.tuning.trials.arms import Arms
 IN_A_COMPARISON = 6  # candidates that share the windows of one base
 IN_THE_FIRST_COMPARISON = 4  # fewer, as one of the most promising is the likeliest to have a large lead
 CONTROLS = 2  # the base, and in the first comparison the base once more
+LATER = 0.2  # of the time that was asked for, by which a search may end later
 LEAD = 1.3  # a speed-up by which all later trials take so much less time that the choice joins before them
 
 
@@ -137,6 +138,10 @@ class RoundTrials:
     def longest_end(self, profile: PlanProfile, found: tuple[Choice, ...], group: Sequence[Choice]) -> float:
         """Of what was found with any one of these; where several are faster, those join that there is time for."""
         return max(self.end_seconds(profile, with_choice(found, choice) or found) for choice in group)
+
+    def ends_soon_enough(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
+        """With choices that were faster: a gain that was found is worth some seconds more than were asked for."""
+        return self.end_seconds(profile, choices) < self.log.seconds_left + LATER * self.log.options.seconds
 
     def has_time_to_end(self, profile: PlanProfile, choices: Sequence[Choice]) -> bool:
         return self.end_seconds(profile, choices) < self.log.seconds_left

@@ -101,7 +101,7 @@ class SearchRounds:
             assert tried is not None
             if choice is winners[0] and choice.technique not in EVALUATION_ALONE:
                 profile = replace(profile, step_seconds=profile.step_seconds / ratio_of(tried))
-            if not base or self.trials.has_time_to_end(profile, more):
+            if not base or self.trials.ends_soon_enough(profile, more):
                 base = more
             else:
                 self.log.add(replace(tried, reason=f"{tried.reason}{UNPROVEN}"))
