@@ -12,7 +12,7 @@ what it pays for every step and every evaluation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -198,7 +198,7 @@ class Compared:
 
 
 Watch = Callable[[int, int, dict[str, float]], None]
-"""(repeats done, repeats in all, name -> ratio so far)"""
+"""(repeats done, repeats in all, name -> ratio so far), also after each start of an arm before the first repeat"""
 
 
 def compare_arms(
@@ -207,6 +207,8 @@ def compare_arms(
     """Raises ArmFailed when the base fails, and NotMeasurable where other programs never leave the processor to it."""
     with ExitStack() as alive:
         comparison = _Comparison(arms, base, entries, settings, length, alive)
+        for _ in comparison.starts():
+            watch(0, settings.repeats, {})
         for number in range(settings.repeats):
             comparison.repeat(number)
             ratios = {name: median(found) for name, found in comparison.ratios().items()}
@@ -240,8 +242,12 @@ class _Comparison:
         self.running, self.dropped = {arm.entry.name: arm for arm in others}, dict[str, ComparedArm]()
         for arm in (self.base, *others):
             alive.callback(arm.end)
-            if settings.resident:
-                self._undisturbed([arm], partial(self._try, arm, ComparedArm.warm_up))
+
+    def starts(self) -> Iterator[None]:
+        """Those that stay in memory start, and it yields after each."""
+        for arm in [self.base, *self.running.values()] if self._settings.resident else []:
+            self._undisturbed([arm], partial(self._try, arm, ComparedArm.warm_up))
+            yield
 
     def repeat(self, number: int) -> None:
         """One window of each arm."""

@@ -153,7 +153,7 @@ class _Measuring:
         def report_pairs(done: int, whole: int, ratios: dict[str, float]) -> None:
             plain = ratios.get(PLAIN, 1.0)  # the plan is the base, so its ratio is 1
             others = {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
-            self.watch(done, whole, {WHOLE: 1 / plain} | others)
+            self.watch(done, whole, {WHOLE: 1 / plain} | others if ratios else {})
 
         settings = replace(settings, resident=len(entries) < self.room, checks=())
         return compare_arms(self.arms, base, entries, settings, self.length, report_pairs)

@@ -161,7 +161,7 @@ def watching(log: SearchLog, what: str) -> Callable[[int, int, dict[str, float]]
     """Reports the progress of a comparison."""
 
     def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
-        log.report(Doing(what=what, done=done, whole=whole, ratios=ratios))
+        log.report(Doing(what=what, done=done, whole=whole if done else 0, ratios=ratios))
 
     return watch
 
