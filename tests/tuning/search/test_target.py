@@ -62,7 +62,7 @@ def test_a_rate_that_was_too_low_is_found_and_the_run_ends_where_the_job_would_h
     assert "in 15.0 s and 12 steps instead of 25.0 s and 20 steps" in reason
     [gained] = judged.won
     end = hasten.train(job()).results["loss"]
-    assert [str(choice) for choice in gained.choices] == ["learning_rate = 0.1", f"stop_at = loss (at_most={end})"]
+    assert [str(choice) for choice in gained.choices] == ["learning_rate = 0.1", f"stop_at = loss (at_most = {end})"]
     final = judged.reached()[-1]
     assert final.seeds == tuple(range(1, 1 + PAIRS))
     assert final.speedup is not None
