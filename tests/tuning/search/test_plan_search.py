@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Doing, Ended, Proven, Record, Surveyed, Tried, line_of, records_of
-from hasten.tuning.search import plan_profile, plan_search
+from hasten.tuning.search import expected_seconds, plan_profile, plan_search
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.search.plan_search import Found, Search
 from hasten.tuning.search.search_log import Options
@@ -63,7 +63,7 @@ def searched(
 def planted() -> Searched:
     """The search that finds microbatches of 4, for all who only look at it; its confirmation has a process an arm."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_profile, "MOST_STARTS", 1)
+        patch.setattr(expected_seconds, "MOST_STARTS", 1)
         patch.setattr(plan_profile, "COMPILING_SECONDS", 0.0)  # so that the slow-down has its trial
         return searched("microbatch", "threads")
 

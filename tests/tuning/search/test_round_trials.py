@@ -16,8 +16,9 @@ from hasten.training.setup.job_options import options_of
 from hasten.tuning.search import round_trials
 from hasten.tuning.search.comparison import Compared, Entry
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
+from hasten.tuning.search.expected_seconds import comparison_seconds, end_seconds
 from hasten.tuning.search.objective import Measured, RunLength
-from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds, profile_plan
+from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
 from hasten.tuning.search.round_trials import CONTROLS, RoundTrials
 from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import Options, SearchLog

@@ -13,8 +13,9 @@ from hasten.facts.plan import Speedup
 from hasten.facts.trials import Budget, Costs, Proven, Tried
 from hasten.tuning.search.bounds import Around
 from hasten.tuning.search.candidates import OUT_OF_TIME
+from hasten.tuning.search.expected_seconds import end_seconds
 from hasten.tuning.search.objective import RunLength
-from hasten.tuning.search.plan_profile import PlanProfile, end_seconds
+from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.round_trials import RoundTrials
 from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import Options, SearchLog

@@ -34,7 +34,7 @@ from hasten.scripts.trials.plain_run import PlainRun, PlainSteps
 from hasten.scripts.trials.scratch import scratch_copy
 from hasten.tuning.proof.answers import LIMIT_SECONDS
 from hasten.tuning.proof.bits_proof import STEPS_OF_AN_EPOCH, first_difference
-from hasten.tuning.search.plan_profile import TIMED_SECONDS
+from hasten.tuning.search.expected_seconds import TIMED_SECONDS
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 

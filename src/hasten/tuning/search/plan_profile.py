@@ -1,9 +1,4 @@
-"""Profiles the job under a plan before anything is compared: what can be tried, and how long trials, proofs and the
-confirmation take. What a search begins has to be finished in time.
-
-The confirmation uses the time that is left: first for windows in which the first step after a stop is a small part;
-then for several processes of each arm, which differ for as long as they live; and then for longer windows.
-"""
+"""Profiles the job under a plan before anything is compared: what can be tried, and where the seconds of a run go."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from statistics import mean, median
 from typing import Any
 
@@ -22,23 +16,15 @@ from hasten.facts.formatting import printable
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Fingerprint, ProvenOn
 from hasten.facts.trials import Budget, Costs, Surveyed
-from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.measure.speedup_bound import PlannedRun
-from hasten.tuning.proof.bits_proof import STEPS_OF_AN_EPOCH
-from hasten.tuning.proof.job_prover import STEPS_OF_GRADIENTS
-from hasten.tuning.proof.short_runs import FEWEST_STEPS, SEEDS
 from hasten.tuning.search.bounds import Around, Bound, bounds_of, is_for_turns
-from hasten.tuning.search.candidates import EVALUATION_ALONE, changes_training, is_proven_by_bits, plan_of
+from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.search.comparison import (
-    REPEATS_OF_A_CONTROL,
-    REPEATS_OF_AN_ARM,
     WARM_UP_STEPS,
     WARM_UP_WINDOWS,
     WINDOW_SECONDS,
-    ComparisonSettings,
 )
 from hasten.tuning.search.objective import Interruptions, RunLength
-from hasten.tuning.search.search_log import SHARE_OF_CURVES
 from hasten.tuning.trials.arms import Arm, Arms, room_for
 from hasten.tuning.trials.search_key import environment_of, key_of
 from hasten.tuning.trials.survey import choice_of
@@ -51,7 +37,6 @@ EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
 COMPILING_SECONDS = 3.0  # of a first step that may compile, which other threads would make it do again
 ONE_THREAD_SECONDS = 1.0  # that a step with one thread may take, at most, to be timed
-TIMED_SECONDS = 1.0  # of further steps that a patched script takes in each of both runs, to time them
 SURVEYED = (
     *("device", "machine", "total_steps", "total_epochs", "ends_with_turn"),
     *("evaluations", "stops_early", "refused", "seed"),
@@ -134,13 +119,19 @@ class PlanProfile:
         return max(1, min(round(seconds / self.step_seconds), self.length.steps // 3))
 
 
-def profile_plan(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> PlanProfile:
-    """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end, NotMeasurable
+def profile_plan(
+    arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (), baseline: PlanProfile | None = None
+) -> PlanProfile:
+    """baseline: its profile, whose turns are not measured again where they are long; None where base is empty.
+
+    Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end, NotMeasurable
     where other programs never leave the processor to it."""
-    return arms.other_programs.undisturbed(partial(_profile, arms, job, ceiling, base))
+    return arms.other_programs.undisturbed(partial(_profile, arms, job, ceiling, base, baseline))
 
 
-def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -> PlanProfile:
+def _profile(
+    arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice], baseline: PlanProfile | None
+) -> PlanProfile:
     with arms.start("profile", plan_of(base)) as arm:
         answer = arm.ask("survey")
         first = arm.window(1).seconds
@@ -154,10 +145,9 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
             step = mean([budget.step, step])
         if answer["interrupted"]:
             _meet_interruptions(arm, step)
-        turns = [arm.first_turn or 0.0, *arm.turns]
-        turn = (arm.turns or [arm.ask("turn")["seconds"]])[0] if answer["ends_with_turn"] else median(turns)
+        turn = _turn_seconds(arm, baseline, starts_with_turn=not answer["ends_with_turn"])
         interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
-        start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
+        start = STARTING_SECONDS + arm.build_seconds + (arm.first_turn or 0.0) + max(first - step, 0.0)
         room = _room(arm)
         if _can_use_fewer_threads(answer, around, step) and first < COMPILING_SECONDS:
             around = _with_one_thread(arm, around, step)
@@ -194,6 +184,16 @@ def _profile(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         accepted_steps=answer["accepted_steps"],
         notices=tuple(arm.notices),
     )
+
+
+def _turn_seconds(arm: Arm, baseline: PlanProfile | None, *, starts_with_turn: bool) -> float:
+    """starts_with_turn: a job waits for its first batch as for that of every epoch; what a script does before its first
+    batch is its start."""
+    if starts_with_turn:
+        return median([arm.first_turn or 0.0, *arm.turns])
+    if baseline is not None and baseline.length.has_long_turns:
+        return baseline.length.turn_seconds
+    return median(arm.turns or [arm.ask("turn")["seconds"]])
 
 
 def _can_use_fewer_threads(answer: dict[str, Any], around: Around, step_seconds: float) -> bool:
@@ -240,134 +240,4 @@ def _surveyed(job: str, answer: dict[str, Any], ceiling: Preserves, *, busy: boo
         ceiling=ceiling,
         options=tuple(options),
         **{name: answer[name] for name in SURVEYED},
-    )
-
-
-REFERENCES_SECONDS = 6.0  # of float64 references
-STEPS_OF_REFERENCES = 32  # of the baseline, whose time the fewest references take at least
-REPORT_SECONDS = 2.0
-SLACK = 1.1  # a machine is not always as fast as when it was profiled
-
-SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window, whichever is less
-LONG_WINDOW_SECONDS = 2.0
-MOST_STARTS = 4  # processes of an arm
-CONTROLS = 3  # the plan, and the baseline twice
-
-
-def arm_seconds(profile: PlanProfile, choice: Choice) -> float:
-    """Of trying one choice on top of the profiled plan."""
-    if choice.technique in EVALUATION_ALONE:
-        return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.evaluating_seconds
-    turn = profile.measured_turn_seconds if profile.measures_turns(choice) else 0.0
-    return profile.arm_start_seconds + REPEATS_OF_AN_ARM * profile.window_seconds + turn
-
-
-def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls: int) -> float:
-    """Of trying these beside so many arms of the profiled plan."""
-    tried = math.fsum(arm_seconds(profile, choice) for choice in choices)
-    with_turns = (
-        0 if not any(map(profile.measures_turns, choices)) else 1 if profile.length.has_long_turns else controls
-    )
-    control = profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds
-    return tried + controls * control + with_turns * profile.measured_turn_seconds
-
-
-def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
-    """Of the proofs, the confirmation, the acceptance and the report of a plan that may have these choices.
-
-    profile: the last one; asked: seconds that the whole search was given.
-    """
-    proofs = proofs_seconds(baseline, profile, choices, asked)
-    confirmed = confirmation_seconds(baseline, profile, choices)
-    return REPORT_SECONDS + SLACK * (proofs + confirmed + acceptance_seconds(profile))
-
-
-def acceptance_seconds(profile: PlanProfile) -> float:
-    """Of a patched script: a run in its trial, and one that imports everything itself. profile: of the plan, or of as
-    much of it as was profiled."""
-    if not profile.accepted_steps:
-        return 0.0
-    return profile.length.process_seconds + 2 * (_two_epochs_seconds(profile, profile.accepted_steps) + TIMED_SECONDS)
-
-
-def seconds_to_confirm(profile: PlanProfile, seconds_left: float) -> float:
-    """That the confirmation may take, of what is left of the search. profile: as of acceptance_seconds."""
-    return (seconds_left - REPORT_SECONDS) / SLACK - acceptance_seconds(profile)
-
-
-def proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
-    seconds, claims = 0.0, {choice.preserves for choice in choices if not is_proven_by_bits(choice)}
-    if baseline.recipe_steps and not all(map(changes_training, choices)):
-        seconds += math.fsum(_two_epochs_seconds(each, baseline.recipe_steps) for each in (baseline, profile))
-    if any(map(is_proven_by_bits, choices)):
-        seconds += 2 * _two_epochs_seconds(baseline, 2 * STEPS_OF_AN_EPOCH)
-    if Preserves.ROUNDING in claims:
-        seconds += _gradients_seconds(baseline)
-    if Preserves.STATISTICS in claims:
-        fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
-        seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
-    return seconds
-
-
-def _gradients_seconds(baseline: PlanProfile) -> float:
-    if baseline.gradient_processes:
-        return baseline.gradient_processes * baseline.start_seconds + baseline.gradient_steps * baseline.step_seconds
-    references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
-    return references + STEPS_OF_GRADIENTS * baseline.step_seconds
-
-
-def _two_epochs_seconds(profile: PlanProfile, steps: int) -> float:
-    """Of a process that takes so many steps, half of them in its second epoch."""
-    turn = profile.length.turn_seconds if profile.length.epochs > 1 else 0.0
-    return profile.start_seconds + steps * profile.step_seconds + turn
-
-
-# ── the confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def confirmation_settings(
-    baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], once: float, seconds: float
-) -> ComparisonSettings:
-    """profile: of the plan, or of as much of it as was profiled; once: seconds that a process of the plan pays beyond
-    those, as for compiling; seconds: that there are."""
-    short, long = baseline.steps_in(WINDOW_SECONDS), baseline.steps_in(LONG_WINDOW_SECONDS)
-    settled = max(short, min(SETTLED_STEPS, baseline.steps_in(SETTLED_SECONDS)))
-    steps, starts = short, 1
-    for more_starts, more_steps in (
-        *product([1], range(short + 1, settled + 1)),
-        *product(range(2, MOST_STARTS + 1), [settled]),
-        *product([MOST_STARTS], range(settled + 1, long + 1)),
-    ):
-        needed = confirmation_seconds(baseline, profile, choices, once=once, steps=more_steps, starts=more_starts)
-        if needed > seconds:
-            break
-        steps, starts = more_steps, more_starts
-    return ComparisonSettings(steps=steps, evaluations=baseline.evaluations_at_the_end, starts=starts)
-
-
-def confirmation_seconds(
-    baseline: PlanProfile,
-    profile: PlanProfile,
-    choices: Sequence[Choice],
-    *,
-    once: float = 0.0,
-    steps: int | None = None,
-    starts: int = 1,
-) -> float:
-    """steps: of a window; None for the fewest."""
-    steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
-    singles = len(choices) if len(choices) > 1 else 0
-    first = starts if baseline.room >= CONTROLS else LEAST_PAIRS  # an arm that does not fit is new at every turn
-    more = (starts if baseline.room > 1 else LEAST_PAIRS) * singles
-    evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
-    always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
-    evaluations = (CONTROLS + singles - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
-    turns = CONTROLS + sum(map(baseline.measures_turns, choices)) * (singles > 0)
-    return (
-        2 * first * baseline.seconds_to_start(steps)
-        + (first + more) * (profile.seconds_to_start(steps) + once)
-        + 2 * LEAST_PAIRS * steps * baseline.step_seconds
-        + (1 + singles) * LEAST_PAIRS * steps * profile.step_seconds
-        + evaluations * profile.evaluating_seconds
-        + turns * baseline.measured_turn_seconds
     )

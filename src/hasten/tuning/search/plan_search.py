@@ -36,16 +36,15 @@ from hasten.tuning.proof.short_runs import SEEDS, ShortRuns
 from hasten.tuning.search.candidates import without
 from hasten.tuning.search.comparison import ComparisonSettings
 from hasten.tuning.search.confirmation import WHOLE, confirm
-from hasten.tuning.search.objective import pooled
-from hasten.tuning.search.plan_profile import (
-    PlanProfile,
+from hasten.tuning.search.expected_seconds import (
     confirmation_seconds,
     confirmation_settings,
     end_seconds,
-    profile_plan,
     proofs_seconds,
     seconds_to_confirm,
 )
+from hasten.tuning.search.objective import pooled
+from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
 from hasten.tuning.search.round_trials import RoundTrials, watching
 from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import SHARE_OF_CURVES, Options, SearchLog
@@ -146,7 +145,7 @@ class Search:
         """Of the job under a plan of these choices, once for each plan."""
         names = frozenset(map(repr, base))
         if names not in self._profiles:
-            self._profiles[names] = self._new_profile(base)
+            self._profiles[names] = self._new_profile(base, self._profiles.get(frozenset()))
         return self._profiles[names]
 
     def _nearest_profile(self, base: Sequence[Choice], baseline: PlanProfile) -> PlanProfile:

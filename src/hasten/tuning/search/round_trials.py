@@ -23,8 +23,9 @@ from hasten.tuning.search.bounds import is_counted
 from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
+from hasten.tuning.search.expected_seconds import comparison_seconds, end_seconds
 from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_alike, pooled, speedup
-from hasten.tuning.search.plan_profile import PlanProfile, comparison_seconds, end_seconds
+from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.search_log import SearchLog, ratio_of
 from hasten.tuning.trials.arms import Arms
 

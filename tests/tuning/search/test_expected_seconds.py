@@ -1,4 +1,4 @@
-"""What the confirmation does with the time there is."""
+"""How long the parts of a search take, and what the confirmation does with the time there is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.tuning.search.plan_profile import (
+from hasten.tuning.search.expected_seconds import (
     LONG_WINDOW_SECONDS,
     MOST_STARTS,
     SETTLED_STEPS,
@@ -72,3 +72,13 @@ def test_a_patched_script_is_run_in_its_trial_and_plainly_in_time_that_the_confi
 def test_compiling_is_paid_by_every_process_that_has_the_plan():
     once = confirmation_seconds(PLAIN, PLAIN, [BF16], once=20.0, starts=2)
     assert once - confirmation_seconds(PLAIN, PLAIN, [BF16], starts=2) == pytest.approx(2 * 20.0)
+
+
+def test_an_evaluation_between_epochs_is_in_the_time_of_all_that_passes_one():
+    length = replace(PLAIN.length, epochs=2, turn_seconds=6.0)
+    short, long = (replace(PLAIN, length=each, recipe_steps=16) for each in (replace(length, turn_seconds=0.0), length))
+    bits, plan = [replace(BF16, preserves=Preserves.BITS)], [BF16, CHANNELS]
+    proofs = [proofs_seconds(each, each, bits, asked=60.0) for each in (short, long)]
+    assert proofs[1] - proofs[0] == pytest.approx(4 * 6.0)
+    confirmed = [confirmation_seconds(each, each, plan) for each in (short, long)]
+    assert confirmed[1] - confirmed[0] == pytest.approx(3 * 6.0)  # the plan, and the baseline twice
