@@ -149,10 +149,27 @@ def test_a_statement_of_several_lines_behind_the_imports_stays_whole():
 
 def test_a_setting_that_only_workers_or_some_runs_make_is_none_of_the_training():
     worker = "def start(number):\n    torch.set_num_threads(1)\n\nloader = DataLoader(data, worker_init_fn=start)"
-    for use in (worker, "if args.debug:\n    torch.set_num_threads(1)"):
+    without_name = "loader = DataLoader(data, worker_init_fn=lambda number: torch.set_num_threads(1))"
+    debugged = "if args.debug:\n    torch.set_num_threads(1)"
+    for use in (worker, without_name, debugged, f"with context:\n    {debugged.replace(chr(10), chr(10) + '    ')}"):
         found = edited(script("", use), ("threads", 2))
         assert use in found
         assert "import torch\n\ntorch.set_num_threads(2)\n" in found
+
+
+@pytest.mark.parametrize(
+    ("parsed", "use"),
+    [
+        ("config: argparse.Namespace = parser.parse_args()", "config"),
+        ("def read():\n    found = parser.parse_args()\n    return found\n\nconfig = read()", "config"),
+        ("table = pd.read_csv(path, parse_dates=[0])\nargs = read()", "args"),
+        ("config = parser.parse_args()\nmain(config)", "args"),
+    ],
+)
+def test_options_are_known_by_the_names_they_are_assigned_to_and_by_usual_ones(parsed, use):
+    before = f"import argparse\n\nparser = argparse.ArgumentParser()\n{WORKERS}\n{parsed}\n"
+    before += LOADER.replace("args", use) + "\n"
+    assert edited(before, ("loader_workers", 2)) == before.replace("default=0", "default=2")
 
 
 def test_a_value_of_another_object_is_no_option():
@@ -164,6 +181,13 @@ def test_a_switch_whose_opposite_the_script_has_itself_stays():
     before = script(f'{SWITCH}\nparser.add_argument("--no-bf16")', "TrainingArguments(bf16=args.bf16)")
     found = edited(before, ("precision", "bf16"), kind="transformers.TrainingArguments")
     assert found == before.replace("bf16=args.bf16", "bf16=True")
+
+
+def test_a_switch_without_a_long_name_can_have_no_opposite_and_stays():
+    before = script('parser.add_argument("-b", action="store_true")', "TrainingArguments(bf16=args.b)")
+    found = edited(before, ("precision", "bf16"), kind="transformers.TrainingArguments")
+    assert found == before.replace("bf16=args.b", "bf16=True")
+    assert without_effect(before, found) == ["-b"]
 
 
 def test_what_a_loader_without_workers_refuses_depends_on_its_workers_and_not_on_options_of_its_own():

@@ -115,9 +115,11 @@ def test_of_loops_side_by_side_the_shortest_ends():
     assert found.steps == 3
 
 
+OPTIMIZERS = [torch.optim.SGD([torch.zeros(1)]) for _ in range(2)]
+
+
 @pytest.mark.parametrize("loop", ["each in optimizers", "each, schedule in zip(optimizers, schedules)"])
 def test_a_loop_over_optimizers_is_one_step(loop):
-    optimizers = [torch.optim.SGD([torch.zeros(1)]) for _ in range(2)]
     source = f"""
         for epoch in range(2):
             for batch in loader:
@@ -125,14 +127,19 @@ def test_a_loop_over_optimizers_is_one_step(loop):
                     if each is optimizers[0]:
                         update()
     """
-    found = length(source, loader=[0] * 10, optimizers=optimizers, schedules=[None] * 2)
+    found = length(source, loader=[0] * 10, optimizers=OPTIMIZERS, schedules=[None] * 2)
     assert (found.steps, found.epochs) == (20, 2)
 
 
-def test_a_loop_over_optimizers_around_all_epochs_trains_with_each():
-    optimizers = [torch.optim.SGD([torch.zeros(1)]) for _ in range(2)]
-    source = "for each in optimizers:\n    for batch in loader:\n        update()\n"
-    assert length(source, loader=[0] * 10, optimizers=optimizers).steps == 20
+@pytest.mark.parametrize("loop", ["each in optimizers", "name, each in named.items()", "each in named.values()"])
+def test_a_loop_over_optimizers_around_all_epochs_trains_with_each(loop: str):
+    names = {"optimizers": OPTIMIZERS, "named": dict(enumerate(OPTIMIZERS)), "loader": [0] * 10}
+    assert length(f"for {loop}:\n    for batch in loader:\n        update()\n", **names).steps == 20
+
+
+def test_a_loop_over_optimizers_in_a_step_that_a_library_repeats_is_no_loop_of_steps():
+    source = "for each in optimizers:\n    if each is optimizers[0]:\n        update()\n"
+    assert "no loop" in length(source, None, 0.0, optimizers=OPTIMIZERS).why
 
 
 @pytest.mark.parametrize(
@@ -383,15 +390,11 @@ def test_nothing_of_the_users_is_called():
 
 
 def test_a_loop_around_the_definition_of_a_function_is_not_around_its_steps():
-    found = length(
-        """
+    source = """
         for name in range(5):
             def train():
                 for step in range(3):
                     update()
         train()
-        """,
-        batches=None,
-        per_update=0.0,
-    )
-    assert found.steps == 3
+        """
+    assert length(source, batches=None, per_update=0.0).steps == 3

@@ -9,7 +9,7 @@ which option that disables. So is it where the file leaves a doubt.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from hasten.scripts.edits.edit import AddImport, AddToHeader, Edit, SetKeywords
@@ -20,7 +20,8 @@ _PLAIN = frozenset({"type", "default", "help", "choices", "metavar", "dest"})
 _TYPES = {"int": int, "float": float, "str": str}
 _WITH_WORKERS = {"persistent_workers": "{workers} > 0", "prefetch_factor": "{value} if {workers} > 0 else None"}
 """Arguments that a DataLoader without workers refuses."""
-_USUAL_NAMES = {"args", "opt", "opts", "options"}
+_PARSING = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
+_USUAL_NAMES = frozenset({"args", "flags", "hparams", "opt", "opts", "options"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def _own_calls(tree: ast.Module, header: AddToHeader) -> Iterator[Edit]:
         own = list[ast.Call]()
         match statement:
             case ast.Expr(ast.Call(function, [value], [])):
-                calls = [each for each in _reached(tree, tree.body) if len(each.args) == 1]
+                called = {ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+                calls = [each for each in _reached(tree, called) if len(each.args) == 1]
                 own = [each for each in calls if ast.unparse(each.func) == ast.unparse(function)]
                 if len(own) == 1:
                     keywords = {"value": ast.unparse(value)}
@@ -107,20 +109,24 @@ def _own_calls(tree: ast.Module, header: AddToHeader) -> Iterator[Edit]:
         yield replace(header, lines=tuple(lines))
 
 
-def _reached(tree: ast.Module, body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
+def _reached(node: ast.AST, called: Set[str]) -> Iterator[ast.Call]:
     """Calls that the main process makes whatever its options are: below no condition, and in no function that the file
     itself does not call, such as a worker_init_fn."""
-    called = {ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
-    for statement in body:
-        match statement:
-            case ast.If(test, inner) if "__name__" in ast.unparse(test):
-                yield from _reached(tree, inner)
-            case ast.FunctionDef(name, _, inner) if name in called:
-                yield from _reached(tree, inner)
-            case ast.If() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                pass
-            case _:
-                yield from (each for each in ast.walk(statement) if isinstance(each, ast.Call))
+    match node:
+        case ast.If(test, body) if "__name__" in ast.unparse(test):
+            parts: Iterable[ast.AST] = body
+        case ast.FunctionDef(name, _, body) if name in called:
+            parts = body
+        case (
+            ast.If() | ast.ExceptHandler() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef()
+        ):
+            parts = []
+        case _:
+            parts = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Call):
+        yield node
+    for each in parts:
+        yield from _reached(each, called)
 
 
 def _with_defaults(tree: ast.Module, edit: SetKeywords, given: Sequence[str]) -> Iterator[Edit]:
@@ -132,7 +138,7 @@ def _with_defaults(tree: ast.Module, edit: SetKeywords, given: Sequence[str]) ->
         option = None if name.removeprefix("dataloader_") in _WITH_WORKERS else _read_by(tree, arguments.get(name))
         if option is None or option.is_given(given) or not (changes := option.keywords_for(source)):
             continue
-        if changes == _SWITCH and any(f"--no-{each.lstrip('-')}" in _flags(tree) for each in option.flags):
+        if changes == _SWITCH and not _can_have_opposite(option, tree):
             continue
         if changes == _SWITCH:
             yield AddImport(file=edit.call.file, module="argparse")
@@ -170,18 +176,27 @@ def _read_by(tree: ast.Module, node: ast.expr | None) -> _Option | None:
 
 
 def _names_of_options(tree: ast.Module) -> set[str]:
-    """Names to which the parsed options are assigned; the usual ones where they are returned or passed at once."""
-    found = set[str]()
+    """Names to which parsed options are assigned, where a function of the file returns them too; and the usual ones."""
+    found, parsing = set(_USUAL_NAMES), set(_PARSING)
+    parsing |= {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and _is_called(parsing, each)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and "parse_" in ast.unparse(node.value):
-            named = [each for target in node.targets for each in ast.walk(target)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _is_called(parsing, node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named = [each for target in targets for each in ast.walk(target)]
             found |= {each.id for each in named if isinstance(each, ast.Name)}
             found |= {each.attr for each in named if isinstance(each, ast.Attribute)}
-    return found or _USUAL_NAMES
+    return found
 
 
-def _flags(tree: ast.Module) -> set[str]:
-    return {flag for each in _options(tree) for flag in each.flags}
+def _is_called(names: Set[str], within: ast.AST) -> bool:
+    calls = (each.func for each in ast.walk(within) if isinstance(each, ast.Call))
+    return any(ast.unparse(each).rpartition(".")[2] in names for each in calls)
+
+
+def _can_have_opposite(option: _Option, tree: ast.Module) -> bool:
+    """argparse gives one to long names only, and the script may have that itself."""
+    opposites = {f"--no-{each.removeprefix('--')}" for each in option.flags if each.startswith("--")}
+    return bool(opposites) and opposites.isdisjoint(flag for each in _options(tree) for flag in each.flags)
 
 
 def _options(tree: ast.Module) -> list[_Option]:

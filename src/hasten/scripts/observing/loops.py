@@ -116,10 +116,11 @@ def _is_interrupted(loop: ast.For | ast.While) -> bool:
 
 
 def _loops_of_steps(frames: Iterable[FrameType]) -> Iterator[tuple[FrameType, ast.For | ast.While]]:
-    """Without those of which one turn of all updates the optimizer: over phases, and within another loop
-    `for each in optimizers`."""
+    """Without those of which one turn of all updates the optimizer: over phases, and `for each in optimizers` unless it
+    is around all other loops."""
     loops = [(frame, each) for frame, each in _loops(frames) if not _is_over_phases(each)]
-    return (each for each in loops if each is loops[-1] or not _is_over_optimizers(*each))
+    around_others = loops[-1] if len(loops) > 1 else None
+    return (each for each in loops if each is around_others or not _is_over_optimizers(*each))
 
 
 def _is_over_optimizers(frame: FrameType, loop: ast.For | ast.While) -> bool:
@@ -237,6 +238,9 @@ def _turns(iterable: ast.expr, frame: FrameType) -> tuple[int | None, bool]:
         case ast.Call(ast.Name("zip"), [_, *_] as parts):
             known = [count for count, _ in (_turns(each, frame) for each in parts) if count is not None]
             return min(known, default=None), False
+        case ast.Call(ast.Attribute(table, "items" | "keys" | "values"), []):
+            found = value_of(table, frame)
+            return (len(found) if isinstance(found, dict) else None), False
         case ast.Call(ast.Attribute(splitter, "split")):  # of a cross-validation of scikit-learn's
             folds = getattr(value_of(splitter, frame), "n_splits", None)
             return (folds if isinstance(folds, int) else None), False
