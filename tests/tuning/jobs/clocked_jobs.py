@@ -21,9 +21,10 @@ import torch
 from torch import nn
 
 import hasten
+from hasten.facts import machine
 from hasten.tuning.trials import trial
 
-STEP_SECONDS = 1.0
+STEP_SECONDS = float(os.environ.get("HASTEN_TEST_STEP", "1"))
 
 
 class Clock:
@@ -97,6 +98,12 @@ def job(loss: Any = loss, **rest: Any) -> hasten.Job:
         epochs=2,
         **rest,
     )
+
+
+def on_eight_cores() -> hasten.Job:
+    """That as many ranks share as HASTEN_TEST_RANKS says."""
+    machine.usable_cores, machine.ranks_here = lambda: 8, lambda: int(os.environ["HASTEN_TEST_RANKS"])
+    return job()
 
 
 def failing_in_bf16() -> hasten.Job:

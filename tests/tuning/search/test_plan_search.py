@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hasten.facts.choice import Preserves
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Ended, Proven, Record, Surveyed, Tried, line_of, records_of
-from hasten.tuning.search import expected_seconds, plan_profile, plan_search
+from hasten.tuning.search import expected_seconds, plan_search
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.search.plan_search import Found, Search
+from hasten.tuning.search.round_trials import RoundTrials
 from hasten.tuning.search.search_log import Options
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
+from support.report.samples import sample_records
+from tuning.search.test_rounds import FUSED, choice, profile, tried
 
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
 
@@ -64,7 +67,6 @@ def planted() -> Searched:
     """The search that finds microbatches of 4, for all who only look at it; its confirmation has a process an arm."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expected_seconds, "MOST_STARTS", 1)
-        patch.setattr(plan_profile, "COMPILING_SECONDS", 0.0)  # so that the slow-down has its trial
         return searched("microbatch", "threads")
 
 
@@ -88,6 +90,59 @@ def test_the_proof_of_a_first_choice_is_not_begun_where_it_would_end_far_too_lat
     assert (proof.passes, proof.unanswered) == (False, True)
     assert "takes about" in proof.reason
     assert search.choices() == []
+
+
+CLAIMS = {
+    "fused_optimizer": FUSED,
+    "loader_workers": choice("loader_workers", 2, Preserves.BITS),
+    "precision": choice("precision", "bf16", Preserves.STATISTICS),
+    "prefetch": choice("prefetch", 4, Preserves.BITS),
+}
+
+
+def names(choices: Iterable[Choice]) -> list[str]:
+    return [each.technique for each in choices]
+
+
+@pytest.mark.parametrize(
+    ("late", "ratios", "proven"),
+    [
+        (700.0, {"fused_optimizer": 1.8, "loader_workers": 1.05}, ["fused_optimizer", "loader_workers"]),
+        (420.0, {"fused_optimizer": 1.8, "loader_workers": 1.05}, ["fused_optimizer"]),
+        (420.0, {"loader_workers": 1.8, "fused_optimizer": 1.05}, ["loader_workers"]),
+        (300.0, {"fused_optimizer": 1.8, "loader_workers": 1.05}, ["loader_workers"]),  # the other is still too long
+        (250.0, {"fused_optimizer": 1.8, "precision": 1.1, "loader_workers": 1.05}, ["precision"]),
+        (420.0, {"loader_workers": 1.01, "prefetch": 1.8, "fused_optimizer": 1.5}, ["loader_workers", "prefetch"]),
+        (420.0, {"loader_workers": 1.01, "prefetch": 1.3, "fused_optimizer": 1.5}, ["fused_optimizer"]),
+    ],
+)
+def test_where_there_is_no_time_to_prove_all_the_smallest_gain_goes_that_is_enough_or_what_takes_longest(
+    late: float, ratios: dict[str, float], proven: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Planted: of 3 s a step, a proof of gradients takes longer than one by bits."""
+    choices = [CLAIMS[name] for name in ratios]
+    surveyed = next(each for each in sample_records() if isinstance(each, Surveyed))
+    slow = profile(surveyed=surveyed, step_seconds=3.0, gradient_steps=82, gradient_processes=5)
+
+    @dataclass
+    class Joining:
+        trials: RoundTrials
+        profile_of: object
+
+        def run(self) -> tuple[Choice, ...]:
+            for each in choices:
+                self.trials.log.add(tried(each, ratios[each.technique]))
+            return tuple(choices)
+
+    begun = list[str]()
+    monkeypatch.setattr(plan_search, "profile_plan", lambda *_, **_more: slow)
+    monkeypatch.setattr(plan_search, "SearchRounds", Joining)
+    monkeypatch.setattr(plan_search, "prove", lambda _, joined, *rest, **more: begun.extend(names(joined)) or ())
+    monkeypatch.setattr(plan_search, "LATE_SECONDS", late)
+    dropped = [each for each in searched(seconds=60.0).records if isinstance(each, Proven)]
+    assert begun == proven
+    assert {*names([each.choice for each in dropped])} == ratios.keys() - {*proven}
+    assert all(each.unanswered and "takes about" in each.reason for each in dropped)
 
 
 def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):

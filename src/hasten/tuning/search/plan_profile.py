@@ -149,8 +149,9 @@ def _profile(
         interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + (arm.first_turn or 0.0) + max(first - step, 0.0)
         room = _room(arm)
-        if _can_use_fewer_threads(answer, around, step) and first < COMPILING_SECONDS:
-            around = _with_one_thread(arm, around, step)
+        if around.on_cpu and not around.reads_beside and first < COMPILING_SECONDS:
+            counts = [choice["value"] for choice in answer["proposed"] if choice["technique"] == "threads"]
+            around = _with_one_thread(arm, around, counts, step)
         process_seconds = arms.process_seconds(arm)
     busy = not arms.other_programs.are_avoided
     surveyed = replace(
@@ -196,20 +197,16 @@ def _turn_seconds(arm: Arm, baseline: PlanProfile | None, *, starts_with_turn: b
     return median(arm.turns or [arm.ask("turn")["seconds"]])
 
 
-def _can_use_fewer_threads(answer: dict[str, Any], around: Around, step_seconds: float) -> bool:
-    """Whether fewer are proposed and no more, and some steps with one thread take no more than a moment."""
-    counts = [choice["value"] for choice in answer["proposed"] if choice["technique"] == "threads"]
-    is_soon = around.cores * step_seconds < ONE_THREAD_SECONDS
-    return bool(counts) and max(counts) <= around.cores // 2 and around.on_cpu and not around.reads_beside and is_soon
-
-
-def _with_one_thread(arm: Arm, around: Around, step_seconds: float) -> Around:
-    """With what a step takes with one thread. Its first one is not timed."""
+def _with_one_thread(arm: Arm, around: Around, proposed: Sequence[int], step_seconds: float) -> Around:
+    """With what a step takes with one thread, where fewer threads are proposed and no more, and where a step may not
+    take long with one. Its first one is not timed."""
     threads = arm.ask("threads", count=1)["before"]
-    arm.window(1)
-    alone = arm.window(max(1, min(round(WINDOW_SECONDS / step_seconds), FEW_STEPS))).seconds_per_step
+    if proposed and max(proposed) <= threads // 2 and threads * step_seconds < ONE_THREAD_SECONDS:
+        arm.window(1)
+        alone = arm.window(max(1, min(round(WINDOW_SECONDS / step_seconds), FEW_STEPS))).seconds_per_step
+        around = replace(around, threads=threads, one_thread=alone / step_seconds)
     arm.ask("threads", count=threads)
-    return replace(around, threads=threads, one_thread=alone / step_seconds)
+    return around
 
 
 def _meet_interruptions(arm: Arm, step_seconds: float) -> None:

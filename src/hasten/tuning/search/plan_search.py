@@ -12,6 +12,7 @@ same job and machine repeats none of its trials, only the proofs and the confirm
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ from hasten.tuning.search.objective import pooled
 from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
 from hasten.tuning.search.round_trials import RoundTrials, watching
 from hasten.tuning.search.rounds import SearchRounds
-from hasten.tuning.search.search_log import SHARE_OF_CURVES, Options, SearchLog
+from hasten.tuning.search.search_log import SHARE_OF_CURVES, Options, SearchLog, ratio_of
 from hasten.tuning.search.target import TargetGain, judge_training
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import WHEN_QUIET
@@ -167,18 +168,25 @@ class Search:
         return prove(self._arms, joined, log, runs, self._prover, seconds=most)
 
     def _in_time(self, profile: PlanProfile, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        """Those that there is time to prove and to confirm. The first choice of a search joins whatever the time, and
-        a compiled one takes none of it, so the ones that take longest are dropped."""
+        """Those that there is time to prove and to confirm: the first choice of a search joins whatever the time, and a
+        compiled one takes none of it. What gains least is dropped where that is enough, else what takes longest."""
         log, most = self._log, max(self._log.seconds_left, LATE_SECONDS)
 
         def needed(choices: tuple[Choice, ...]) -> float:
             return end_seconds(profile, self._nearest_profile(choices, profile), choices, log.options.seconds)
 
+        def gain(choices: tuple[Choice, ...]) -> float:
+            return math.prod(ratio_of(each) for each in map(log.last_trial, choices) if each is not None)
+
         while joined and (seconds := needed(joined)) > most:
-            longest = min(reversed(joined), key=lambda each: needed(without(joined, each)))
+            shorter = [without(joined, each) for each in reversed(joined)]
+            enough = [each for each in shorter if needed(each) <= most]
+            left = max(enough, key=gain) if enough else min(shorter, key=needed)
             reason = f"to prove and confirm the plan with it takes about {seconds:.0f} s, more than the search has left"
-            log.add(Proven(choice=longest, passes=False, reason=reason, unanswered=True))
-            joined = without(joined, longest)
+            for each in joined:
+                if each not in left:
+                    log.add(Proven(choice=each, passes=False, reason=reason, unanswered=True))
+            joined = left
         return joined
 
     def _confirm(self, found: Found, base: Sequence[Choice]) -> None:
