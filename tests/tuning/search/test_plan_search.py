@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Ended, Proven, Record, Surveyed, Tried, line_of, records_of
+from hasten.tuning.proof.short_runs import SEEDS
 from hasten.tuning.search import expected_seconds, plan_search
 from hasten.tuning.search.found_plan import plan_found
+from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.plan_search import Found, Search
 from hasten.tuning.search.round_trials import RoundTrials
 from hasten.tuning.search.search_log import Options
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed
 from support.report.samples import sample_records
-from tuning.search.test_rounds import FUSED, choice, profile, tried
+from tuning.search.test_rounds import COMPILE, FUSED, choice, profile, tried
 
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
 
@@ -92,6 +95,7 @@ def test_the_proof_of_a_first_choice_is_not_begun_where_it_would_end_far_too_lat
     assert search.choices() == []
 
 
+SURVEYED = next(each for each in sample_records() if isinstance(each, Surveyed))
 CLAIMS = {
     "fused_optimizer": FUSED,
     "loader_workers": choice("loader_workers", 2, Preserves.BITS),
@@ -102,6 +106,30 @@ CLAIMS = {
 
 def names(choices: Iterable[Choice]) -> list[str]:
     return [each.technique for each in choices]
+
+
+def proofs_of(trials: Sequence[Tried], planned: PlanProfile, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a search wants proven, whose rounds gave these trials, and in how many seconds at most."""
+
+    @dataclass
+    class Joining:
+        trials: RoundTrials
+        profile_of: object
+
+        def run(self) -> tuple[Choice, ...]:
+            for each in trials:
+                self.trials.log.add(each)
+            return tuple(each.choice for each in trials)
+
+    def prove(_: object, joined: Sequence[Choice], *rest: object, seconds: float) -> tuple[Choice, ...]:
+        begun.update(names=names(joined), seconds=seconds)
+        return ()
+
+    begun = dict[str, Any]()
+    patch.setattr(plan_search, "profile_plan", lambda *_, **_more: planned)
+    patch.setattr(plan_search, "SearchRounds", Joining)
+    patch.setattr(plan_search, "prove", prove)
+    return {"records": searched(seconds=60.0).records} | begun
 
 
 @pytest.mark.parametrize(
@@ -120,29 +148,21 @@ def test_where_there_is_no_time_to_prove_all_the_smallest_gain_goes_that_is_enou
     late: float, ratios: dict[str, float], proven: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Planted: of 3 s a step, a proof of gradients takes longer than one by bits."""
-    choices = [CLAIMS[name] for name in ratios]
-    surveyed = next(each for each in sample_records() if isinstance(each, Surveyed))
-    slow = profile(surveyed=surveyed, step_seconds=3.0, gradient_steps=82, gradient_processes=5)
-
-    @dataclass
-    class Joining:
-        trials: RoundTrials
-        profile_of: object
-
-        def run(self) -> tuple[Choice, ...]:
-            for each in choices:
-                self.trials.log.add(tried(each, ratios[each.technique]))
-            return tuple(choices)
-
-    begun = list[str]()
-    monkeypatch.setattr(plan_search, "profile_plan", lambda *_, **_more: slow)
-    monkeypatch.setattr(plan_search, "SearchRounds", Joining)
-    monkeypatch.setattr(plan_search, "prove", lambda _, joined, *rest, **more: begun.extend(names(joined)) or ())
+    slow = profile(surveyed=SURVEYED, step_seconds=3.0, gradient_steps=82, gradient_processes=5)
     monkeypatch.setattr(plan_search, "LATE_SECONDS", late)
-    dropped = [each for each in searched(seconds=60.0).records if isinstance(each, Proven)]
-    assert begun == proven
+    found = proofs_of([tried(CLAIMS[name], ratio) for name, ratio in ratios.items()], slow, monkeypatch)
+    dropped = [each for each in found["records"] if isinstance(each, Proven)]
+    assert found["names"] == proven
     assert {*names([each.choice for each in dropped])} == ratios.keys() - {*proven}
     assert all(each.unanswered and "takes about" in each.reason for each in dropped)
+
+
+def test_proofs_of_a_compiled_plan_have_the_time_to_compile_it_in_each_of_their_processes(monkeypatch):
+    compiled = tried(COMPILE, 1.3)
+    assert compiled.costs is not None
+    compiled = replace(compiled, costs=replace(compiled.costs, one_off=101.0))
+    script = profile(surveyed=SURVEYED)
+    assert proofs_of([compiled], script, monkeypatch)["seconds"] > SEEDS * 100.0
 
 
 def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):

@@ -55,6 +55,7 @@ from hasten.tuning.trials.other_programs import WHEN_QUIET
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
 LATE_SECONDS = 240.0  # that the end of a search whose time is over may take
+PROVING_PROCESSES = 2 + SEEDS  # of a plan: for its recipe, its gradients and each seed
 OVERRUN, LEAST_SECONDS = 3.0, 120.0  # from which multiple on of their expected time proofs are ended, and not before
 
 
@@ -163,7 +164,8 @@ class Search:
         pair_seconds = profile.step_seconds + planned.step_seconds
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
-        expected = proofs_seconds(profile, planned, joined, log.options.seconds)
+        once = PROVING_PROCESSES * self._once(joined, planned)
+        expected = proofs_seconds(profile, planned, joined, log.options.seconds) + once
         most = max(OVERRUN * expected, log.seconds_left, LEAST_SECONDS)
         return prove(self._arms, joined, log, runs, self._prover, seconds=most)
 
