@@ -52,6 +52,16 @@ def test_an_edit_changes_its_cell_alone():
     assert found[1:] == [*CELLS[1:]]
 
 
+@pytest.mark.parametrize("indent", [1, 2, "\t"], ids=["one", "two", "tab"])
+@pytest.mark.parametrize("end", ["\n", ""], ids=["newline", "none"])
+@pytest.mark.parametrize("ascii_only", [True, False], ids=["escapes", "characters"])
+def test_the_layout_of_a_notebooks_file_is_kept(indent, end, ascii_only):
+    cell = {"cell_type": "code", "metadata": {}, "source": ["x = 'é'"], "outputs": []}
+    text = json.dumps({"cells": [cell], "metadata": {}}, indent=indent, ensure_ascii=ascii_only) + end
+    edited = with_script(text, script_of(text, "a.ipynb").replace("x =", "y ="), "a.ipynb")
+    assert edited == text.replace("x =", "y =")
+
+
 def test_lines_before_the_first_cell_are_put_into_it():
     text = notebook("x = 1")
     script = f"import torch\n{script_of(text, 'train.ipynb')}"

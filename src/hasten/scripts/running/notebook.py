@@ -23,6 +23,7 @@ _TITLES = re.compile(r"^# %% cell \d+\n\n", re.MULTILINE)
 _MARK = "IPython: "
 _MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
 _COMMENTED = re.compile(rf"^([ \t]*)(?:pass  )?# {_MARK}([%!].*)$", re.MULTILINE)
+_FIRST_INDENTATION = re.compile(r"\{\r?\n([ \t]+)")
 _OF_WHOLE_CELL = re.compile(r"\s*%%(\w+)")
 _HARMLESS = frozenset({"capture", "time", "timeit"})  # the rest of such a cell is Python
 
@@ -50,7 +51,8 @@ def place_in(path: str, line: int) -> str:
 
 
 def with_script(text: str, script: str, where: str) -> str:
-    """The notebook, whose code cells are those of an edited script. Raises Misconfigured where cells are missing."""
+    """The notebook, whose code cells are those of an edited script, in the layout of its file.
+    Raises Misconfigured where cells are missing."""
     notebook = _read(text, where)
     cells, (before, *parts) = _code_cells(notebook), _TITLES.split(script)
     if len(parts) != len(cells):
@@ -60,7 +62,9 @@ def with_script(text: str, script: str, where: str) -> str:
         source = _COMMENTED.sub(r"\1\2", part.removesuffix("\n"))
         if source != _source(cell):
             cell["source"] = source.splitlines(keepends=True)
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    layout = _FIRST_INDENTATION.match(text)
+    end = text[len(text.rstrip()) :]
+    return json.dumps(notebook, indent=layout[1] if layout else 1, ensure_ascii=text.isascii()) + end
 
 
 def _read(text: str, where: str) -> dict[str, Any]:
