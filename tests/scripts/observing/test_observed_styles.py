@@ -197,6 +197,16 @@ def test_autocast_that_an_option_disables_is_seen(enabled, autocast):
     assert passes.autocast == autocast
 
 
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
+def test_autocast_of_another_device_leaves_that_of_the_model_to_the_plan():
+    passes, model = Passes(), nn.Linear(3, 1)
+    with ExitStack() as resources:
+        passes.start(resources)
+        with torch.autocast("cuda", enabled=False):
+            model(torch.ones(2, 3)).sum().backward()
+    assert not passes.autocast
+
+
 def test_a_module_whose_parts_are_called_is_the_model(tmp_path, monkeypatch):
     seen = seen_in(ACTOR_AND_CRITIC, tmp_path, monkeypatch)
     model = seen.model

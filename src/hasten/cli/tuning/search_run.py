@@ -128,7 +128,9 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
         lines.append(("choices", listed(choices, most=len(choices))))
     results = results_with(found.choices, found.log.proofs)
     lines += [("" if number else "results", each) for number, each in enumerate(results)]
-    names = [] if found.interrupted else found.not_reached
+    stopped = {each.choice.technique for each in found.log.tried if each.cut_short}
+    late = [] if found.interrupted else found.not_reached
+    names = [f"{name} (stopped early)" if name in stopped else name for name in late]
     if names:
         lines.append(("not tried", f"no time left: {', '.join(names)}"))
     for each in unproven:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -58,7 +58,9 @@ class Step:
 @dataclass(slots=True)
 class Passes:
     autocast: str = ""  # as in Seen
-    _disabled: int = 0  # autocasts of the script's that are entered, and do nothing
+    _disabled: Counter[str] = field(
+        default_factory=Counter[str]
+    )  # by device: autocasts that are entered, and do nothing
     _depth: int = 0
     _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
     _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT_PASSES))
@@ -112,7 +114,8 @@ class Passes:
             images = tuple(number for number, each in enumerate(args) if _is_image(each))
             inputs = tuple((tuple(each.shape), str(each.dtype)) for each in args if isinstance(each, Tensor))
             self._begun.append(Forward(module=module, calls=_framed(), images=images, inputs=inputs))
-            if self._disabled and not self.autocast:
+            device = next((each.device.type for each in module.parameters()), "")
+            if self._disabled[device] and not self.autocast:
                 self.autocast = "disabled"
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             self.autocast = "enabled"
@@ -126,11 +129,11 @@ class Passes:
 
     def _autocast_begins(self, original: Callable[..., Any], context: Any) -> Any:
         entered = original(context)
-        self._disabled += not torch.is_autocast_enabled(context.device)
+        self._disabled[context.device] += not torch.is_autocast_enabled(context.device)
         return entered
 
     def _autocast_ends(self, original: Callable[..., Any], context: Any, *exception: Any) -> Any:
-        self._disabled -= not torch.is_autocast_enabled(context.device)
+        self._disabled[context.device] -= not torch.is_autocast_enabled(context.device)
         return original(context, *exception)
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:

@@ -73,7 +73,7 @@ class Recipe:
                 end_epoch()
             yield
         fits = all(torch.equal(each, each.bfloat16().to(each.dtype)) for each in self._losses)
-        precision = {"precision of the losses": ["bfloat16" if fits else "more than bfloat16"]}
+        precision = {"precision of the losses": ["bfloat16" if fits else "higher"]}
         return self._read | precision | ({} if clock.trained_on is None else loader_recipe(clock.trained_on))
 
     def _updated(self, module: nn.Module | None) -> None:
