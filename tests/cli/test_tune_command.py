@@ -156,7 +156,8 @@ def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_g
     assert not {"not tried", "optional"} & {*ending()[1].split("  ")}
     stopped = Tried(choice=late[0], on=(), verdict="no difference", reason="", cut_short=True)
     _, out = ending(late=late, tried=[stopped])
-    assert "no time left: cache (stopped early), channels_last" in out
+    assert "not tried   no time left: channels_last" in out
+    assert "stopped     before its trial gave a result: cache" in out
     kept = CONFIRMED.choices[0].technique
     late = [Choice(technique=name, value=True) for name in (kept, "cache")]
     assert json.loads(ending("--json", late=late, proven=CONFIRMED)[1])["not_reached"] == ["cache"]

@@ -151,7 +151,14 @@ def test_a_setting_that_only_workers_or_some_runs_make_is_none_of_the_training()
     worker = "def start(number):\n    torch.set_num_threads(1)\n\nloader = DataLoader(data, worker_init_fn=start)"
     without_name = "loader = DataLoader(data, worker_init_fn=lambda number: torch.set_num_threads(1))"
     debugged = "if args.debug:\n    torch.set_num_threads(1)"
-    for use in (worker, without_name, debugged, f"with context:\n    {debugged.replace(chr(10), chr(10) + '    ')}"):
+    in_line = "torch.set_num_threads(1) if args.debug else None"
+    for use in (
+        worker,
+        without_name,
+        debugged,
+        in_line,
+        f"with context:\n    {debugged.replace(chr(10), chr(10) + '    ')}",
+    ):
         found = edited(script("", use), ("threads", 2))
         assert use in found
         assert "import torch\n\ntorch.set_num_threads(2)\n" in found

@@ -52,7 +52,7 @@ def test_an_edit_changes_its_cell_alone():
     assert found[1:] == [*CELLS[1:]]
 
 
-@pytest.mark.parametrize("indent", [1, 2, "\t"], ids=["one", "two", "tab"])
+@pytest.mark.parametrize("indent", [1, 2, "\t", None], ids=["one", "two", "tab", "in one line"])
 @pytest.mark.parametrize("end", ["\n", ""], ids=["newline", "none"])
 @pytest.mark.parametrize("ascii_only", [True, False], ids=["escapes", "characters"])
 def test_the_layout_of_a_notebooks_file_is_kept(indent, end, ascii_only):

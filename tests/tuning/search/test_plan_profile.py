@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hasten.facts.choice import Preserves
+from hasten.tuning.search.objective import RunLength
 from hasten.tuning.search.plan_profile import profile_plan
-from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.arms import Arm, Arms
+from tuning.search.test_rounds import profile
 
 JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
 
@@ -31,3 +34,25 @@ def test_a_step_is_timed_with_one_thread_where_fewer_threads_are_proposed_and_no
     around = profile_plan(Arms(job), job, Preserves.ROUNDING).around
     assert around.one_thread == pytest.approx(alone)
     assert around.threads == (threads if alone else 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "known", "turn"), [(0.2, None, 0.2), (9.0, None, 0.5), (9.0, 7.0, 7.0), (9.0, 0.1, 0.5)]
+)
+def test_a_long_first_wait_of_a_job_is_not_taken_for_that_of_every_epoch(
+    first: float, known: float | None, turn: float, monkeypatch: pytest.MonkeyPatch
+):
+    """known: of the baseline, where others are tried on top of a plan."""
+
+    def ask(arm: Arm, do: str, *given: float, **fields: Any) -> dict[str, Any]:
+        if do == "turn":
+            return {"seconds": 0.5}
+        answer = asked(arm, do, *given, **fields)
+        firsts = [epoch for epoch, _ in answer.get("turns", []) if not epoch]
+        return answer | {"turns": [(epoch, first) for epoch in firsts]} if do == "window" else answer
+
+    asked, job = Arm.ask, f"{JOBS}:job"
+    monkeypatch.setattr(Arm, "ask", ask)
+    length = RunLength(steps=100, epochs=2, evaluations=0, turn_seconds=known or 0.0)
+    baseline = None if known is None else profile(length=length)
+    assert profile_plan(Arms(job), job, Preserves.ROUNDING, (), baseline).length.turn_seconds == turn

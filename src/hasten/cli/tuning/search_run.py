@@ -129,10 +129,11 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     results = results_with(found.choices, found.log.proofs)
     lines += [("" if number else "results", each) for number, each in enumerate(results)]
     stopped = {each.choice.technique for each in found.log.tried if each.cut_short}
-    late = [] if found.interrupted else found.not_reached
-    names = [f"{name} (stopped early)" if name in stopped else name for name in late]
-    if names:
-        lines.append(("not tried", f"no time left: {', '.join(names)}"))
+    names = [] if found.interrupted else found.not_reached
+    if late := [name for name in names if name not in stopped]:
+        lines.append(("not tried", f"no time left: {', '.join(late)}"))
+    if early := [name for name in names if name in stopped]:
+        lines.append(("stopped", f"before its trial gave a result: {', '.join(early)}"))
     for each in unproven:
         lines.append(("not proven", f"{each.what}: {each.reason}"))
     if names or unproven:

@@ -60,7 +60,7 @@ def tune(
     ] = CEILING,
     seconds: Annotated[
         float,
-        typer.Option(metavar="S", min=1, help="Approximate duration; compiling and last proofs can take more."),
+        typer.Option(metavar="S", min=1, help="Approximate duration; compiling and final proofs can exceed it."),
     ] = SECONDS,
     settings: SetOption = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help=STEPS)] = None,

@@ -21,6 +21,10 @@ _TYPES = {"int": int, "float": float, "str": str}
 _WITH_WORKERS = {"persistent_workers": "{workers} > 0", "prefetch_factor": "{value} if {workers} > 0 else None"}
 """Arguments that a DataLoader without workers refuses."""
 _PARSING = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
+_NOT_ALWAYS = (
+    *(ast.If, ast.IfExp, ast.BoolOp, ast.Match, ast.ExceptHandler),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
+)
 _USUAL_NAMES = frozenset({"args", "flags", "hparams", "opt", "opts", "options"})
 
 
@@ -117,9 +121,7 @@ def _reached(node: ast.AST, called: Set[str]) -> Iterator[ast.Call]:
             parts: Iterable[ast.AST] = body
         case ast.FunctionDef(name, _, body) if name in called:
             parts = body
-        case (
-            ast.If() | ast.ExceptHandler() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef()
-        ):
+        case _ if isinstance(node, _NOT_ALWAYS):
             parts = []
         case _:
             parts = ast.iter_child_nodes(node)
@@ -176,7 +178,8 @@ def _read_by(tree: ast.Module, node: ast.expr | None) -> _Option | None:
 
 
 def _names_of_options(tree: ast.Module) -> set[str]:
-    """Names to which parsed options are assigned, where a function of the file returns them too; and the usual ones."""
+    """Names that get the result of a call that parses, or of a function of the file that makes one; and the usual
+    names."""
     found, parsing = set(_USUAL_NAMES), set(_PARSING)
     parsing |= {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and _is_called(parsing, each)}
     for node in ast.walk(tree):

@@ -58,9 +58,7 @@ class Step:
 @dataclass(slots=True)
 class Passes:
     autocast: str = ""  # as in Seen
-    _disabled: Counter[str] = field(
-        default_factory=Counter[str]
-    )  # by device: autocasts that are entered, and do nothing
+    _disabled: Counter[str] = field(default_factory=Counter[str])  # entered autocasts that do nothing, by device
     _depth: int = 0
     _begun: list[Forward] = field(default_factory=list[Forward])  # since the last backward
     _passes: deque[_Pass] = field(default_factory=lambda: deque[_Pass](maxlen=_KEPT_PASSES))

@@ -62,9 +62,10 @@ def with_script(text: str, script: str, where: str) -> str:
         source = _COMMENTED.sub(r"\1\2", part.removesuffix("\n"))
         if source != _source(cell):
             cell["source"] = source.splitlines(keepends=True)
-    layout = _FIRST_INDENTATION.match(text)
-    end = text[len(text.rstrip()) :]
-    return json.dumps(notebook, indent=layout[1] if layout else 1, ensure_ascii=text.isascii()) + end
+    layout, end = _FIRST_INDENTATION.match(text), text[len(text.rstrip()) :]
+    indent = layout[1] if layout else None
+    separators = None if layout or '": ' in text[:100] else (",", ":")  # of a file in one line
+    return json.dumps(notebook, indent=indent, separators=separators, ensure_ascii=text.isascii()) + end
 
 
 def _read(text: str, where: str) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def parts_of(technique: str, around: Around) -> Parts:
 
 
 def is_for_turns(technique: str) -> bool:
-    """Whether what it shortens can be between two epochs alone."""
+    """Whether it shortens the time between two epochs, and not every part of the run alike."""
     reach = REACH.get(technique)
     return reach is None or (Part.TURN in reach.always and reach.always != EVERYTHING)
 

@@ -114,7 +114,8 @@ class ComparedArm:
         self._end_unless_resident()
 
     def measured(self, base: ComparedArm | None = None) -> Measured:
-        """base: whose windows, start, turns and interruptions are its own, where its steps are the same."""
+        """base: whose windows, start, turns and interruptions are its own, where its steps are the same; where only its
+        turns are, whose turns."""
         stepped = base if base is not None and self.entry.same_steps else self
         step = median(window.seconds_per_step for window in stepped.windows)
         warm = self.evaluations or self._cold

@@ -19,7 +19,6 @@ from hasten.facts.choice import Choice
 from hasten.facts.plan import Speedup
 from hasten.facts.trials import Confirmed, Earned, beside_noise, is_gain, is_proven
 from hasten.measure.paired_timing import over_processes
-from hasten.tuning.search.bounds import is_for_turns
 from hasten.tuning.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry, Watch, compare_arms
 from hasten.tuning.search.objective import (
@@ -103,12 +102,7 @@ class _Measuring:
         whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
         shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
         without_one = [
-            Entry(
-                name=name,
-                plan=plan_of(without(choices, left)),
-                same_steps=left.technique in EVALUATION_ALONE,
-                same_turns=self.length.has_long_turns and not is_for_turns(left.technique),
-            )
+            Entry(name=name, plan=plan_of(without(choices, left)), same_steps=left.technique in EVALUATION_ALONE)
             for name, left in shorter.items()
         ]
         together = 1 + len(controls) + len(without_one) <= self.room

@@ -49,11 +49,10 @@ def arm_seconds(profile: PlanProfile, choice: Choice) -> float:
 def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls: int) -> float:
     """Of trying these beside so many arms of the profiled plan."""
     tried = math.fsum(arm_seconds(profile, choice) for choice in choices)
-    with_turns = (
-        0 if not any(map(profile.measures_turns, choices)) else 1 if profile.length.has_long_turns else controls
-    )
     control = profile.arm_start_seconds + REPEATS_OF_A_CONTROL * profile.window_seconds
-    return tried + controls * control + with_turns * profile.measured_turn_seconds
+    turns = 1 if profile.length.has_long_turns else controls
+    turns *= any(map(profile.measures_turns, choices))
+    return tried + controls * control + turns * profile.measured_turn_seconds
 
 
 def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
@@ -149,12 +148,11 @@ def confirmation_seconds(
     evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
     always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
     evaluations = (CONTROLS + singles - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
-    turns = CONTROLS + sum(map(baseline.measures_turns, choices)) * (singles > 0)
     return (
         2 * first * baseline.seconds_to_start(steps)
         + (first + more) * (profile.seconds_to_start(steps) + once)
         + 2 * LEAST_PAIRS * steps * baseline.step_seconds
         + (1 + singles) * LEAST_PAIRS * steps * profile.step_seconds
         + evaluations * profile.evaluating_seconds
-        + turns * baseline.measured_turn_seconds
+        + (CONTROLS + singles) * baseline.measured_turn_seconds
     )

@@ -76,7 +76,8 @@ class RunLength:
 
     @property
     def has_long_turns(self) -> bool:
-        """So long that a trial measures them only of what can shorten them; the confirmation always does."""
+        """So long that a trial measures them only of a choice that is for turns (bounds.py). The confirmation measures
+        them in every arm. What another choice gains between two epochs alone is missed."""
         return self.turns > 0 and self.turn_seconds > LONG_TURN_SECONDS
 
 

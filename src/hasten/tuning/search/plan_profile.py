@@ -24,7 +24,7 @@ from hasten.tuning.search.comparison import (
     WARM_UP_WINDOWS,
     WINDOW_SECONDS,
 )
-from hasten.tuning.search.objective import Interruptions, RunLength
+from hasten.tuning.search.objective import LONG_TURN_SECONDS, Interruptions, RunLength
 from hasten.tuning.trials.arms import Arm, Arms, room_for
 from hasten.tuning.trials.search_key import environment_of, key_of
 from hasten.tuning.trials.survey import choice_of
@@ -63,12 +63,12 @@ class PlanProfile:
     notices: tuple[str, ...] = ()  # of loading the job, for the user
 
     def measures_turns(self, choice: Choice) -> bool:
-        """Whether a trial of it does."""
+        """Whether a trial of this choice measures the time between two epochs."""
         return not self.length.has_long_turns or is_for_turns(choice.technique)
 
     @property
     def measured_turn_seconds(self) -> float:
-        """That an arm takes which measures a turn."""
+        """How long an arm takes to measure one; 0 where the run has none."""
         return self.length.turn_seconds if self.length.turns else 0.0
 
     @property
@@ -145,7 +145,7 @@ def _profile(
             step = mean([budget.step, step])
         if answer["interrupted"]:
             _meet_interruptions(arm, step)
-        turn = _turn_seconds(arm, baseline, starts_with_turn=not answer["ends_with_turn"])
+        turn = _turn_seconds(arm, answer, base, baseline)
         interruptions = Interruptions(tuple(arm.interruptions), arm.steps_seen)
         start = STARTING_SECONDS + arm.build_seconds + (arm.first_turn or 0.0) + max(first - step, 0.0)
         room = _room(arm)
@@ -187,19 +187,20 @@ def _profile(
     )
 
 
-def _turn_seconds(arm: Arm, baseline: PlanProfile | None, *, starts_with_turn: bool) -> float:
-    """starts_with_turn: a job waits for its first batch as for that of every epoch; what a script does before its first
-    batch is its start."""
-    if starts_with_turn:
-        return median([arm.first_turn or 0.0, *arm.turns])
-    if baseline is not None and baseline.length.has_long_turns:
+def _turn_seconds(arm: Arm, answer: dict[str, Any], base: Sequence[Choice], baseline: PlanProfile | None) -> float:
+    """The wait for a job's first batch is taken for that of every epoch, where it is short or the only one. What a
+    script does before its first batch is its start."""
+    are_same = not any(is_for_turns(each.technique) for each in base)
+    if baseline is not None and baseline.length.has_long_turns and are_same:
         return baseline.length.turn_seconds
-    return median(arm.turns or [arm.ask("turn")["seconds"]])
+    first, is_only = arm.first_turn or 0.0, answer["total_epochs"] in (None, 1)
+    of_all = not answer["ends_with_turn"] and (is_only or first <= LONG_TURN_SECONDS)
+    return median(arm.turns or [first if of_all else arm.ask("turn")["seconds"]])
 
 
 def _with_one_thread(arm: Arm, around: Around, proposed: Sequence[int], step_seconds: float) -> Around:
-    """With what a step takes with one thread, where fewer threads are proposed and no more, and where a step may not
-    take long with one. Its first one is not timed."""
+    """With the seconds of a step that one thread computes. It is measured where only fewer threads are proposed, and
+    where such a step takes less than ONE_THREAD_SECONDS. Its first step is not timed."""
     threads = arm.ask("threads", count=1)["before"]
     if proposed and max(proposed) <= threads // 2 and threads * step_seconds < ONE_THREAD_SECONDS:
         arm.window(1)

@@ -46,7 +46,7 @@ from hasten.tuning.search.expected_seconds import (
 )
 from hasten.tuning.search.objective import pooled
 from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
-from hasten.tuning.search.round_trials import RoundTrials, watching
+from hasten.tuning.search.round_trials import LATER, RoundTrials, watching
 from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import SHARE_OF_CURVES, Options, SearchLog, ratio_of
 from hasten.tuning.search.target import TargetGain, judge_training
@@ -172,7 +172,8 @@ class Search:
     def _in_time(self, profile: PlanProfile, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Those that there is time to prove and to confirm: the first choice of a search joins whatever the time, and a
         compiled one takes none of it. What gains least is dropped where that is enough, else what takes longest."""
-        log, most = self._log, max(self._log.seconds_left, LATE_SECONDS)
+        log, later = self._log, LATER * self._log.options.seconds
+        most = max(log.seconds_left + later, LATE_SECONDS)
 
         def needed(choices: tuple[Choice, ...]) -> float:
             return end_seconds(profile, self._nearest_profile(choices, profile), choices, log.options.seconds)
