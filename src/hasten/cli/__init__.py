@@ -1,31 +1,53 @@
 """The command line. Every command ends with the command to run next, and every failure in one block and its exit code.
 
-A command is a function in a module of this package, which is imported here to enrol it, in the order that help shows.
+A command is a function in a module of this package. A process imports the module of its own command alone: together
+they take longer to load than many a run takes to start.
 """
-
-# ruff: noqa: F401
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from itertools import chain
+from typing import Any
 
-import typer
-
-from hasten.cli.application import app as app
+from hasten.cli.application import app as application
 from hasten.cli.application import own_process, split_words
 from hasten.cli.tuning.script_words import split_at_script
 from hasten.stop_signals import end_at_once
 
-from hasten.cli.doctor import doctor_command  # isort: skip
-from hasten.cli.tuning import tune_command  # isort: skip
-from hasten.cli import run_command  # isort: skip
-from hasten.cli.prove import loss_command, resume_command  # isort: skip
-from hasten.cli import train_command, evaluate_command, checkpoints_command, techniques_command, profile_command  # isort: skip
-from hasten.cli import plan_mesh_command, pack_command, report_command  # isort: skip
+_MODULES = {
+    "doctor": ("doctor.doctor_command",),
+    "tune": ("tuning.tune_command",),
+    "run": ("run_command",),
+    "prove": ("prove.loss_command", "prove.resume_command"),
+    "train": ("train_command",),
+    "evaluate": ("evaluate_command",),
+    "checkpoints": ("checkpoints_command",),
+    "techniques": ("techniques_command",),
+    "profile": ("profile_command",),
+    "plan-mesh": ("plan_mesh_command",),
+    "pack": ("pack_command",),
+    "report": ("report_command",),
+}
+"""Command -> its modules, in the order that help shows."""
+
+
+def __getattr__(name: str) -> Any:
+    """`app`, the application with every command."""
+    if name != "app":
+        raise AttributeError(f"module 'hasten.cli' has no attribute {name!r}")
+    _import_commands(_MODULES)
+    return application
+
+
+def _import_commands(names: Iterable[str]) -> None:
+    for module in chain.from_iterable(_MODULES[name] for name in names):
+        import_module(f"hasten.cli.{module}")
 
 
 def main() -> None:
@@ -35,9 +57,11 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line
     own_process()
-    own, behind = split_at_script(sys.argv[1:]) or split_words(sys.argv[1:])
+    words = sys.argv[1:]
+    _import_commands(words[:1] if words and words[0] in _MODULES else _MODULES)
+    own, behind = split_at_script(words) or split_words(words)
     try:
-        app(args=own, obj=behind)
+        application(args=own, obj=behind)
     finally:
         _drop_what_cannot_be_written()
 
@@ -52,14 +76,3 @@ def _drop_what_cannot_be_written() -> None:
     except (OSError, ValueError):
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"hasten {version_of('hasten')}")
-        raise typer.Exit

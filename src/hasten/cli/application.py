@@ -50,7 +50,7 @@ _owns_process = False
 app = typer.Typer(
     name="hasten",
     help="Makes PyTorch training fast, and proves it.",
-    epilog="Start with:  hasten train examples/digits.py:job",
+    epilog="Start with:  hasten tune train.py",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # rich takes longer to load than the whole help takes to print
@@ -59,6 +59,17 @@ app = typer.Typer(
 )
 prove = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(prove, name="prove")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"hasten {version_of('hasten')}")
+        raise typer.Exit
 
 
 @prove.callback()
