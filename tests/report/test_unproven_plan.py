@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hasten.facts.plan import Speedup
-from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
+from hasten.facts.trials import Budget, Confirmed, Doing, Tried, Verdict, verdict_of
 from hasten.report.plan_sentence import plan_sentence
 from hasten.report.terminal.search_progress import SearchProgress
 from hasten.tuning.search.candidates import UNPROVEN
@@ -166,3 +166,21 @@ def test_a_row_of_the_table_fits_a_terminal_of_80_columns(columns: str, rows: in
     shown = stream.getvalue().splitlines()
     assert len(shown) == rows
     assert shown[-1].removesuffix("\x1b[0m").endswith("difference")
+
+
+@pytest.mark.parametrize(
+    ("waits", "parts"),
+    [
+        (0.05, "step        200 ms: data 25 %, forward 25 %, backward 50 %; mean of 4 steps"),
+        (0.0, "step        150 ms: batch and forward 33 %, backward 67 %; mean of 4 steps"),
+    ],
+    ids=["with a loader", "without one"],
+)
+def test_the_screen_divides_a_step_of_the_baseline(waits: float, parts: str):
+    stream = io.StringIO()
+    screen = SearchProgress(60, stream)
+    none = {"transfer": 0.0, "optimizer": 0.0, "python": 0.0, "evaluation": 0.0}
+    budget = Budget(arm="plain", data_wait=waits, forward=0.05, backward=0.1, steps=4, **none)
+    screen.record(budget)
+    screen.record(replace(budget, arm="planned"))
+    assert stream.getvalue().strip() == parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hasten.facts.finding import Finding, Price, Severity
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 _LEAST = 0.005  # share of a step that is shown
 _MUCH_ELSE = 0.05  # share of the CPU
-_PARTS = {"data_wait": "data", "forward": "forward", "backward": "backward", "optimizer": "update", "python": "other"}
+_PARTS = {
+    "data_wait": "data",
+    "transfer": "transfer",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "update",
+    "python": "other",
+}
+_WITHOUT_LOADER = {**_PARTS, "forward": "batch and forward"}
+del _WITHOUT_LOADER["data_wait"]
 _LONG_NAMES = {
     "data_wait": "waiting for data",
     "forward": "the forward pass",
@@ -36,15 +45,13 @@ _UPPER_BOUND = "the seconds of a finding are an upper bound of what its fix save
 
 def budget_lines(seen: Seen, times: ScriptTimes) -> Lines:
     """Label and text: a step with its parts, the whole run, and what waits for a GPU."""
-    names = dict(_PARTS)
-    if seen.loader is None:
-        names = {**names, "forward": "batch and forward"}
-        del names["data_wait"]
-    shares = {name: times.parts[part] / times.step for part, name in names.items()}
-    parts = ", ".join(f"{name} {percent(share)}" for name, share in shares.items() if share >= _LEAST or name == "data")
     spread = f"{duration(times.shortest)} to {duration(times.longest)}"
     timings = f"in {many(times.windows, 'timing')} of {many(times.window_steps, 'step')}"
-    lines = [("step", f"{duration(times.step)}: {parts}"), ("", f"{spread} {timings}"), *_whole(seen, times)]
+    lines = [
+        ("step", step_parts(times.step, times.parts, reads_loader=seen.loader is not None)),
+        ("", f"{spread} {timings}"),
+        *_whole(seen, times),
+    ]
     if times.syncs:
         lines.append(("syncs", _syncs(times)))
     if times.no_turn and seen.loader is not None:
@@ -53,6 +60,14 @@ def budget_lines(seen: Seen, times: ScriptTimes) -> Lines:
         busy = f"other programs used {percent(times.others)} of the CPU"
         lines.append(("note", f"{busy}: run this again when nothing else runs"))
     return lines
+
+
+def step_parts(step: float, parts: Mapping[str, float], *, reads_loader: bool) -> str:
+    """Seconds of a step, and the share of each part, by the fields of facts.trials.Budget."""
+    names = _PARTS if reads_loader else _WITHOUT_LOADER
+    shares = {name: parts.get(part, 0.0) / step for part, name in names.items()}
+    shown = [f"{name} {percent(share)}" for name, share in shares.items() if share >= _LEAST or name == "data"]
+    return f"{duration(step)}: {', '.join(shown)}"
 
 
 def _whole(seen: Seen, times: ScriptTimes) -> Lines:

@@ -19,7 +19,7 @@ class Sync:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptTimes:
-    """Seconds. start: from the script's start to its first batch, with torch loaded already. step: the median of so
+    """Seconds. start: of the process until its first step, and what that takes beyond others. step: the median of so
     many windows of so many steps; shortest, longest: of these windows, a step of each. parts: of a step, by the fields
     of facts.trials.Budget. turn: between two epochs, beyond a step; None where it was not timed, and then why.
     interruptions: of a step, its share of what the script evaluates and saves within an epoch. others: share of the CPU

@@ -8,13 +8,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.choice import Choice
 from hasten.facts.formatting import printable
 from hasten.facts.plan import Speedup
-from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
-from hasten.report.display import listed, time_left
+from hasten.facts.trials import Budget, Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried, is_proven, verdict_of
+from hasten.report.display import listed, many, time_left
+from hasten.report.script_budget import step_parts
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.output import WIDE_LABEL, Output, bar
 from hasten.report.terminal.progress_bar import SILENT_SECONDS
@@ -63,6 +65,9 @@ class SearchProgress:
         match record:
             case Surveyed():
                 self._output.note("machine", record.machine)
+            case Budget(arm="plain"):
+                parts = step_parts(record.step, asdict(record), reads_loader=record.data_wait > 0)
+                self._output.note("step", f"{parts}; mean of {many(record.steps, 'step')}")
             case Noise():
                 self._row("the baseline again", _times(record.speedup), "measurement error")
             case Tried() if record.verdict != "skipped":

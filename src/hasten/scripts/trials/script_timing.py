@@ -9,6 +9,7 @@ from statistics import median
 from hasten.facts.plan import Plan
 from hasten.facts.scripts.script_times import ScriptTimes, Sync
 from hasten.facts.scripts.seen import Length, Seen
+from hasten.tuning.search.objective import one_off
 from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 
@@ -18,7 +19,7 @@ WARM_UP_STEPS = 2
 MOST_STEPS = 100  # of a window
 COUNTED_STEPS = 4  # in which a GPU is waited for
 LONGEST_TURN_SECONDS = 60.0
-PHASES = WINDOWS + 3  # that are reported
+PHASES = WINDOWS + 4  # that are reported
 _PARTS = ("data_wait", "forward", "backward", "optimizer", "python")
 
 
@@ -27,7 +28,7 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
     report(0, "to the first step")
     with arms.start("plain", Plan()) as arm:
         others = arms.other_programs
-        arm.window(1)
+        first = arm.window(1)
         report(1, "warming up")
         usual = arm.window(WARM_UP_STEPS).seconds / WARM_UP_STEPS
         steps, count = windows_of(usual, seen.length)
@@ -39,11 +40,13 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
         step = median(windows)
         parts = {part: median(each[part] for each in budgets) for part in _PARTS}
         syncs = _syncs(arm, seen)
-        report(PHASES - 1, "timing the turn between two epochs")
+        report(PHASES - 2, "timing the turn between two epochs")
         turn, why = _turn(arm, seen)
         interruptions = math.fsum(arm.interruptions) / arm.steps_seen
+        report(PHASES - 1, "timing the start of Python")
+        start = arms.process_seconds(arm) + one_off(arm.build_seconds, arm.first_turn, first, step)
     return ScriptTimes(
-        start=arm.first_turn or 0.0,
+        start=start,
         step=step,
         shortest=min(windows),
         longest=max(windows),
