@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from hasten.cli.tuning.script_words import behind_the_script
+from hasten.scripts.edits.patch import PatchedFile, patch_of
 from hasten.scripts.trials import script_arms
 from support.cli.commands import invoked
 
@@ -107,6 +108,16 @@ def test_a_script_that_cannot_be_tuned(tmp_path, monkeypatch, source, words, cod
     assert says in " ".join(shown.split())
     assert found == code
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_patch_that_is_applied_is_not_overwritten_by_another_search(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = PatchedFile(path=tmp_path / "train.py", before=b"print(1)\n", after=b"print(2)\n")
+    file.path.write_bytes(file.after)
+    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, tmp_path))
+    found, _, shown = invoked("tune", "train.py")
+    assert "plan.patch: is applied; a new search would overwrite what undoes it" in shown
+    assert (found, Path("plan.patch").read_bytes()) == (2, patch)
 
 
 def test_options_of_hasten_behind_the_script_are_found():

@@ -17,8 +17,9 @@ import pytest
 from hasten.cli.tuning.script_words import split_at_script
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
-from hasten.facts.plan_file import plan_to_toml
+from hasten.facts.plan_file import plan_to_toml, sealed
 from hasten.facts.scripts.script_places import ScriptPlaces
+from hasten.scripts.edits.patch import PatchedFile, apply, patch_of
 from hasten.tuning.search.candidates import plan_of
 from support.scripts.programs import PROGRAMS, copied
 
@@ -148,6 +149,20 @@ def test_a_plan_of_other_sources_is_refused_in_a_sentence(here, source, name, sa
     assert (run.returncode, run.stdout) == (2, "")
     assert says in " ".join(run.stderr.split())
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_a_script_with_the_plans_patch_applied_runs_as_it_is_unless_the_plan_was_edited(here, is_edited):
+    with_source(here, "train.py", "print(1)\n")
+    plan, file = here / "plan.toml", PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
+    (here / "plan.patch").write_bytes(patch_of([file], here, here))
+    plan.write_text(sealed(plan.read_text()) + "# edited\n" * is_edited)
+    apply([file])
+    run = done(*HASTEN, "--plan", "plan.toml", "train.py", folder=here)
+    if is_edited:
+        assert (run.returncode, run.stdout) == (2, "")
+    else:
+        assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", "plan.patch is applied: train.py runs as it is\n")
 
 
 def test_the_plan_of_a_job_is_refused(here):

@@ -59,7 +59,7 @@ def applied_before(asked: AskedOfScript, name: str) -> str:
     from hasten.scripts.edits.patch import is_applied
     from hasten.scripts.running.program import program_of
 
-    if not asked.patch.is_file() or not asked.plan.is_file() or not is_applied(asked.patch):
+    if not asked.plan.is_file() or not is_applied(asked.patch):
         return ""
     places = read_plan(asked.plan).script
     if places is None or places.script != program_of(program_words(name, ())).path.name:
@@ -145,11 +145,13 @@ def _fix_for(error: HastenError, program: Program) -> str:
 
 
 def _check_patch(patch: Path) -> None:
-    from hasten.scripts.edits.patch import is_written_by_hasten
+    from hasten.scripts.edits.patch import is_applied, is_written_by_hasten
 
+    fix = "choose another name with --output, or move it away"
     if os.path.lexists(patch) and not (patch.is_file() and is_written_by_hasten(patch)):
-        fix = "choose another name with --output, or move it away"
         raise Misconfigured("already exists, and hasten tune did not write it", where=str(patch), fix=fix)
+    if is_applied(patch):
+        raise Misconfigured("is applied; a new search would overwrite what undoes it", where=str(patch), fix=fix)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -173,21 +175,14 @@ class _Patch:
         return shlex.join([*hasten_words("run"), "--plan", str(plan), *own.words])
 
     def written(self, plan: Plan, file: Path, report: Callable[[Doing], None] | None) -> Lines:
-        """The patch of an earlier search is removed where there is none now, but for one that is applied: it is what
-        undoes it."""
+        """The patch of an earlier search is removed where there is none now."""
         from hasten.checkpoint.files import remove_file, write_atomically
-        from hasten.scripts.edits.patch import (
-            apply,
-            is_applied,
-            options_without_effect,
-            patch_of,
-            patched_files,
-        )
+        from hasten.scripts.edits.patch import apply, options_without_effect, patch_of, patched_files
 
         files, patch = patched_files(plan, self.program.path.parent) if plan.choices else [], self.asked.patch
         lines, passes = self._accepted(plan, files, report) if files else ([], False)
         if not passes:
-            if report is not None and patch.is_file() and not is_applied(patch):
+            if report is not None and patch.is_file():
                 remove_file(patch)
             return lines
         here = _folder_of(files)

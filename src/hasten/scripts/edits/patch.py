@@ -81,7 +81,9 @@ def is_written_by_hasten(patch: Path) -> bool:
 
 
 def is_applied(patch: Path) -> bool:
-    """Whether all its files are as it leaves them."""
+    """Whether all its files are as it leaves them; False where there is no patch."""
+    if not patch.is_file():
+        return False
     folder = patch.parent
     digests = dict(_digests(read_regular(patch)))
     return bool(digests) and all(

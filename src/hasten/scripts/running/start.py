@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import TracebackType
 
 from hasten.errors import HastenError, PlanError
-from hasten.facts.plan_file import read_plan
+from hasten.facts.plan_file import is_sealed, read_plan
+from hasten.facts.ranks import leads
+from hasten.regular_files import read_regular
+from hasten.scripts.edits.patch import is_applied
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.running.program import Program, program_of, run
 
@@ -29,7 +33,7 @@ def main() -> None:
 
 
 def edited_by(plan: str, program: Program) -> dict[str, str]:
-    """Absolute path -> the source that the plan makes of it. Raises PlanError."""
+    """Absolute path -> the source that the plan makes of it; none where its patch is applied. Raises PlanError."""
     read = read_plan(plan)
     if not read.choices:
         return {}
@@ -41,6 +45,11 @@ def edited_by(plan: str, program: Program) -> dict[str, str]:
     if read.script.script != program.path.name:
         what = f"is the plan of {read.script.script}, not of {program.path.name}"
         raise PlanError(what, where=plan, fix=f"make one for this script: hasten tune {' '.join(program.words)}")
+    patch = Path(plan).with_suffix(".patch")
+    if is_applied(patch) and is_sealed(read_regular(Path(plan)).decode()):  # of an edited plan, it has other choices
+        if leads():
+            sys.stderr.write(f"{patch} is applied: {program.name} runs as it is\n")
+        return {}
     sources = edited_sources(choices, read.script, folder)
     return {os.path.normpath(folder / file): text for file, text in sources.items()}
 
