@@ -82,6 +82,8 @@ HANGS = "import threading; threading.Event().wait()"
     ("source", "words", "code", "says"),
     [
         (TRAINS, "--seconds 30", 2, "options of hasten stand before the script: hasten tune --seconds 30 train.py"),
+        (TRAINS, "--step many", 2, "argument --steps: invalid int value: 'many'"),
+        ("import sys; sys.exit('no data')", "", 2, "error train.py: ended with exit code 1: no data fix see why"),
         (JOBS, "", 2, "it defines a job, which is tuned by its name: hasten tune train.py:job"),
         ("print('x' * 10**6)", "", 2, "error trains nothing: no optimizer of torch made a step"),
         (ONLY_FORWARD, "", 2, "call the model itself, as in model(images)"),

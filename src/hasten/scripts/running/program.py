@@ -14,19 +14,23 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from io import RawIOBase, TextIOWrapper
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hasten.errors import Misconfigured
 from hasten.scripts.running.edited_modules import code_of, source_of, use_edited
 from hasten.scripts.running.notebook import is_notebook
 
 SCRIPTS = "console_scripts"
+_LAST_BYTES, _LAST_LINES = 4000, 3  # of a script's standard error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,15 +127,39 @@ def run(program: Program, edited: Mapping[str, str] | None = None) -> None:
     exec(code_of(path, edited), main.__dict__)  # noqa: S102  the user's own program, which this command is to run
 
 
+class _LastBytes(RawIOBase):
+    """What is written to it is dropped, but for its end."""
+
+    name, end = "<stderr>", b""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2  # where what the script starts writes
+
+    def write(self, data: Any) -> int:
+        written = bytes(data)
+        self.end = (self.end + written)[-_LAST_BYTES:]
+        return len(written)
+
+
 def run_to_end(program: Program) -> None:
-    """As run. Raises Misconfigured for an exit code that says that it has failed."""
+    """As run, without its standard error. Raises Misconfigured for an exit code that says that it has failed, with the
+    last lines of that."""
+    errors = _LastBytes()
     try:
-        run(program)
+        with redirect_stderr(TextIOWrapper(errors, "utf-8", "backslashreplace", write_through=True)):
+            run(program)
     except SystemExit as end:
         if end.code not in (None, 0):
             alone = shlex.join(["python", *program.words])
             fix = f"see why: {alone}  (options of hasten stand before {program.name})"
-            raise Misconfigured(f"ended with exit code {end.code}", where=program.name, fix=fix) from end
+            code, last = (end.code, "") if isinstance(end.code, int) else (1, str(end.code))
+            lines = f"{errors.end.decode(errors='replace')}\n{last}".split("\n")
+            said = " ".join([line.strip() for line in lines if line.strip()][-_LAST_LINES:])
+            what = f"ended with exit code {code}" + (f": {said}" if said else "")
+            raise Misconfigured(what, where=program.name, fix=fix) from end
 
 
 def _call(program: Program) -> None:
