@@ -16,8 +16,9 @@ from itertools import chain
 from typing import Any
 
 from hasten.cli.application import app as application
-from hasten.cli.application import own_process, split_words
+from hasten.cli.application import own_process, report_failure, split_words
 from hasten.cli.tuning.script_words import split_at_script
+from hasten.errors import Misconfigured
 from hasten.stop_signals import end_at_once
 
 _MODULES = {
@@ -59,7 +60,10 @@ def main() -> None:
     own_process()
     words = sys.argv[1:]
     _import_commands(words[:1] if words and words[0] in _MODULES else _MODULES)
-    own, behind = split_at_script(words) or split_words(words)
+    try:
+        own, behind = split_at_script(words) or split_words(words)
+    except Misconfigured as error:
+        sys.exit(report_failure(error, as_json="--json" in words))
     try:
         application(args=own, obj=behind)
     finally:

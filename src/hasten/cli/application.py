@@ -131,9 +131,11 @@ def ends_with_exit_code(
         except (typer.Exit, BrokenPipeError):
             raise
         except RunEnded as ended:
-            raise typer.Exit(_report(ended.cause, ended.left, as_json=bool(options.get("as_json")))) from ended.cause
+            raise typer.Exit(
+                report_failure(ended.cause, ended.left, as_json=bool(options.get("as_json")))
+            ) from ended.cause
         except BaseException as error:  # also SystemExit, which the job's code may raise
-            raise typer.Exit(_report(error, as_json=bool(options.get("as_json")))) from error
+            raise typer.Exit(report_failure(error, as_json=bool(options.get("as_json")))) from error
 
     return guarded
 
@@ -146,7 +148,7 @@ class RunEnded(Exception):
         super().__init__("; ".join(text for _, text in left))
 
 
-def _report(error: BaseException, left: Lines | None = None, *, as_json: bool) -> int:
+def report_failure(error: BaseException, left: Lines | None = None, *, as_json: bool) -> int:
     """Print the error and return its exit code. Raises it again where it is a bug of hasten."""
     if isinstance(error, RankFailed) and not leads():
         return error.exit_code  # that rank and the leader print it

@@ -6,6 +6,7 @@ import pytest
 
 from hasten.cli.tuning.script_subject import command_of
 from hasten.cli.tuning.script_words import split_at_script
+from hasten.errors import Misconfigured
 
 
 @pytest.mark.parametrize("name", ["train.py", "train.ipynb", "torchrun"])  # a console script that torch brings
@@ -30,3 +31,24 @@ def test_a_job_is_no_script(name):
 )
 def test_the_command_that_runs_it_without_a_plan(name, command):
     assert command_of(name, ["-x"]) == command
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("tune --seconds 9 --epochs 13 train.py -v", "hasten tune --seconds 9 train.py --epochs 13 -v"),
+        ("run --plan p.toml --lr=3 train.py", "hasten run --plan p.toml train.py --lr=3"),
+    ],
+)
+def test_options_of_the_script_before_it_are_refused_with_the_right_command(words, right):
+    with pytest.raises(Misconfigured) as refused:
+        split_at_script(words.split())
+    assert refused.value.fix.endswith(f": {right}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["tune --second 9 train.py", "tune job.py:job -- --lr 3 x.py", "tune --help train.py", "run --plan= train.py"],
+)
+def test_other_words_before_a_script_are_left_to_the_command(words):
+    split_at_script(words.split())

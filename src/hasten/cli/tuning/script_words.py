@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
+
+from hasten.errors import Misconfigured
 
 MODULE = "-m"
 _SUFFIXES = frozenset({".py", ".ipynb"})
@@ -15,6 +19,7 @@ _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
 }
 """Command -> its options that are followed by a value and may precede a script."""
 RUN = "--run"  # the option by which `hasten doctor` runs a script; before its name or behind it
+_MISTYPED = 0.85  # as like an option of hasten's, as difflib counts, a word is that option
 _WITHOUT_VALUE = ("--apply", "--busy", "--quiet", "-q", "--json")  # of tune
 
 
@@ -38,12 +43,26 @@ def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """hasten's own words, the script's name the last of them, and the script's. None where a command has no script.
 
     `-m MODULE` becomes one word. `hasten run FILE --plan PLAN` is understood as well as `hasten run --plan PLAN FILE`,
-    and `hasten doctor FILE --run` as `hasten doctor --run FILE`.
+    and `hasten doctor FILE --run` as `hasten doctor --run FILE`. Raises Misconfigured for a script's options before it.
     """
     if not words or words[0] not in _WITH_VALUE:
         return None
+    if words[0] != "doctor":
+        _check_order(words)
     found = _split(_with_run_first(words) if words[0] == "doctor" else words)
     return None if found is None or (words[0] == "doctor" and RUN not in found[0]) else found
+
+
+def _check_order(words: Sequence[str]) -> None:
+    place = next((place for place, word in enumerate(words) if Path(word).suffix in _SUFFIXES or word == "--"), 0)
+    ours, others = behind_the_script(words[1:place], words[0])
+    wrong, known = others[0] if others else "", (*_WITH_VALUE[words[0]], *_WITHOUT_VALUE)
+    if not wrong.startswith("-") or wrong in (MODULE, "-h", "--help") or words[place] == "--":
+        return
+    if not get_close_matches(wrong.partition("=")[0], known, cutoff=_MISTYPED):
+        right = ["hasten", words[0], *ours, words[place], *others, *words[place + 1 :]]
+        fix = f"the script's own options follow it: {shlex.join(right)}"
+        raise Misconfigured(f"is no option of hasten {words[0]}", where=wrong, fix=fix)
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
@@ -77,13 +96,13 @@ def _with_plan(own: list[str], behind: Sequence[str]) -> tuple[list[str], list[s
     return own, [*behind]
 
 
-def behind_the_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Of a script's own words those that `hasten tune` would have taken in front of it, and the others."""
+def behind_the_script(words: Sequence[str], command: str = "tune") -> tuple[list[str], list[str]]:
+    """Of a script's own words those that the command would have taken in front of it, and the others."""
     ours, others, place = list[str](), list[str](), 0
     while place < len(words):
         name, _, value = words[place].partition("=")
         count = 1 if value or name in _WITHOUT_VALUE else 2
-        is_ours = name in (*_WITH_VALUE["tune"], *_WITHOUT_VALUE)
+        is_ours = name in (*_WITH_VALUE[command], *_WITHOUT_VALUE)
         (ours if is_ours else others).extend(words[place : place + count] if is_ours else words[place : place + 1])
         place += count if is_ours else 1
     return ours, others
