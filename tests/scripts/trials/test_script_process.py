@@ -17,6 +17,7 @@ from hasten.scripts.trials.script_arms import observe, script_arms
 from hasten.tuning.search.candidates import plan_of
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import OtherPrograms
+from hasten.tuning.trials.search_key import key_of
 from hasten.tuning.trials.trial_outcome import ArmFailed
 from support.scripts.programs import CORPUS
 
@@ -291,6 +292,16 @@ def test_workers_that_would_repeat_the_data_sets_own_random_numbers_are_refused(
     assert "a generator of its own, generator" in answer["refused"]["loader_workers"]
     assert "loader_workers" not in [each["technique"] for each in answer["proposed"]]
     assert surveyed(tmp_path, "--seed", "1")["sources"] != answer["sources"]  # no trial of other options is continued
+
+
+def test_a_folder_that_is_moved_keeps_the_trials_of_its_script(tmp_path, monkeypatch):
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    (before / "train.py").write_text(dedent(DRAWS_FROM_ITS_OWN_GENERATOR))
+    monkeypatch.chdir(before)
+    key = key_of(surveyed(tmp_path), {})
+    monkeypatch.chdir(before.rename(after))
+    assert key_of(surveyed(tmp_path), {}) == key
 
 
 @pytest.mark.proof

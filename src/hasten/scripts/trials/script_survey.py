@@ -125,7 +125,7 @@ def survey_of(
                 proposed.append(as_table(_as_claimed(choice)))
     facts = [*map(str, sorted(places.sources.items())), *options, f"{setup.machine.ranks} ranks"]
     samples = None if setup.train is None else setup.train.count
-    fingerprint = fingerprint_of(str(script), setup.model, setup.batch_size or 1, samples)
+    fingerprint = fingerprint_of(script.name, setup.model, setup.batch_size or 1, samples)
     return {
         "proposed": proposed,
         "refused": refused,
