@@ -55,9 +55,11 @@ def test_an_edit_changes_its_cell_alone():
 @pytest.mark.parametrize("indent", [1, 2, "\t", None], ids=["one", "two", "tab", "in one line"])
 @pytest.mark.parametrize("end", ["\n", ""], ids=["newline", "none"])
 @pytest.mark.parametrize("ascii_only", [True, False], ids=["escapes", "characters"])
-def test_the_layout_of_a_notebooks_file_is_kept(indent, end, ascii_only):
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_the_layout_of_a_notebooks_file_is_kept(indent, end, ascii_only, newline):
     cell = {"cell_type": "code", "metadata": {}, "source": ["x = 'é'"], "outputs": []}
     text = json.dumps({"cells": [cell], "metadata": {}}, indent=indent, ensure_ascii=ascii_only) + end
+    text = text.replace("\n", newline)
     edited = with_script(text, script_of(text, "a.ipynb").replace("x =", "y ="), "a.ipynb")
     assert edited == text.replace("x =", "y =")
 

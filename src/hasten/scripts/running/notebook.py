@@ -65,7 +65,8 @@ def with_script(text: str, script: str, where: str) -> str:
     layout, end = _FIRST_INDENTATION.match(text), text[len(text.rstrip()) :]
     indent = layout[1] if layout else None
     separators = None if layout or '": ' in text[:100] else (",", ":")  # of a file in one line
-    return json.dumps(notebook, indent=indent, separators=separators, ensure_ascii=text.isascii()) + end
+    written = json.dumps(notebook, indent=indent, separators=separators, ensure_ascii=text.isascii())
+    return (written.replace("\n", "\r\n") if "\r\n" in text else written) + end
 
 
 def _read(text: str, where: str) -> dict[str, Any]:
