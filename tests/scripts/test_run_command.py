@@ -152,7 +152,7 @@ def test_a_plan_of_other_sources_is_refused_in_a_sentence(here, source, name, sa
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-def test_a_script_with_the_plans_patch_applied_runs_as_it_is_unless_the_plan_was_edited(here, is_edited):
+def test_a_script_with_the_plans_patch_applied_runs_unchanged_unless_the_plan_was_edited(here, is_edited):
     with_source(here, "train.py", "print(1)\n")
     plan, file = here / "plan.toml", PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
     (here / "plan.patch").write_bytes(patch_of([file], here, here))
@@ -162,7 +162,7 @@ def test_a_script_with_the_plans_patch_applied_runs_as_it_is_unless_the_plan_was
     if is_edited:
         assert (run.returncode, run.stdout) == (2, "")
     else:
-        assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", "plan.patch is applied: train.py runs as it is\n")
+        assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", "plan.patch is applied: train.py runs unchanged\n")
 
 
 def test_the_plan_of_a_job_is_refused(here):

@@ -54,15 +54,17 @@ def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
 
 
 def _check_order(words: Sequence[str]) -> None:
+    """Options of hasten that are mistyped are left to the command, which suggests the right one."""
     place = next((place for place, word in enumerate(words) if Path(word).suffix in _SUFFIXES or word == "--"), 0)
-    ours, others = behind_the_script(words[1:place], words[0])
-    wrong, known = others[0] if others else "", (*_WITH_VALUE[words[0]], *_WITHOUT_VALUE)
-    if not wrong.startswith("-") or wrong in (MODULE, "-h", "--help") or words[place] == "--":
+    command = words[0]
+    ours, others = behind_the_script(words[1:place], command)
+    option, known = others[0] if others else "", (*_WITH_VALUE[command], *_WITHOUT_VALUE)
+    if not option.startswith("-") or option in (MODULE, "-h", "--help") or words[place] == "--":
         return
-    if not get_close_matches(wrong.partition("=")[0], known, cutoff=_MISTYPED):
-        right = ["hasten", words[0], *ours, words[place], *others, *words[place + 1 :]]
+    if not get_close_matches(option.partition("=")[0], known, cutoff=_MISTYPED):
+        right = ["hasten", command, *ours, words[place], *others, *words[place + 1 :]]
         fix = f"the script's own options follow it: {shlex.join(right)}"
-        raise Misconfigured(f"is no option of hasten {words[0]}", where=wrong, fix=fix)
+        raise Misconfigured(f"is no option of hasten {command}", where=option, fix=fix)
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]] | None:

@@ -48,7 +48,7 @@ def edited_by(plan: str, program: Program) -> dict[str, str]:
     patch = Path(plan).with_suffix(".patch")
     if is_applied(patch) and is_sealed(read_regular(Path(plan)).decode()):  # of an edited plan, it has other choices
         if leads():
-            sys.stderr.write(f"{patch} is applied: {program.name} runs as it is\n")
+            sys.stderr.write(f"{patch} is applied: {program.name} runs unchanged\n")
         return {}
     sources = edited_sources(choices, read.script, folder)
     return {os.path.normpath(folder / file): text for file, text in sources.items()}
