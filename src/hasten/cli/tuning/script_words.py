@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from hasten.errors import Misconfigured
@@ -61,6 +60,8 @@ def _check_order(words: Sequence[str]) -> None:
     option, known = others[0] if others else "", (*_WITH_VALUE[command], *_WITHOUT_VALUE)
     if not option.startswith("-") or option in (MODULE, "-h", "--help") or words[place] == "--":
         return
+    from difflib import get_close_matches
+
     if not get_close_matches(option.partition("=")[0], known, cutoff=_MISTYPED):
         right = ["hasten", command, *ours, words[place], *others, *words[place + 1 :]]
         fix = f"the script's own options follow it: {shlex.join(right)}"
