@@ -162,7 +162,8 @@ def test_a_script_with_the_plans_patch_applied_runs_unchanged_unless_the_plan_wa
     if is_edited:
         assert (run.returncode, run.stdout) == (2, "")
     else:
-        assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", "plan.patch is applied: train.py runs unchanged\n")
+        says = "plan.patch is applied: train.py runs unchanged\n"
+        assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", says)
 
 
 def test_the_plan_of_a_job_is_refused(here):
