@@ -171,8 +171,8 @@ def test_a_row_of_the_table_fits_a_terminal_of_80_columns(columns: str, rows: in
 @pytest.mark.parametrize(
     ("waits", "parts"),
     [
-        (0.05, "step        200 ms: data 25 %, forward 25 %, backward 50 %; mean of 4 steps"),
-        (0.0, "step        150 ms: batch and forward 33 %, backward 67 %; mean of 4 steps"),
+        (0.05, "step        200 ms: data 25 %, forward 25 %, backward 50 % (4 steps)"),
+        (0.0, "step        150 ms: batch and forward 33 %, backward 67 % (4 steps)"),
     ],
     ids=["with a loader", "without one"],
 )

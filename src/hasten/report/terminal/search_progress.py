@@ -67,7 +67,7 @@ class SearchProgress:
                 self._output.note("machine", record.machine)
             case Budget(arm="plain"):
                 parts = step_parts(record.step, asdict(record), reads_loader=record.data_wait > 0)
-                self._output.note("step", f"{parts}; mean of {many(record.steps, 'step')}")
+                self._output.note("step", f"{parts} ({many(record.steps, 'step')})")
             case Noise():
                 self._row("the baseline again", _times(record.speedup), "measurement error")
             case Tried() if record.verdict != "skipped":
