@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -167,6 +168,19 @@ def trial(name: str, verdict: str, low: float, ratio: float, high: float) -> Tri
     seen = Speedup(ratio=ratio, low=low, high=high, pairs=8)
     choice = Choice(technique=name, value="bf16")
     return Tried(choice=choice, on=(), verdict=verdict, reason=f"{seen}", speedup=seen)
+
+
+def test_what_was_faster_alone_and_had_no_time_on_top_of_the_plan_is_named_with_its_gain_and_the_command(ending):
+    alone = [trial("compile", "faster", 1.1, 1.27, 1.4), trial("threads", "no difference", 0.9, 1.0, 1.1)]
+    alone.append(trial(CONFIRMED.choices[0].technique, "faster", 1.1, 1.27, 1.4))  # which is in the plan
+    skipped = partial(Tried, on=CONFIRMED.choices, verdict="skipped", reason=OUT_OF_TIME)
+    asked = {"tried": [*alone, *(skipped(choice=each.choice) for each in alone)], "proven": CONFIRMED}
+    _, out = ending(**asked)
+    assert "not tried   no time left to try on top of the other choices:" in out
+    said = "compile = bf16 (alone 1.27×, 1.10–1.40), threads = bf16 (alone no difference)"
+    assert said in " ".join(out.split())
+    assert "continue    hasten tune job.py:job --seconds 240\n" in out
+    assert json.loads(ending("--json", **asked)[1])["not_reached"] == ["compile", "threads"]
 
 
 def test_what_was_shown_as_faster_and_is_in_no_plan_is_named_with_its_reason_and_the_command_that_continues(ending):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Speedup
 from hasten.facts.trials import Record, Tried
 from hasten.tuning.search.candidates import OUT_OF_TIME
 from hasten.tuning.search.search_log import Options, SearchLog
@@ -61,3 +62,15 @@ def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_t
     found.add(tried(replace(PREFETCH, value=4), "slower"))
     found.skip([late], (PREFETCH,))
     assert found.not_reached == ["precision"]
+
+
+def test_what_was_tried_alone_and_then_not_on_top_of_others_for_lack_of_time_is_known_with_its_best_trial():
+    found, _ = log_of()
+    slower, faster = tried(replace(PREFETCH, value=4), "slower"), tried(PREFETCH)
+    stopped = replace(tried(CLIPPING, "no difference"), cut_short=True)
+    seen = Speedup(ratio=1.27, low=1.1, high=1.4, pairs=8)
+    slower, faster = replace(slower, speedup=replace(seen, ratio=0.8)), replace(faster, speedup=seen)
+    for each in (slower, faster, stopped, replace(tried(BF16), speedup=seen)):
+        found.add(each)
+    found.skip([(each, OUT_OF_TIME) for each in (slower.choice, PREFETCH, CLIPPING)], (BF16,))
+    assert found.not_on_top == [faster]

@@ -14,7 +14,7 @@ from hasten.cli.tuning.trials_file import Trials
 from hasten.facts.choice import Preserves
 from hasten.facts.plan import DEFAULT_PLAN
 from hasten.facts.trials import trials_beside
-from hasten.report.display import listed
+from hasten.report.display import interval, listed, ratio
 from hasten.report.plan_sentence import NOTHING_PROVEN, pays, results_with, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
@@ -23,7 +23,7 @@ from hasten.report.terminal.search_progress import SearchProgress
 
 if TYPE_CHECKING:
     from hasten.facts.plan import Plan, Rejected
-    from hasten.facts.trials import Doing, Record
+    from hasten.facts.trials import Doing, Record, Tried
     from hasten.tuning.proof.claim_proofs import Prover
     from hasten.tuning.search.plan_search import Found
     from hasten.tuning.trials.arms import Arms
@@ -132,13 +132,23 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     names = [] if found.interrupted else found.not_reached
     if late := [name for name in names if name not in stopped]:
         lines.append(("not tried", f"no time left: {', '.join(late)}"))
+    if on_top := [] if found.interrupted else found.not_on_top:
+        alone = ", ".join(map(_alone, on_top))
+        lines.append(("not tried", f"no time left to try on top of the other choices: {alone}"))
     if early := [name for name in names if name in stopped]:
         lines.append(("stopped", f"before its trial gave a result: {', '.join(early)}"))
     for each in unproven:
         lines.append(("not proven", f"{each.what}: {each.reason}"))
-    if names or unproven:
+    if names or on_top or unproven:
         lines += [("optional", MORE), ("continue", again)]
     return lines
+
+
+def _alone(tried: Tried) -> str:
+    """A choice, and what its trial without the others has shown."""
+    found = tried.speedup if tried.verdict == "faster" else None
+    shown = tried.verdict if found is None else f"{ratio(found)}, {interval(found)}"
+    return f"{tried.choice} (alone {shown})"
 
 
 def _searched(subject: Subject, asked: Asked, others: OtherPrograms, trials: Trials, screen: SearchProgress) -> Found:
@@ -213,5 +223,5 @@ def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
             *[asdict(each) for each in plan.rejected],
             *[{"technique": name, "reason": why, "value": None} for name, why in plan.not_tried.items()],
         ],
-        "not_reached": found.not_reached,
+        "not_reached": [*found.not_reached, *(each.choice.technique for each in found.not_on_top)],
     }

@@ -28,6 +28,7 @@ from hasten.facts.trials import (
     Proven,
     Record,
     Surveyed,
+    Tried,
     differs_from_itself,
     is_proven,
 )
@@ -89,6 +90,12 @@ class Found:
         """As of the log, without what is in the plan: its trial can have ended early, and the whole plan shown it."""
         kept = {choice.technique for choice in self.choices}
         return [name for name in self.log.not_reached if name not in kept]
+
+    @property
+    def not_on_top(self) -> list[Tried]:
+        """As of the log, without what is in the plan."""
+        kept = {choice.technique for choice in self.choices}
+        return [each for each in self.log.not_on_top if each.choice.technique not in kept]
 
 
 class Search:

@@ -89,6 +89,18 @@ class SearchLog:
         late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
         return [name for name in late if name not in tried]
 
+    @property
+    def not_on_top(self) -> list[Tried]:
+        """The best trial to its end of every sound technique that was to be tried again on top of what joined the plan
+        since, when the time ran out."""
+        last = {str(each.choice): each for each in self.tried}
+        again = [self.last_trial(each.choice) for each in last.values() if each.reason == OUT_OF_TIME]
+        ended = [each for each in again if each and each.speedup and not each.cut_short and self.is_sound(each.choice)]
+        best = dict[str, Tried]()
+        for each in sorted(ended, key=ratio_of, reverse=True):
+            best.setdefault(each.choice.technique, each)
+        return [*best.values()]
+
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
         """The trial of a choice on top of these in an earlier search. None where there was none, where it failed, or
         where it ended before its result was known."""
