@@ -126,6 +126,20 @@ def test_the_time_that_is_left_is_no_promise():
     assert stream.getvalue().splitlines() == ["wave 1 … about 20 s left", "confirming … the planned 60 s are over"]
 
 
+def test_once_the_planned_time_is_over_the_terminal_says_when_the_result_is_expected():
+    stream = io.StringIO()
+    clock = iter([0.0, 50.0, 61.0, 90.0])
+    screen = SearchProgress(60, stream, clock=lambda: next(clock))
+    screen.doing(Doing(what="proving", to_end=35.0))
+    screen.doing(Doing(what="confirming"))
+    screen.doing(Doing(what="running the patched file"))
+    assert stream.getvalue().splitlines() == [
+        "proving … about 35 s left",
+        "confirming … the planned 60 s are over, the result in about 24 s",
+        "running the patched file … the planned 60 s are over, the result is late",
+    ]
+
+
 def test_a_wait_is_one_line_where_lines_stay():
     stream = io.StringIO()
     screen = SearchProgress(60, stream, clock=lambda: 0.0)

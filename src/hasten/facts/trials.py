@@ -232,6 +232,7 @@ class Doing:
 
     ratios: so far, of the arms that run, by the name of their choice.
     seconds_left: of work beyond the search's time limit. of_search: seconds left of that limit; None without one.
+    to_end: seconds that the search is expected to take until its result; None where an earlier one says it, or none.
     waits: whether it may continue sooner than in seconds_left. stays: whether the line is to stay on the terminal.
     """
 
@@ -241,6 +242,7 @@ class Doing:
     ratios: Mapping[str, float] = field(default_factory=dict[str, float])
     seconds_left: float | None = None
     of_search: float | None = None
+    to_end: float | None = None
     waits: bool = False
     stays: bool = False
 

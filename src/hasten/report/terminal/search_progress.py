@@ -54,6 +54,7 @@ class SearchProgress:
         left = self._output.width - TIMES - VERDICT - 4  # with the spaces between them
         self._choice_columns = max(min(CHOICE, left), 1)
         self._clock, self._began = clock, clock()
+        self._end: float | None = None  # by the clock, when the result is expected
         self._is_shown, self._has_header = is_shown, False
         self._shown, self._shown_at = "", self._began  # what is under way, as a line that stays has it
         self._base: tuple[Choice, ...] = ()  # that the last trial was on top of
@@ -86,6 +87,8 @@ class SearchProgress:
             self._output.note("time", doing.what)
             return
         now = self._clock()
+        if doing.to_end is not None:
+            self._end = now + doing.to_end
         left = self._left(doing, now)
         done = f"{doing.done} of {doing.whole} {'rounds' if doing.ratios else 'steps'}" if doing.whole else ""
         if not self._output.is_plain:
@@ -107,7 +110,13 @@ class SearchProgress:
             seconds = time_left(doing.seconds_left)
             return f"for up to {seconds}" if doing.waits else f"about {seconds} left"
         left = self._seconds - (now - self._began) if doing.of_search is None else doing.of_search
-        return f"about {time_left(left)} left" if left > 0 else f"the planned {self._seconds:g} s are over"
+        to_end = left if self._end is None else self._end - now
+        if left > 0:
+            return f"about {time_left(max(left, to_end))} left"
+        over = f"the planned {self._seconds:g} s are over"
+        if self._end is None:
+            return over
+        return f"{over}, the result in about {time_left(to_end)}" if to_end > 0 else f"{over}, the result is late"
 
     def _tried(self, tried: Tried) -> None:
         """In its row. A choice is in several where the plan has grown, and where it then does not join the plan."""

@@ -62,7 +62,12 @@ def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[C
     """
     proofs = proofs_seconds(baseline, profile, choices, asked)
     confirmed = confirmation_seconds(baseline, profile, choices)
-    return REPORT_SECONDS + SLACK * (proofs + confirmed + acceptance_seconds(profile))
+    return seconds_to_result(profile, proofs + confirmed)
+
+
+def seconds_to_result(profile: PlanProfile, seconds: float) -> float:
+    """Of so many seconds of proofs and confirmation, and of the acceptance and the report after them."""
+    return REPORT_SECONDS + SLACK * (seconds + acceptance_seconds(profile))
 
 
 def acceptance_seconds(profile: PlanProfile) -> float:

@@ -44,6 +44,7 @@ from hasten.tuning.search.expected_seconds import (
     end_seconds,
     proofs_seconds,
     seconds_to_confirm,
+    seconds_to_result,
 )
 from hasten.tuning.search.objective import pooled
 from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
@@ -172,6 +173,9 @@ class Search:
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
         once = PROVING_PROCESSES * self._once(joined, planned)
+        if joined:
+            to_end = once + end_seconds(profile, planned, joined, log.options.seconds)
+            log.report(Doing(what="proving what was faster", to_end=to_end))
         expected = proofs_seconds(profile, planned, joined, log.options.seconds) + once
         most = max(OVERRUN * expected, log.seconds_left, LEAST_SECONDS)
         return prove(self._arms, joined, log, runs, self._prover, seconds=most)
@@ -218,12 +222,13 @@ class Search:
         def again(left: Sequence[Choice]) -> ComparisonSettings | None:
             return self._settings(profile, left) if self._has_time_for(profile, left) else None
 
-        self._log.report(Doing(what="confirming"))
+        settings = self._settings(profile, base)
+        self._log.report(Doing(what="confirming", to_end=self._seconds_to_end(profile, base, settings)))
         run = partial(
             confirm,
             self._arms,
             base,
-            self._settings(profile, base),
+            settings,
             profile.length,
             watching(self._log, "confirming"),
             proven,
@@ -266,6 +271,13 @@ class Search:
         nearest = self._nearest_profile(base, baseline)
         seconds = seconds_to_confirm(nearest, self._log.seconds_left)
         return confirmation_seconds(baseline, nearest, base, once=self._once(base, nearest)) < seconds
+
+    def _seconds_to_end(self, baseline: PlanProfile, base: Sequence[Choice], settings: ComparisonSettings) -> float:
+        """From the start of the confirmation to the result."""
+        nearest = self._nearest_profile(base, baseline)
+        once, steps, starts = self._once(base, nearest), settings.steps, settings.starts
+        confirmed = confirmation_seconds(baseline, nearest, base, once=once, steps=steps, starts=starts)
+        return seconds_to_result(nearest, confirmed)
 
     def _once(self, base: Sequence[Choice], profile: PlanProfile) -> float:
         """Seconds that a process of this plan pays once, such as for compiling, beyond those of the profile: by the
