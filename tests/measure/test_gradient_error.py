@@ -136,6 +136,15 @@ def test_where_the_plain_job_rounds_more_than_the_format_its_error_is_the_unit()
     assert not judge_gradients([of_one(1.0, 1.0 + 2**-10, 1.0 - 2**-8)], terms=1).passes
 
 
+def test_a_verdict_says_what_was_compared_by_how_much_it_differs_and_what_is_allowed():
+    of = "the update of weight differs from its float64 reference"
+    allowed = "times the rounding error of the baseline; up to 2 times is allowed"
+    exact = update_of(0.5, 0.0)
+    assert str(judged_update(exact, update_of(0.5, 0.125))) == f"{of} by 0.25 of its norm, 381,300 {allowed}"
+    assert str(judged_update(exact, exact)) == f"{of} by 0 of its norm, 0 {allowed}"
+    assert str(judged_update(exact, update_of(0.5, math.nan))) == f"{of}, inf {allowed}"
+
+
 @pytest.mark.trap(51)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_number_that_is_not_finite_fails_by_name(value):

@@ -74,6 +74,7 @@ class Verdict:
 
     worst: str  # a parameter's name, or WHOLE
     multiple: float  # the plan's error in units; infinite where there is a fault
+    share: float = math.inf  # the plan's error over the norm of the reference
     of: str = "gradient"
     fault: str = ""  # a gradient that is missing, misshapen or not finite
     bound: float = BOUND
@@ -85,8 +86,11 @@ class Verdict:
     def __str__(self) -> str:
         if self.fault:
             return self.fault
-        error = f"the {self.of}'s error in {self.worst} is {self.multiple:.3g} times the baseline's rounding"
-        return f"{error}; up to {self.bound:g} times passes"
+        times = f"{self.multiple:,.0f}" if self.multiple >= 100 else f"{self.multiple:.2g}"
+        share = f" by {self.share:.2g} of its norm" if math.isfinite(self.share) else ""
+        off = f"differs from its float64 reference{share}"
+        allowed = f"{times} times the rounding error of the baseline; up to {self.bound:g} times is allowed"
+        return f"the {self.of} of {self.worst} {off}, {allowed}"
 
 
 class GradientJudge:
@@ -127,13 +131,14 @@ class GradientJudge:
             for name, each in sums.items()
         }
         worst = max(multiples, key=multiples.__getitem__)
-        return Verdict(worst=worst, multiple=multiples[worst])
+        share = _ratio(sums[worst].plan, sums[worst].reference)
+        return Verdict(worst=worst, multiple=multiples[worst], share=share)
 
     @property
     def plain_share(self) -> float:
         """The baseline's error over the norm of the truth: 1e-6 is rounding, 0.1 is another gradient."""
         whole = self._whole()
-        return math.sqrt(whole.plain / whole.reference)
+        return _ratio(whole.plain, whole.reference)
 
     def _whole(self) -> _Sums:
         whole = _Sums()
@@ -174,6 +179,10 @@ def _multiple(squared_error: float, unit: float) -> float:
     if squared_error == 0:
         return 0.0
     return math.sqrt(squared_error) / unit if unit > 0 and math.isfinite(squared_error) else math.inf
+
+
+def _ratio(squared_error: float, squared_norm: float) -> float:
+    return math.sqrt(squared_error / squared_norm) if squared_norm else math.inf
 
 
 def _unit(sums: _Sums, typical: float, terms: int) -> float:
@@ -284,4 +293,5 @@ def judge_updates(plain: Mapping[str, UpdateError], plan: Mapping[str, UpdateErr
         name: _multiple(each.error, max(math.sqrt(plain[name].error), each.floor)) for name, each in plan.items()
     }
     worst = max(multiples, key=multiples.__getitem__)
-    return Verdict(worst=worst, multiple=multiples[worst], of="update")
+    share = _ratio(plan[worst].error, plan[worst].change)
+    return Verdict(worst=worst, multiple=multiples[worst], share=share, of="update")

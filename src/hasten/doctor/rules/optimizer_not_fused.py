@@ -10,7 +10,8 @@ Fix: Pass `fused=True`.
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 
 When to ignore: Gradients are sparse, or your version of torch has no fused implementation for the device or
-dtype. On a CPU it helps with many small parameters, and not with a few large ones.
+dtype. On a CPU it helps with many small parameters, and not with a few large ones. `hasten tune` rejects it where its
+updates differ from those of the default implementation by more than rounding.
 
 Automatic fix: Unsafe. The fused kernel rounds differently. It raises an error where torch does not support
 it.
