@@ -120,7 +120,7 @@ def doctor(
         once = ranked(without_repeats(findings, files_of_jobs))
         if as_json or form is Format.TEXT:
             following = partial(_next, [command("tune", job, None, options) for job in jobs], files)
-            _show(once, everything or as_json, summary(once, linted, len(unreadable)), mended, following, output)
+            _show(once, everything or as_json, (linted, len(unreadable)), mended, following, output)
         else:
             output.document(_document(once, form, [*projects, *of_jobs.values()]))
     _end(unreadable, bool(findings))
@@ -321,17 +321,18 @@ def _here(findings: Sequence[Finding]) -> Sequence[Finding]:
 def _show(
     findings: Sequence[Finding],
     everything: bool,
-    sentence: Sentence,
+    read: tuple[int, int],
     mended: Sequence[Mended],
     following: Callable[[Sequence[Finding]], str],
     output: CommandOutput,
 ) -> None:
+    """read: how many files were, and how many could not be."""
     shown = findings if everything else (_here(findings) or findings)
     if shown:
         output.text(f"\n{as_text(shown)}")
     facts = [("" if number else "fixed", f"{each.count:,} in {each.path}") for number, each in enumerate(mended)]
     facts += _hidden(len(findings) - len(shown))
-    output.result(sentence, facts, following(shown), {"findings": findings})
+    output.result(summary(shown, *read), facts, following(shown), {"findings": findings})
 
 
 def _hidden(count: int) -> Lines:
