@@ -20,7 +20,7 @@ from hasten.facts.plan import Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried, beside_noise, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.tuning.search.bounds import is_counted
-from hasten.tuning.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
+from hasten.tuning.search.candidates import COMPILE_SECONDS, EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
 from hasten.tuning.search.expected_seconds import comparison_seconds, end_seconds
@@ -107,13 +107,15 @@ class RoundTrials:
         alike = Entry(name=PLAIN, plan=plan_of(base), same_turns=not with_turns)
         if not (self.log.comparisons or base or evaluates):
             entries.append(replace(alike, name=AGAIN, stays=True, same_turns=profile.length.has_long_turns))
+        what = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
+        compiling = 0.0 if in_time else COMPILE_SECONDS
+        self.log.report(Doing(what=what, to_end=compiling + self._seconds_for(profile, base, group)))
         self.log.comparisons += 1
         settings = ComparisonSettings(
             steps=1 if evaluates else profile.steps_in(WINDOW_SECONDS),
             resident=len(group) + CONTROLS <= profile.room,
             ends_all=_is_lead if in_time else None,
         )
-        what = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
         compared = compare_arms(self.arms, alike, entries, settings, profile.length, watching(self.log, what))
         if AGAIN in compared.measured:
             self.log.keep(Noise(speedup=_measured_speedup(AGAIN, compared, profile), window_steps=settings.steps))
