@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import ctypes
+import sys
 from dataclasses import replace
 from textwrap import dedent
 
@@ -230,7 +232,7 @@ def test_a_setting_of_the_process_follows_the_imports():
 
 
 KEPT = """\
-if sys.platform == "linux":
+if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
     mallopt = ctypes.CDLL(None).mallopt
     mallopt(-4, 0)  # M_MMAP_MAX = 0: large tensors are allocated on the heap too
     mallopt(-1, -1)  # M_TRIM_THRESHOLD = max: freed memory stays for the next step, already mapped
@@ -249,6 +251,13 @@ def test_freed_memory_is_kept_by_lines_that_are_valid_everywhere_behind_the_impo
     source = SCRIPT.replace("import torch\n", f"{own}import torch\n", 1)
     before = source.replace(f"{own}import torch\n", f"{imports}import torch\n", 1)
     assert edited("allocator", "keep_freed_memory", source) == before.replace("Net, data\n", f"Net, data\n\n{KEPT}")
+
+
+def test_the_lines_that_keep_freed_memory_do_nothing_where_the_c_library_has_no_mallopt(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # as of musl
+    exec(KEPT, names := {"ctypes": ctypes, "sys": sys})
+    assert "mallopt" not in names
 
 
 def test_a_line_behind_the_imports_uses_no_later_import():

@@ -121,7 +121,7 @@ def _header(line: str) -> Editing:
 
 
 _KEEP_FREED_MEMORY = (
-    'if sys.platform == "linux":',
+    'if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):',  # musl has none
     "    mallopt = ctypes.CDLL(None).mallopt",
     "    mallopt(-4, 0)  # M_MMAP_MAX = 0: large tensors are allocated on the heap too",
     "    mallopt(-1, -1)  # M_TRIM_THRESHOLD = max: freed memory stays for the next step, already mapped",
