@@ -253,6 +253,11 @@ def test_freed_memory_is_kept_by_lines_that_are_valid_everywhere_behind_the_impo
     assert edited("allocator", "keep_freed_memory", source) == before.replace("Net, data\n", f"Net, data\n\n{KEPT}")
 
 
+def test_lines_that_a_script_has_already_are_refused_with_that_reason():
+    with pytest.raises(PlanError, match="the script has these lines already"):
+        edited("allocator", "keep_freed_memory", edited("allocator", "keep_freed_memory"))
+
+
 def test_the_lines_that_keep_freed_memory_do_nothing_where_the_c_library_has_no_mallopt(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # as of musl

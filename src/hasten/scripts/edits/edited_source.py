@@ -81,6 +81,8 @@ def _splices(file: Statements, edit: Edit) -> Iterable[Splice]:
         case AddImport(module=module, names=names):
             return import_splices(file, module, names)
         case AddToHeader(lines=lines):
+            if {*lines} <= {*text.splitlines()}:
+                raise PlanError("the script has these lines already")
             return [header_splice(file, lines)]
         case WrapStatements():
             return file.wrapped(_statements_between(file, edit), edit.context)
