@@ -12,6 +12,7 @@ import pytest
 from hasten.errors import Misconfigured
 from hasten.scripts.running.program import Program, program_of
 from hasten.scripts.trials.scratch import roots_of, scratch_copy
+from hasten.training.setup.load_job import split_name
 
 STATES = "import sys; print(__name__, sys.argv[1:], value())\nif __name__ == '__main__': main()"
 
@@ -75,6 +76,15 @@ def test_a_console_script_is_the_function_that_it_calls(project, console_script)
 def test_a_name_that_is_nothing_is_refused(project):
     with pytest.raises(Misconfigured, match="is no file"):
         program_of(["train-nothing"]).path  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["trian.py", "train"])
+def test_a_name_that_is_nearly_a_scripts_is_answered_with_that(project, name):
+    (project / "train.py").touch()
+    for refuse in (lambda: program_of([name]).path, lambda: split_name(name)):
+        with pytest.raises(Misconfigured) as refused:
+            refuse()
+        assert refused.value.fix == 'did you mean "train.py"?'
 
 
 def test_the_copy_of_a_module_holds_its_whole_package(project, tmp_path, monkeypatch):

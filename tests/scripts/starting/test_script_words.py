@@ -52,3 +52,8 @@ def test_options_of_the_script_before_it_are_refused_with_the_right_command(word
 )
 def test_other_words_before_a_script_are_left_to_the_command(words):
     split_at_script(words.split())
+
+
+def test_help_behind_a_script_is_that_of_tune():
+    assert split_at_script(["tune", "train.py", "--help"]) == (["tune", "--help"], [])
+    assert split_at_script(["run", "train.py", "--help"]) == (["run", "train.py"], ["--help"])

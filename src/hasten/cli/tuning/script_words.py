@@ -17,6 +17,7 @@ _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "doctor": ("--select", "--ignore", "--nproc"),
 }
 """Command -> its options that are followed by a value and may precede a script."""
+HELP = "--help"
 RUN = "--run"  # the option by which `hasten doctor` runs a script; before its name or behind it
 _MISTYPED = 0.85  # as like an option of hasten's, as difflib counts, a word is that option
 _WITHOUT_VALUE = ("--apply", "--busy", "--quiet", "-q", "--json")  # of tune
@@ -49,6 +50,8 @@ def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     if words[0] != "doctor":
         _check_order(words)
     found = _split(_with_run_first(words) if words[0] == "doctor" else words)
+    if found is not None and words[0] == "tune" and HELP in found[1]:  # by which a script would train nothing
+        return ["tune", HELP], []
     return None if found is None or (words[0] == "doctor" and RUN not in found[0]) else found
 
 
@@ -58,7 +61,7 @@ def _check_order(words: Sequence[str]) -> None:
     command = words[0]
     ours, others = behind_the_script(words[1:place], command)
     option, known = others[0] if others else "", (*_WITH_VALUE[command], *_WITHOUT_VALUE)
-    if not option.startswith("-") or option in (MODULE, "-h", "--help") or words[place] == "--":
+    if not option.startswith("-") or option in (MODULE, "-h", HELP) or words[place] == "--":
         return
     from difflib import get_close_matches
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from hasten.errors import Misconfigured
 from hasten.scripts.running.edited_modules import code_of, source_of, use_edited
-from hasten.scripts.running.notebook import is_notebook
+from hasten.scripts.running.notebook import SUFFIX, is_notebook
 
 SCRIPTS = "console_scripts"
 _LAST_BYTES, _LAST_LINES = 4000, 3  # of a script's standard error
@@ -57,7 +57,12 @@ class Program:
         """Of the file that is run, absolute. Raises Misconfigured where there is none."""
         path = Path(self.spec().origin or "") if self.module else Path(os.path.abspath(self.name))
         if not path.is_file():
+            from difflib import get_close_matches
+
+            scripts = [each.name for each in path.parent.glob("*") if each.suffix in (".py", SUFFIX)]
+            near = get_close_matches(path.name, scripts, n=1)
             fix = "give the path of a training script or notebook, or the name of a console script"
+            fix = f'did you mean "{Path(self.name).with_name(near[0])}"?' if near else fix
             raise Misconfigured("is no file", where=self.name, fix=fix)
         return path
 

@@ -99,6 +99,8 @@ def split_name(name: str) -> tuple[str, str]:
     if place.endswith(".ipynb"):
         raise notebook(name)
     if not colon or not place or not function.isidentifier():
+        if os.path.isfile(f"{name}.py"):
+            raise Misconfigured("is no file", where=name, fix=f'did you mean "{name}.py"?')
         fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
         raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
     if _is_file(place):
