@@ -116,7 +116,7 @@ class SearchProgress:
         over = f"the planned {self._seconds:g} s are over"
         if self._end is None:
             return over
-        return f"{over}, the result in about {time_left(to_end)}" if to_end > 0 else f"{over}, the result is late"
+        return f"{over}, the result within about {time_left(to_end)}" if to_end > 0 else f"{over}, the result is late"
 
     def _tried(self, tried: Tried) -> None:
         """In its row. A choice is in several where the plan has grown, and where it then does not join the plan."""
