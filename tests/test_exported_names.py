@@ -75,3 +75,12 @@ def test_a_public_name_is_no_module():
 def test_importing_the_package_does_not_wait_for_torch():
     program = "import sys, hasten; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_command_imports_no_other_command():
+    program = (
+        "import sys, hasten.cli; sys.argv[1:] = ['run', '--help']\ntry: hasten.cli.main()\nfinally: print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    commands = {each for each in loaded if each.startswith("hasten.cli") and each.endswith("_command")}
+    assert commands == {"hasten.cli.run_command"}

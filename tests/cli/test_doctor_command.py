@@ -355,6 +355,16 @@ def test_a_script_that_runs_is_shown_with_its_seconds_and_what_each_finding_cost
     assert [each["price"] for each in found["findings"]] == [price, None]
 
 
+def test_a_script_that_fails_where_its_loader_ends_early_is_shown_without_the_time_between_epochs(here):
+    within = "    for number, (inputs, labels) in enumerate(loader):\n        last = number\n"
+    source = TRAINS.replace("    for inputs, labels in loader:\n", within)
+    (here / "train.py").write_text(source.replace("    model.eval()\n", "    assert last == 7\n    model.eval()\n"))
+    code, told, _ = ran("doctor --run --json train.py 9")
+    times = json.loads(told)["times"]
+    assert (code, times["turn"], times["start"] > 0.2) == (1, None, True)
+    assert "fails where its loader ends early" in times["no_turn"]
+
+
 def test_a_script_that_cannot_run_is_an_error_and_no_finding(here):
     (here / "train.py").write_text(TRAINS)
     code, told, errors = ran("doctor --run train.py")

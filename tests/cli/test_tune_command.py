@@ -164,23 +164,27 @@ def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_g
     assert json.loads(ending("--json", late=late, proven=CONFIRMED)[1])["not_reached"] == ["cache"]
 
 
-def trial(name: str, verdict: str, low: float, ratio: float, high: float) -> Tried:
+def trial(name: str, verdict: str, low: float, ratio: float, high: float, on: tuple[Choice, ...] = ()) -> Tried:
     seen = Speedup(ratio=ratio, low=low, high=high, pairs=8)
     choice = Choice(technique=name, value="bf16")
-    return Tried(choice=choice, on=(), verdict=verdict, reason=f"{seen}", speedup=seen)
+    return Tried(choice=choice, on=on, verdict=verdict, reason=f"{seen}", speedup=seen)
 
 
-def test_what_was_faster_alone_and_had_no_time_on_top_of_the_plan_is_named_with_its_gain_and_the_command(ending):
-    alone = [trial("compile", "faster", 1.1, 1.27, 1.4), trial("threads", "no difference", 0.9, 1.0, 1.1)]
-    alone.append(trial(CONFIRMED.choices[0].technique, "faster", 1.1, 1.27, 1.4))  # which is in the plan
+def test_what_there_was_no_time_to_try_with_the_plan_is_named_with_its_gain_and_the_command(ending):
+    joined = CONFIRMED.choices[0]
+    apart = [trial("compile", "faster", 1.1, 1.27, 1.4), trial("allocator", "slower", 0.7, 0.8, 0.9)]
+    apart.append(trial("threads", "no difference", 0.9, 1.0, 1.1, on=(joined,)))
+    apart.append(trial(joined.technique, "faster", 1.1, 1.27, 1.4))  # which is in the plan
     skipped = partial(Tried, on=CONFIRMED.choices, verdict="skipped", reason=OUT_OF_TIME)
-    asked = {"tried": [*alone, *(skipped(choice=each.choice) for each in alone)], "proven": CONFIRMED}
+    asked = {"tried": [*apart, *(skipped(choice=each.choice) for each in apart)], "proven": CONFIRMED}
     _, out = ending(**asked)
-    assert "not tried   no time left to try on top of the other choices:" in out
-    said = "compile = bf16 (alone 1.27×, 1.10–1.40), threads = bf16 (alone no difference)"
+    assert "not tried   no time left to try together with what joined the plan:" in out
+    said = f"compile = bf16 (alone 1.27×, 1.10–1.40), threads = bf16 (on top of {joined} no difference)"
     assert said in " ".join(out.split())
     assert "continue    hasten tune job.py:job --seconds 240\n" in out
-    assert json.loads(ending("--json", **asked)[1])["not_reached"] == ["compile", "threads"]
+    assert "allocator" not in out
+    answer = json.loads(ending("--json", **asked)[1])
+    assert (answer["not_reached"], answer["not_combined"]) == ([], ["compile", "threads"])
 
 
 def test_what_was_shown_as_faster_and_is_in_no_plan_is_named_with_its_reason_and_the_command_that_continues(ending):

@@ -135,8 +135,8 @@ def test_once_the_planned_time_is_over_the_terminal_says_when_the_result_is_expe
     screen.doing(Doing(what="running the patched file"))
     assert stream.getvalue().splitlines() == [
         "proving … about 35 s left",
-        "confirming … the planned 60 s are over, the result within about 24 s",
-        "running the patched file … the planned 60 s are over, the result is late",
+        "confirming … about 24 s left, past the planned 60 s",
+        "running the patched file … later than expected, past the planned 60 s",
     ]
 
 

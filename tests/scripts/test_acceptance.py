@@ -60,7 +60,11 @@ def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accepted:
     return answer
 
 
-PLAINLY = "import sys\nassert not {'torch', 'numpy'} & {*sys.modules}\nimport torch\n"
+PLAINLY = """import sys
+from importlib.util import find_spec
+assert find_spec("torch") and not {"torch", "numpy"} & {*sys.modules}
+import torch
+"""
 
 
 def test_a_patched_file_is_run_without_preparation_and_has_the_losses_of_its_trial_to_the_bit(accepted):

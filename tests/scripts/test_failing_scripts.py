@@ -118,7 +118,7 @@ def test_a_patch_that_is_applied_is_not_overwritten_by_another_search(tmp_path, 
     file.path.write_bytes(file.after)
     Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, tmp_path))
     found, _, shown = invoked("tune", "train.py")
-    assert "plan.patch: is applied; a new search would overwrite what undoes it" in shown
+    assert "plan.patch: is applied, and a new search would overwrite the file that can undo it" in shown
     assert (found, Path("plan.patch").read_bytes()) == (2, patch)
 
 

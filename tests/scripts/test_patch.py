@@ -11,8 +11,8 @@ import pytest
 from hasten.errors import PlanError
 from hasten.scripts.edits.patch import (
     PatchedFile,
+    applied_files,
     apply,
-    is_applied,
     is_written_by_hasten,
     options_without_effect,
     patch_of,
@@ -63,11 +63,11 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_git_applies_it_once(here, source):
     file = written(here, "src/train it.py", source)
     patch = put(here, [file, written(here, "data.py", SOURCES["line feeds"])])
-    assert not is_applied(here / patch)
+    assert not applied_files(here / patch)
     done = git(here, "apply", patch)
     assert done.returncode == 0, done.stderr
     assert file.path.read_bytes() == file.after
-    assert is_applied(here / patch)
+    assert applied_files(here / patch)
     assert git(here, "apply", patch).returncode == 1
     assert file.path.read_bytes() == file.after
     assert git(here, "apply", "--reverse", patch).returncode == 0
@@ -89,11 +89,11 @@ def test_hasten_applies_it_and_keeps_the_files_mode(tmp_path):
     apply([file])
     assert file.path.read_bytes() == file.after
     assert file.path.stat().st_mode & 0o777 == 0o754
-    assert is_applied(patch)
+    assert applied_files(patch)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["plan.patch", "train.py"]
 
 
-def test_nothing_is_applied_where_one_file_has_changed_or_is_a_link(tmp_path):
+def test_nothing_applied_files_where_one_file_has_changed_or_is_a_link(tmp_path):
     first, second = (written(tmp_path, name, SOURCES["line feeds"]) for name in ("a.py", "b.py"))
     second.path.write_bytes(b"changed")
     with pytest.raises(PlanError, match="has changed meanwhile"):
@@ -109,7 +109,7 @@ def test_nothing_is_applied_where_one_file_has_changed_or_is_a_link(tmp_path):
 def test_a_patch_of_another_program_is_known_as_such(tmp_path):
     (tmp_path / "plan.patch").write_text("--- a/train.py\n+++ b/train.py\n")
     assert not is_written_by_hasten(tmp_path / "plan.patch")
-    assert not is_applied(tmp_path / "plan.patch")
+    assert not applied_files(tmp_path / "plan.patch")
     assert is_written_by_hasten(tmp_path / put(tmp_path, [written(tmp_path, "train.py", SOURCES["line feeds"])]))
 
 

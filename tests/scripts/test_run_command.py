@@ -166,6 +166,19 @@ def test_a_script_with_the_plans_patch_applied_runs_unchanged_unless_the_plan_wa
         assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", says)
 
 
+def test_a_patch_that_is_applied_in_another_folder_leaves_the_plan_to_a_script_of_the_same_name(here):
+    with_source(here, "train.py", "print(1)\n")
+    file = PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
+    (here / "plan.patch").write_bytes(patch_of([file], here, here))
+    (here / "plan.toml").write_text(sealed((here / "plan.toml").read_text()))
+    apply([file])
+    (here / "other").mkdir()
+    (here / "other/train.py").write_text("print(3)\n")
+    run = done(*HASTEN, "--plan", "../plan.toml", "train.py", folder=here / "other")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "has changed since the plan was made for it" in " ".join(run.stderr.split())
+
+
 def test_the_plan_of_a_job_is_refused(here):
     with_source(here, "train.py", ENDS)
     (here / "job.toml").write_text(plan_to_toml(plan_of([Choice(technique="threads", value=1)])))

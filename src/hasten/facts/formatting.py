@@ -29,12 +29,17 @@ _SECRETS = re.compile(
 )
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The fix for an unknown name that is near a known one; empty for another."""
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f'did you mean "{near[0]}"?' if near else ""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The fix for an unknown name: the nearest known one, or all of them when none is near."""
     names = list(known)
-    near = get_close_matches(name.lower(), names, n=1)
-    if near:
-        return f'did you mean "{near[0]}"?'
+    if near := nearest(name, names):
+        return near
     return f"write one of: {', '.join(names)}" if names else "there are no names to choose from"
 
 

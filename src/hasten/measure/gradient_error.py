@@ -86,7 +86,7 @@ class Verdict:
     def __str__(self) -> str:
         if self.fault:
             return self.fault
-        times = f"{self.multiple:,.0f}" if self.multiple >= 100 else f"{self.multiple:.2g}"
+        times = f"{self.multiple:,.0f}" if self.multiple >= 100 else f"{self.multiple:.3g}"
         share = f" by {self.share:.2g} of its norm" if math.isfinite(self.share) else ""
         off = f"differs from its float64 reference{share}"
         allowed = f"{times} times the rounding error of the baseline; up to {self.bound:g} times is allowed"

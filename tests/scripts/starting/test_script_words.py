@@ -38,6 +38,7 @@ def test_the_command_that_runs_it_without_a_plan(name, command):
     [
         ("tune --seconds 9 --epochs 13 train.py -v", "hasten tune --seconds 9 train.py --epochs 13 -v"),
         ("run --plan p.toml --lr=3 train.py", "hasten run --plan p.toml train.py --lr=3"),
+        ("run --lr 3 --quiet train.py", "hasten run train.py --lr 3 --quiet"),
     ],
 )
 def test_options_of_the_script_before_it_are_refused_with_the_right_command(words, right):
@@ -48,12 +49,20 @@ def test_options_of_the_script_before_it_are_refused_with_the_right_command(word
 
 @pytest.mark.parametrize(
     "words",
-    ["tune --second 9 train.py", "tune job.py:job -- --lr 3 x.py", "tune --help train.py", "run --plan= train.py"],
+    [
+        "tune --second 9 train.py",
+        "tune job.py:job -- --lr 3 x.py",
+        "tune --help train.py",
+        "run --plan= train.py",
+        "run --config cfg.py train.py",
+    ],
 )
 def test_other_words_before_a_script_are_left_to_the_command(words):
     split_at_script(words.split())
 
 
-def test_help_behind_a_script_is_that_of_tune():
-    assert split_at_script(["tune", "train.py", "--help"]) == (["tune", "--help"], [])
-    assert split_at_script(["run", "train.py", "--help"]) == (["run", "train.py"], ["--help"])
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_behind_a_script_is_that_of_the_command_unless_that_runs_it(option):
+    assert split_at_script(["tune", "train.py", "-x", option]) == (["tune", option], [])
+    assert split_at_script(["doctor", "--run", "train.py", option]) == (["doctor", option], [])
+    assert split_at_script(["run", "train.py", option]) == (["run", "train.py"], [option])

@@ -64,7 +64,7 @@ def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_t
     assert found.not_reached == ["precision"]
 
 
-def test_what_was_tried_alone_and_then_not_on_top_of_others_for_lack_of_time_is_known_with_its_best_trial():
+def test_what_there_was_no_time_to_try_with_what_joined_the_plan_is_known_by_its_best_trial():
     found, _ = log_of()
     slower, faster = tried(replace(PREFETCH, value=4), "slower"), tried(PREFETCH)
     stopped = replace(tried(CLIPPING, "no difference"), cut_short=True)
@@ -73,4 +73,4 @@ def test_what_was_tried_alone_and_then_not_on_top_of_others_for_lack_of_time_is_
     for each in (slower, faster, stopped, replace(tried(BF16), speedup=seen)):
         found.add(each)
     found.skip([(each, OUT_OF_TIME) for each in (slower.choice, PREFETCH, CLIPPING)], (BF16,))
-    assert found.not_on_top == [faster]
+    assert found.not_combined == [faster]

@@ -56,13 +56,11 @@ def command_of(name: str, words: Sequence[str]) -> str:
 def applied_before(asked: AskedOfScript, name: str) -> str:
     """A sentence; empty where the patch of an earlier search of this script is not applied, or there is none."""
     from hasten.facts.plan_file import read_plan
-    from hasten.scripts.edits.patch import is_applied
+    from hasten.scripts.edits.patch import is_applied_to
     from hasten.scripts.running.program import program_of
 
-    if not asked.plan.is_file() or not is_applied(asked.patch):
-        return ""
-    places = read_plan(asked.plan).script
-    if places is None or places.script != program_of(program_words(name, ())).path.name:
+    places, script = read_plan(asked.plan).script if asked.plan.is_file() else None, program_of(program_words(name, ()))
+    if places is None or not is_applied_to(script.path, places, asked.patch):
         return ""
     return f"{asked.patch} is applied already: nothing is changed"
 
@@ -145,13 +143,15 @@ def _fix_for(error: HastenError, program: Program) -> str:
 
 
 def _check_patch(patch: Path) -> None:
-    from hasten.scripts.edits.patch import is_applied, is_written_by_hasten
+    from hasten.scripts.edits.patch import applied_files, is_written_by_hasten
 
     fix = "choose another name with --output, or move it away"
     if os.path.lexists(patch) and not (patch.is_file() and is_written_by_hasten(patch)):
         raise Misconfigured("already exists, and hasten tune did not write it", where=str(patch), fix=fix)
-    if is_applied(patch):
-        raise Misconfigured("is applied; a new search would overwrite what undoes it", where=str(patch), fix=fix)
+    if applied_files(patch):
+        raise Misconfigured(
+            "is applied, and a new search would overwrite the file that can undo it", where=str(patch), fix=fix
+        )
 
 
 @dataclass(kw_only=True, slots=True)

@@ -17,10 +17,10 @@ _WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "doctor": ("--select", "--ignore", "--nproc"),
 }
 """Command -> its options that are followed by a value and may precede a script."""
-HELP = "--help"
+_HELP = ("-h", "--help")
 RUN = "--run"  # the option by which `hasten doctor` runs a script; before its name or behind it
 _MISTYPED = 0.85  # as like an option of hasten's, as difflib counts, a word is that option
-_WITHOUT_VALUE = ("--apply", "--busy", "--quiet", "-q", "--json")  # of tune
+_WITHOUT_VALUE = {"tune": ("--apply", "--busy", "--quiet", "-q", "--json"), "run": ()}
 
 
 def is_script(name: str) -> bool:
@@ -50,18 +50,23 @@ def split_at_script(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     if words[0] != "doctor":
         _check_order(words)
     found = _split(_with_run_first(words) if words[0] == "doctor" else words)
-    if found is not None and words[0] == "tune" and HELP in found[1]:  # by which a script would train nothing
-        return ["tune", HELP], []
-    return None if found is None or (words[0] == "doctor" and RUN not in found[0]) else found
+    if found is None or (words[0] == "doctor" and RUN not in found[0]):
+        return None
+    if words[0] != "run" and found[1][-1:] in ([each] for each in _HELP):  # by which a script would train nothing
+        return [words[0], found[1][-1]], []
+    return found
 
 
 def _check_order(words: Sequence[str]) -> None:
-    """Options of hasten that are mistyped are left to the command, which suggests the right one."""
-    place = next((place for place, word in enumerate(words) if Path(word).suffix in _SUFFIXES or word == "--"), 0)
-    command = words[0]
+    """Of a command with one file, so that it is the script. Options of hasten that are mistyped are left to the
+    command, which suggests the right one."""
+    files = [place for place, word in enumerate(words) if Path(word).suffix in _SUFFIXES]
+    if len(files) != 1 or MODULE in words or "--" in words:
+        return
+    command, place = words[0], files[0]
     ours, others = behind_the_script(words[1:place], command)
-    option, known = others[0] if others else "", (*_WITH_VALUE[command], *_WITHOUT_VALUE)
-    if not option.startswith("-") or option in (MODULE, "-h", HELP) or words[place] == "--":
+    option, known = others[0] if others else "", (*_WITH_VALUE[command], *_WITHOUT_VALUE[command])
+    if not option.startswith("-") or option in _HELP:
         return
     from difflib import get_close_matches
 
@@ -107,8 +112,8 @@ def behind_the_script(words: Sequence[str], command: str = "tune") -> tuple[list
     ours, others, place = list[str](), list[str](), 0
     while place < len(words):
         name, _, value = words[place].partition("=")
-        count = 1 if value or name in _WITHOUT_VALUE else 2
-        is_ours = name in (*_WITH_VALUE[command], *_WITHOUT_VALUE)
+        count = 1 if value or name in _WITHOUT_VALUE[command] else 2
+        is_ours = name in (*_WITH_VALUE[command], *_WITHOUT_VALUE[command])
         (ours if is_ours else others).extend(words[place : place + count] if is_ours else words[place : place + 1])
         place += count if is_ours else 1
     return ours, others

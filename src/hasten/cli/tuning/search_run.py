@@ -132,23 +132,24 @@ def _facts(found: Found, unproven: Sequence[Rejected], written: Path | None, fur
     names = [] if found.interrupted else found.not_reached
     if late := [name for name in names if name not in stopped]:
         lines.append(("not tried", f"no time left: {', '.join(late)}"))
-    if on_top := [] if found.interrupted else found.not_on_top:
-        alone = ", ".join(map(_alone, on_top))
-        lines.append(("not tried", f"no time left to try on top of the other choices: {alone}"))
+    if apart := [] if found.interrupted else found.not_combined:
+        trials = ", ".join(map(_trial, apart))
+        lines.append(("not tried", f"no time left to try together with what joined the plan: {trials}"))
     if early := [name for name in names if name in stopped]:
         lines.append(("stopped", f"before its trial gave a result: {', '.join(early)}"))
     for each in unproven:
         lines.append(("not proven", f"{each.what}: {each.reason}"))
-    if names or on_top or unproven:
+    if names or apart or unproven:
         lines += [("optional", MORE), ("continue", again)]
     return lines
 
 
-def _alone(tried: Tried) -> str:
-    """A choice, and what its trial without the others has shown."""
+def _trial(tried: Tried) -> str:
+    """A choice, and what its last trial has shown."""
     found = tried.speedup if tried.verdict == "faster" else None
     shown = tried.verdict if found is None else f"{ratio(found)}, {interval(found)}"
-    return f"{tried.choice} (alone {shown})"
+    base = f"on top of {listed([*map(str, tried.on)])}" if tried.on else "alone"
+    return f"{tried.choice} ({base} {shown})"
 
 
 def _searched(subject: Subject, asked: Asked, others: OtherPrograms, trials: Trials, screen: SearchProgress) -> Found:
@@ -223,5 +224,6 @@ def _answer(found: Found, plan: Plan, written: Path | None) -> dict[str, Any]:
             *[asdict(each) for each in plan.rejected],
             *[{"technique": name, "reason": why, "value": None} for name, why in plan.not_tried.items()],
         ],
-        "not_reached": [*found.not_reached, *(each.choice.technique for each in found.not_on_top)],
+        "not_reached": found.not_reached,
+        "not_combined": [each.choice.technique for each in found.not_combined],
     }

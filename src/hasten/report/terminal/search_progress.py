@@ -113,10 +113,12 @@ class SearchProgress:
         to_end = left if self._end is None else self._end - now
         if left > 0:
             return f"about {time_left(max(left, to_end))} left"
-        over = f"the planned {self._seconds:g} s are over"
+        planned = f"the planned {self._seconds:g} s"
         if self._end is None:
-            return over
-        return f"{over}, the result within about {time_left(to_end)}" if to_end > 0 else f"{over}, the result is late"
+            return f"{planned} are over"
+        return (
+            f"about {time_left(to_end)} left, past {planned}" if to_end > 0 else f"later than expected, past {planned}"
+        )
 
     def _tried(self, tried: Tried) -> None:
         """In its row. A choice is in several where the plan has grown, and where it then does not join the plan."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from hasten.checkpoint.files import write_atomically
 from hasten.errors import PlanError
 from hasten.facts.plan import Plan
+from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.regular_files import read_regular
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.edits.script_options import without_effect
@@ -80,16 +81,19 @@ def is_written_by_hasten(patch: Path) -> bool:
     return read_regular(patch, len(FIRST_LINE)) == FIRST_LINE
 
 
-def is_applied(patch: Path) -> bool:
-    """Whether all its files are as it leaves them; False where there is no patch."""
-    if not patch.is_file():
-        return False
-    folder = patch.parent
-    digests = dict(_digests(read_regular(patch)))
-    return bool(digests) and all(
-        (folder / name).is_file() and sha256(read_regular(folder / name)).hexdigest() == digest
-        for name, digest in digests.items()
-    )
+def applied_files(patch: Path) -> list[Path]:
+    """Its files, where all are as it leaves them; none where one is not, or where there is no patch."""
+    digests = dict(_digests(read_regular(patch))) if patch.is_file() else {}
+    files = [patch.parent / name for name in digests]
+    found = [sha256(read_regular(each)).hexdigest() if each.is_file() else "" for each in files]
+    return files if found == [*digests.values()] else []
+
+
+def is_applied_to(script: Path, places: ScriptPlaces, patch: Path) -> bool:
+    """Whether the patch is applied, and to sources of this script."""
+    own = {os.path.realpath(script.parent / each) for each in places.sources}
+    files = {os.path.realpath(each) for each in applied_files(patch)}
+    return bool(files) and files <= own
 
 
 def _digests(patch: bytes) -> Iterator[tuple[str, str]]:

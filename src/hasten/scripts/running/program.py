@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from hasten.errors import Misconfigured
+from hasten.facts.formatting import nearest
 from hasten.scripts.running.edited_modules import code_of, source_of, use_edited
 from hasten.scripts.running.notebook import SUFFIX, is_notebook
 
@@ -57,13 +58,9 @@ class Program:
         """Of the file that is run, absolute. Raises Misconfigured where there is none."""
         path = Path(self.spec().origin or "") if self.module else Path(os.path.abspath(self.name))
         if not path.is_file():
-            from difflib import get_close_matches
-
             scripts = [each.name for each in path.parent.glob("*") if each.suffix in (".py", SUFFIX)]
-            near = get_close_matches(path.name, scripts, n=1)
             fix = "give the path of a training script or notebook, or the name of a console script"
-            fix = f'did you mean "{Path(self.name).with_name(near[0])}"?' if near else fix
-            raise Misconfigured("is no file", where=self.name, fix=fix)
+            raise Misconfigured("is no file", where=self.name, fix=nearest(path.name, scripts) or fix)
         return path
 
     @property
@@ -150,8 +147,8 @@ class _LastBytes(RawIOBase):
 
 
 def run_to_end(program: Program) -> None:
-    """As run, without its standard error. Raises Misconfigured for an exit code that says that it has failed, with the
-    last lines of that."""
+    """As run, without its standard error. Raises Misconfigured for an exit code that says that it has failed; the last
+    lines of standard error are in its message."""
     errors = _LastBytes()
     try:
         with redirect_stderr(TextIOWrapper(errors, "utf-8", "backslashreplace", write_through=True)):
@@ -161,7 +158,7 @@ def run_to_end(program: Program) -> None:
             alone = shlex.join(["python", *program.words])
             fix = f"see why: {alone}  (options of hasten stand before {program.name})"
             code, last = (end.code, "") if isinstance(end.code, int) else (1, str(end.code))
-            lines = f"{errors.end.decode(errors='replace')}\n{last}".split("\n")
+            lines = f"{errors.end.decode(errors='replace')}\n{last}".splitlines()
             said = " ".join([line.strip() for line in lines if line.strip()][-_LAST_LINES:])
             what = f"ended with exit code {code}" + (f": {said}" if said else "")
             raise Misconfigured(what, where=program.name, fix=fix) from end

@@ -12,7 +12,7 @@ from hasten.errors import HastenError, PlanError
 from hasten.facts.plan_file import is_sealed, read_plan
 from hasten.facts.ranks import leads
 from hasten.regular_files import read_regular
-from hasten.scripts.edits.patch import is_applied
+from hasten.scripts.edits.patch import is_applied_to
 from hasten.scripts.edits.places import edited_sources
 from hasten.scripts.running.program import Program, program_of, run
 
@@ -46,7 +46,8 @@ def edited_by(plan: str, program: Program) -> dict[str, str]:
         what = f"is the plan of {read.script.script}, not of {program.path.name}"
         raise PlanError(what, where=plan, fix=f"make one for this script: hasten tune {' '.join(program.words)}")
     patch = Path(plan).with_suffix(".patch")
-    if is_applied(patch) and is_sealed(read_regular(Path(plan)).decode()):  # of an edited plan, it has other choices
+    is_as_tuned = is_sealed(read_regular(Path(plan)).decode())  # an edited plan has other choices than its patch
+    if is_as_tuned and is_applied_to(program.path, read.script, patch):
         if leads():
             sys.stderr.write(f"{patch} is applied: {program.name} runs unchanged\n")
         return {}

@@ -115,19 +115,27 @@ class _Reader:
 
 
 class _AfterImport:
-    """A finder of modules that acts once, when a module has been loaded."""
+    """A finder of modules that acts once, when a module has been loaded. Libraries also look for it without loading it,
+    as importlib.util.find_spec does."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
-        self._name, self._act = name, act
+        self._name, self._act, self._is_asking = name, act, False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._is_asking:
             return None
-        sys.meta_path[:] = [each for each in sys.meta_path if each is not self]
-        spec = find_spec(name)
+        self._is_asking = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _ActingLoader(spec.loader, self._act)
+            spec.loader = _ActingLoader(spec.loader, self._loaded)
         return spec
+
+    def _loaded(self) -> None:
+        sys.meta_path[:] = [each for each in sys.meta_path if each is not self]
+        self._act()
 
 
 class _ActingLoader(Loader):

@@ -93,10 +93,10 @@ class Found:
         return [name for name in self.log.not_reached if name not in kept]
 
     @property
-    def not_on_top(self) -> list[Tried]:
+    def not_combined(self) -> list[Tried]:
         """As of the log, without what is in the plan."""
         kept = {choice.technique for choice in self.choices}
-        return [each for each in self.log.not_on_top if each.choice.technique not in kept]
+        return [each for each in self.log.not_combined if each.choice.technique not in kept]
 
 
 class Search:

@@ -90,15 +90,18 @@ class SearchLog:
         return [name for name in late if name not in tried]
 
     @property
-    def not_on_top(self) -> list[Tried]:
-        """The best trial to its end of every sound technique that was to be tried again on top of what joined the plan
-        since, when the time ran out."""
+    def not_combined(self) -> list[Tried]:
+        """Of techniques that were tried, and that there was no time to try together with what joined the plan since:
+        the best complete trial of each. One that is slower, or whose choice failed a proof, is not among them."""
         last = {str(each.choice): each for each in self.tried}
-        again = [self.last_trial(each.choice) for each in last.values() if each.reason == OUT_OF_TIME]
-        ended = [each for each in again if each and each.speedup and not each.cut_short and self.is_sound(each.choice)]
+        before = [self.last_trial(each.choice) for each in last.values() if each.reason == OUT_OF_TIME]
+        complete = [
+            each for each in before if each and each.speedup and each.verdict != "slower" and not each.cut_short
+        ]
         best = dict[str, Tried]()
-        for each in sorted(ended, key=ratio_of, reverse=True):
-            best.setdefault(each.choice.technique, each)
+        for each in sorted(complete, key=ratio_of, reverse=True):
+            if self.is_sound(each.choice):
+                best.setdefault(each.choice.technique, each)
         return [*best.values()]
 
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:

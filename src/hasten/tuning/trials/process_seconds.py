@@ -18,7 +18,7 @@ from hasten.training.run import Run
 
 LONGEST_SECONDS = 120.0  # of importing; the start of a job whose libraries take longer is not counted
 IMPORTED_BY_SCRIPTS = ("torch._dynamo",)  # torch imports it with the first optimizer
-IMPORTED_BY_TRAIN = ("hasten.cli", "hasten.entry", *IMPORTED_BY_SCRIPTS)
+IMPORTED_BY_TRAIN = ("hasten.cli.train_command", "hasten.entry", *IMPORTED_BY_SCRIPTS)
 
 
 def import_seconds(libraries: Sequence[str], always: Sequence[str] = IMPORTED_BY_TRAIN) -> float:
