@@ -30,6 +30,8 @@ def test_losses_that_settle_nothing_are_not_said_to_agree():
     harmless = Proven(choice=BF16, passes=True, reason="…", by_losses=True, inconclusive=True)
     [told] = results_with([BF16], [harmless])
     assert told.endswith("; losses of short runs, over seeds, show no harm; a harm of 1 % is not excluded")
+    [told] = results_with([BF16], [replace(harmless, unharmed=True)])
+    assert told.endswith("; losses of short runs, over seeds, rule out a harm of 1 %")
     [told] = results_with([FUSED], [replace(harmless, choice=FUSED)])
     assert told.startswith("fused_optimizer: claims rounding; its gradients could not be compared; ")
 

@@ -162,7 +162,7 @@ def test_a_script_with_the_plans_patch_applied_runs_unchanged_unless_the_plan_wa
     if is_edited:
         assert (run.returncode, run.stdout) == (2, "")
     else:
-        says = "plan.patch is applied: train.py runs unchanged\n"
+        says = "plan.patch is applied to train.py, so the plan changes nothing more\n"
         assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", says)
 
 

@@ -126,6 +126,7 @@ class Proven:
     gradient_error: in multiples of the baseline's; None where gradients were not compared.
     by_losses: whether losses of short runs were compared with the baseline's.
     inconclusive: it passes because no harm was found; the reason says how large a harm would have been found.
+    unharmed: the losses rule out a harm as large as the margin.
     unanswered: an arm failed, so it does not pass; another search tries it again.
     """
 
@@ -136,6 +137,7 @@ class Proven:
     bound: float | None = None
     by_losses: bool = False
     inconclusive: bool = False
+    unharmed: bool = False
     unanswered: bool = False
 
 

@@ -93,7 +93,9 @@ def _results(proof: Proven) -> str:
         return "equal to the last bit, by the losses of the first steps"
     claims_rounding = proof.choice.preserves is Preserves.ROUNDING
     differ = "claims rounding; its gradients could not be compared" if claims_rounding else "differ beyond rounding"
-    shown = "show no harm; a harm of 1 % is not excluded" if proof.inconclusive else "agree within 1 %"
+    shown = "agree within 1 %"
+    if proof.inconclusive:
+        shown = "rule out a harm of 1 %" if proof.unharmed else "show no harm; a harm of 1 % is not excluded"
     return f"{differ}; losses of short runs, over seeds, {shown}"
 
 

@@ -149,9 +149,8 @@ def _check_patch(patch: Path) -> None:
     if os.path.lexists(patch) and not (patch.is_file() and is_written_by_hasten(patch)):
         raise Misconfigured("already exists, and hasten tune did not write it", where=str(patch), fix=fix)
     if applied_files(patch):
-        raise Misconfigured(
-            "is applied, and a new search would overwrite the file that can undo it", where=str(patch), fix=fix
-        )
+        what = "is applied, and a new search would overwrite the file that can undo it"
+        raise Misconfigured(what, where=str(patch), fix=f"undo it: git apply --reverse {patch}; or {fix}")
 
 
 @dataclass(kw_only=True, slots=True)

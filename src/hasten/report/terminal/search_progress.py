@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 UNDER_WAY = " … "  # between what is done and the time that is left
-CHOICE, TIMES, VERDICT = 42, 22, 18  # columns; a narrow terminal has fewer for the choice
+CHOICE, TIMES, VERDICT = 44, 22, 18  # columns; a narrow terminal has fewer for the choice
 _STYLES = {
     "verdict": "dim",
     "faster": "green",

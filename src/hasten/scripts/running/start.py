@@ -49,7 +49,7 @@ def edited_by(plan: str, program: Program) -> dict[str, str]:
     is_as_tuned = is_sealed(read_regular(Path(plan)).decode())  # an edited plan has other choices than its patch
     if is_as_tuned and is_applied_to(program.path, read.script, patch):
         if leads():
-            sys.stderr.write(f"{patch} is applied: {program.name} runs unchanged\n")
+            sys.stderr.write(f"{patch} is applied to {program.name}, so the plan changes nothing more\n")
         return {}
     sources = edited_sources(choices, read.script, folder)
     return {os.path.normpath(folder / file): text for file, text in sources.items()}

@@ -34,6 +34,7 @@ class Answer:
     bound: float | None = None
     by_losses: bool = False
     inconclusive: bool = False
+    unharmed: bool = False
     unanswered: bool = False
     curves: Curves | None = None
     unjudged: str | None = None
@@ -49,6 +50,7 @@ class Answer:
             bound=self.bound,
             by_losses=self.by_losses,
             inconclusive=self.inconclusive,
+            unharmed=self.unharmed,
             unanswered=self.unanswered,
         )
 

@@ -57,7 +57,14 @@ def by_losses(
             return failed(invalid.what, is_plans=False)
         passes, inconclusive = curves.verdict not in ("harmed", "better"), curves.verdict == "inconclusive"
         reason = f"{curves.sentence}{ALSO_BETTER if curves.verdict == 'better' else ''}"
-        return Answer(passes=passes, reason=reason, by_losses=True, inconclusive=inconclusive, curves=curves)
+        return Answer(
+            passes=passes,
+            reason=reason,
+            by_losses=True,
+            inconclusive=inconclusive,
+            unharmed=curves.judgement is not None and curves.judgement.unharmed,
+            curves=curves,
+        )
 
     claims = (Preserves.STATISTICS,) if unjudged is None else (Preserves.ROUNDING, Preserves.STATISTICS)
     among = claiming(choices, *claims)
