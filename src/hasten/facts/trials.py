@@ -181,13 +181,15 @@ class Confirmed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curves:
-    """Losses of both arms from the same seeds: one curve per seed, one value per optimizer step."""
+    """Losses of both arms from the same seeds: one curve per seed, one value per optimizer step. unharmed: as in
+    Proven."""
 
     seeds: tuple[int, ...]
     plain: tuple[Numbers, ...]
     planned: tuple[Numbers, ...]
     verdict: str
     sentence: str
+    unharmed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -226,6 +226,7 @@ HARM = (0.04, 0.05, 0.06)
 def test_harm_in_short_runs_is_shown_in_two_stages(harms, verdict, seeds, says, monkeypatch):
     found = judged_early(monkeypatch, lambda seed: harms[seed])
     assert (found.verdict, found.seeds) == (verdict, tuple(seeds))
+    assert found.unharmed == (verdict == "equivalent")
     assert found.sentence.endswith(says)
 
 

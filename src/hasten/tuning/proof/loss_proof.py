@@ -265,6 +265,7 @@ def curves_of(proof: LossProof, sentence: str) -> Curves:
         planned=tuple(trained(pair.planned).losses for pair in whole),
         verdict=proof.verdict,
         sentence=sentence,
+        unharmed=proof.judgement is not None and proof.judgement.unharmed,
     )
 
 

@@ -62,7 +62,7 @@ def by_losses(
             reason=reason,
             by_losses=True,
             inconclusive=inconclusive,
-            unharmed=curves.judgement is not None and curves.judgement.unharmed,
+            unharmed=curves.unharmed,
             curves=curves,
         )
 
