@@ -124,6 +124,14 @@ def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
     assert len(found.asked) == 4
 
 
+@pytest.mark.parametrize("unharmed", [False, True])
+def test_a_proof_by_losses_that_is_inconclusive_keeps_whether_a_harm_is_ruled_out(unharmed, monkeypatch):
+    empty = Curves(seeds=(), plain=(), planned=(), verdict="inconclusive", sentence="…", unharmed=unharmed)
+    monkeypatch.setattr(short_runs, "paired_curves", lambda *asked: empty)
+    [proof], _ = short_runs.by_losses(arms(), ShortRuns(first_seed=0, steps=STEPS), (BF16,), None, lambda doing: None)
+    assert (proof.passes, proof.inconclusive, proof.unharmed) == (True, True, unharmed)
+
+
 def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(plant):
     plant(failing="nothing")
     found, curves = by_losses(*LOOSE)
