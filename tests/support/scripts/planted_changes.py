@@ -63,7 +63,7 @@ PLANTED = {
             ("model.train()\n", "model.train(); noise = torch.Generator().manual_seed(1)\n"),
             (_UPDATED, _NOISE + _UPDATED),
         ],
-        "the gradient's error",
+        "differs from its float64 reference",
     ),
     "dropout switched off": Planted(DIGITS, ROUNDING, [("nn.Dropout(0.5)", "nn.Dropout(0.0)")], "dropout"),
     "dropout of attention switched off": Planted(
@@ -110,12 +110,17 @@ PLANTED = {
         "drawn again",
     ),
     "labels of the next sample": Planted(
-        REVIEWS, ROUNDING, [("[l for _, l in batch]", "[l for _, l in batch[1:] + batch[:1]]")], "gradient's error"
+        REVIEWS,
+        ROUNDING,
+        [("[l for _, l in batch]", "[l for _, l in batch[1:] + batch[:1]]")],
+        "differs from its float64 reference",
     ),
     "labels of another sample": Planted(
         DIGITS, STATISTICS, [("F.nll_loss(output, target)", "F.nll_loss(output, target.roll(1))")], "harmed"
     ),
-    "loss multiplied": Planted(REVIEWS, ROUNDING, [("loss / args.accum", "loss")], "gradient's error"),
+    "loss multiplied": Planted(
+        REVIEWS, ROUNDING, [("loss / args.accum", "loss")], "differs from its float64 reference"
+    ),
     "labels smoothed, beside autocast": Planted(
         FIRST,
         STATISTICS,
@@ -168,7 +173,7 @@ PLANTED = {
             ("        optimizer.zero_grad()\n", ""),
             ("    running_loss = 0.0", "    running_loss = 0.0; optimizer.zero_grad()"),
         ],
-        "gradient's error",
+        "differs from its float64 reference",
     ),
     "the edit in the wrong of two loaders": Planted(TWO_WAYS, BITS, [("in train_loader", "in test_loader")], "batches"),
     "the edit in the wrong of two loops": Planted(
