@@ -1,7 +1,7 @@
 """The command line. Every command ends with the command to run next, and every failure in one block and its exit code.
 
-A command is a function in a module of this package. A process imports the module of its own command alone: together
-they take longer to load than many a run takes to start.
+A command is a function in a module of this package. A process imports the module of its own command alone, to start
+sooner.
 """
 
 from __future__ import annotations
