@@ -116,7 +116,7 @@ def test_a_patch_that_is_applied_is_not_overwritten_by_another_search(tmp_path, 
     monkeypatch.chdir(tmp_path)
     file = PatchedFile(path=tmp_path / "train.py", before=b"print(1)\n", after=b"print(2)\n")
     file.path.write_bytes(file.after)
-    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, tmp_path))
+    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, Path("plan.patch"), b"", file.path))
     found, _, shown = invoked("tune", "train.py")
     assert "plan.patch: is applied, and a new search would overwrite the file that can undo it" in shown
     assert (found, Path("plan.patch").read_bytes()) == (2, patch)

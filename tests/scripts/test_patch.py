@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,11 @@ import pytest
 from hasten.errors import PlanError
 from hasten.scripts.edits.patch import (
     PatchedFile,
-    applied_files,
     apply,
-    is_written_by_hasten,
     options_without_effect,
     patch_of,
 )
+from hasten.scripts.edits.patch_file import is_written_by_hasten, read_patch
 from hasten.scripts.edits.source_text import bytes_of, text_of
 
 BEFORE = "import torch\n\n# größer\nloader = make(1)\n\n\ndef train():\n    pass\n\n\ntrain()\n"
@@ -46,8 +46,14 @@ def written(folder: Path, name: str, before: bytes) -> PatchedFile:
 
 
 def put(folder: Path, files: Sequence[PatchedFile]) -> str:
-    (folder / "plan.patch").write_bytes(patch_of(files, folder, folder))
-    return "plan.patch"
+    patch = folder / "plan.patch"
+    patch.write_bytes(patch_of(files, folder, patch, b"a plan", folder / "train.py"))
+    return patch.name
+
+
+def is_applied(patch: Path) -> bool:
+    read = read_patch(patch)
+    return read is not None and read.is_applied()
 
 
 @pytest.fixture(params=["repository", "folder in a repository", "no repository"])
@@ -63,11 +69,11 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_git_applies_it_once(here, source):
     file = written(here, "src/train it.py", source)
     patch = put(here, [file, written(here, "data.py", SOURCES["line feeds"])])
-    assert not applied_files(here / patch)
+    assert not is_applied(here / patch)
     done = git(here, "apply", patch)
     assert done.returncode == 0, done.stderr
     assert file.path.read_bytes() == file.after
-    assert applied_files(here / patch)
+    assert is_applied(here / patch)
     assert git(here, "apply", patch).returncode == 1
     assert file.path.read_bytes() == file.after
     assert git(here, "apply", "--reverse", patch).returncode == 0
@@ -82,6 +88,17 @@ def test_patch_applies_it(tmp_path, source):
     assert file.path.read_bytes() == file.after
 
 
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_its_files_are_read_as_they_are_once_it_is_applied(tmp_path, source):
+    files = [written(tmp_path, "src/train it.py", source), written(tmp_path, "data.py", source)]
+    longer = replace(files[1], after=files[1].after + b"\n# last line")
+    patch = read_patch(tmp_path / put(tmp_path, [files[0], longer]))
+    assert patch is not None
+    assert patch.sources() == {files[0].path: files[0].after, longer.path: longer.after}
+    longer.path.write_bytes(source + b"\n")
+    assert patch.sources() is None
+
+
 def test_hasten_applies_it_and_keeps_the_files_mode(tmp_path):
     file = written(tmp_path, "train.py", SOURCES["carriage returns"])
     file.path.chmod(0o754)
@@ -89,11 +106,11 @@ def test_hasten_applies_it_and_keeps_the_files_mode(tmp_path):
     apply([file])
     assert file.path.read_bytes() == file.after
     assert file.path.stat().st_mode & 0o777 == 0o754
-    assert applied_files(patch)
+    assert is_applied(patch)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["plan.patch", "train.py"]
 
 
-def test_nothing_applied_files_where_one_file_has_changed_or_is_a_link(tmp_path):
+def test_nothing_is_applied_where_one_file_has_changed_or_is_a_link(tmp_path):
     first, second = (written(tmp_path, name, SOURCES["line feeds"]) for name in ("a.py", "b.py"))
     second.path.write_bytes(b"changed")
     with pytest.raises(PlanError, match="has changed meanwhile"):
@@ -109,7 +126,7 @@ def test_nothing_applied_files_where_one_file_has_changed_or_is_a_link(tmp_path)
 def test_a_patch_of_another_program_is_known_as_such(tmp_path):
     (tmp_path / "plan.patch").write_text("--- a/train.py\n+++ b/train.py\n")
     assert not is_written_by_hasten(tmp_path / "plan.patch")
-    assert not applied_files(tmp_path / "plan.patch")
+    assert not is_applied(tmp_path / "plan.patch")
     assert is_written_by_hasten(tmp_path / put(tmp_path, [written(tmp_path, "train.py", SOURCES["line feeds"])]))
 
 

@@ -17,7 +17,7 @@ import pytest
 from hasten.cli.tuning.script_words import split_at_script
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
-from hasten.facts.plan_file import plan_to_toml, sealed
+from hasten.facts.plan_file import plan_to_toml
 from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.scripts.edits.patch import PatchedFile, apply, patch_of
 from hasten.tuning.search.candidates import plan_of
@@ -151,13 +151,21 @@ def test_a_plan_of_other_sources_is_refused_in_a_sentence(here, source, name, sa
     assert "Traceback" not in run.stderr
 
 
+def with_patch(here: Path, after: bytes = b"print(2)\n") -> PatchedFile:
+    """Of a script that prints 1 and a plan without places: what runs is what the patch says."""
+    with_source(here, "train.py", "print(1)\n")
+    script = here / "train.py"
+    file = PatchedFile(path=script, before=b"print(1)\n", after=after)
+    plan = (here / "plan.toml").read_bytes()
+    (here / "plan.patch").write_bytes(patch_of([file], here, here / "plan.patch", plan, script))
+    return file
+
+
 @pytest.mark.parametrize("is_edited", [False, True])
 def test_a_script_with_the_plans_patch_applied_runs_unchanged_unless_the_plan_was_edited(here, is_edited):
-    with_source(here, "train.py", "print(1)\n")
-    plan, file = here / "plan.toml", PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
-    (here / "plan.patch").write_bytes(patch_of([file], here, here))
-    plan.write_text(sealed(plan.read_text()) + "# edited\n" * is_edited)
-    apply([file])
+    apply([with_patch(here)])
+    plan = here / "plan.toml"
+    plan.write_text(plan.read_text() + "# edited\n" * is_edited)
     run = done(*HASTEN, "--plan", "plan.toml", "train.py", folder=here)
     if is_edited:
         assert (run.returncode, run.stdout) == (2, "")
@@ -166,12 +174,26 @@ def test_a_script_with_the_plans_patch_applied_runs_unchanged_unless_the_plan_wa
         assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", says)
 
 
+def test_a_plan_runs_by_the_patch_beside_it_which_stays_unapplied(here):
+    file = with_patch(here)
+    (here.parent / "link").symlink_to(here)
+    for plan in ("plan.toml", str(here.parent / "link" / "plan.toml")):
+        run = done(*HASTEN, "--plan", plan, "train.py", folder=here)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "2\n", "")
+    assert file.path.read_bytes() == file.before
+
+
+@pytest.mark.parametrize("changed", ["plan.toml", "plan.patch"])
+def test_a_plan_that_was_edited_or_whose_patch_was_is_followed_by_its_places(here, changed):
+    with_patch(here)
+    text = (here / changed).read_text()
+    (here / changed).write_text(f"{text}# edited\n" if changed == "plan.toml" else text.replace("+print", "+ print"))
+    run = done(*HASTEN, "--plan", "plan.toml", "train.py", folder=here)
+    assert (run.returncode, run.stdout) == (0, "1\n")
+
+
 def test_a_patch_that_is_applied_in_another_folder_leaves_the_plan_to_a_script_of_the_same_name(here):
-    with_source(here, "train.py", "print(1)\n")
-    file = PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
-    (here / "plan.patch").write_bytes(patch_of([file], here, here))
-    (here / "plan.toml").write_text(sealed((here / "plan.toml").read_text()))
-    apply([file])
+    apply([with_patch(here)])
     (here / "other").mkdir()
     (here / "other/train.py").write_text("print(3)\n")
     run = done(*HASTEN, "--plan", "../plan.toml", "train.py", folder=here / "other")

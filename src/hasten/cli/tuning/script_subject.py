@@ -55,12 +55,11 @@ def command_of(name: str, words: Sequence[str]) -> str:
 
 def applied_before(asked: AskedOfScript, name: str) -> str:
     """A sentence; empty where the patch of an earlier search of this script is not applied, or there is none."""
-    from hasten.facts.plan_file import read_plan
-    from hasten.scripts.edits.patch import is_applied_to
+    from hasten.scripts.edits.patch_file import read_patch
     from hasten.scripts.running.program import program_of
 
-    places, script = read_plan(asked.plan).script if asked.plan.is_file() else None, program_of(program_words(name, ()))
-    if places is None or not is_applied_to(script.path, places, asked.patch):
+    patch = read_patch(asked.patch)
+    if patch is None or not patch.is_for(program_of(program_words(name, ())).path) or not patch.is_applied():
         return ""
     return f"{asked.patch} is applied already: nothing is changed"
 
@@ -143,12 +142,13 @@ def _fix_for(error: HastenError, program: Program) -> str:
 
 
 def _check_patch(patch: Path) -> None:
-    from hasten.scripts.edits.patch import applied_files, is_written_by_hasten
+    from hasten.scripts.edits.patch_file import is_written_by_hasten, read_patch
 
     fix = "choose another name with --output, or move it away"
     if os.path.lexists(patch) and not (patch.is_file() and is_written_by_hasten(patch)):
         raise Misconfigured("already exists, and hasten tune did not write it", where=str(patch), fix=fix)
-    if applied_files(patch):
+    written = read_patch(patch)
+    if written is not None and written.is_applied():
         what = "is applied, and a new search would overwrite the file that can undo it"
         raise Misconfigured(what, where=str(patch), fix=f"undo it: git apply --reverse {patch}; or {fix}")
 
@@ -191,7 +191,7 @@ class _Patch:
             lines.append(
                 ("options", f"{listed(names)} {verb} no effect in the patched script, which sets the value itself")
             )
-        write_atomically(patch, patch_of(files, here, patch.parent))
+        write_atomically(patch, patch_of(files, here, patch, read_regular(file), self.program.path))
         self.file = patch
         where = [] if here == Path.cwd() else ["-C", os.path.relpath(here)]
         command, relative = ["git", *where, "apply"], os.path.relpath(patch, here)

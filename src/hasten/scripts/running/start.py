@@ -9,11 +9,10 @@ from pathlib import Path
 from types import TracebackType
 
 from hasten.errors import HastenError, PlanError
-from hasten.facts.plan_file import is_sealed, read_plan
 from hasten.facts.ranks import leads
 from hasten.regular_files import read_regular
-from hasten.scripts.edits.patch import is_applied_to
-from hasten.scripts.edits.places import edited_sources
+from hasten.scripts.edits.patch_file import read_patch
+from hasten.scripts.edits.source_text import text_of
 from hasten.scripts.running.program import Program, program_of, run
 
 
@@ -34,24 +33,36 @@ def main() -> None:
 
 def edited_by(plan: str, program: Program) -> dict[str, str]:
     """Absolute path -> the source that the plan makes of it; none where its patch is applied. Raises PlanError."""
+    file, folder = Path(plan), program.path.parent
+    patch = read_patch(file.with_suffix(".patch")) if file.is_file() else None
+    if patch is None or not patch.is_for(program.path) or not patch.is_made_from(read_regular(file)):
+        return _edited_from_places(plan, program)
+    if patch.is_applied():
+        if leads():
+            sys.stderr.write(f"{patch.path} is applied to {program.name}, so the plan changes nothing more\n")
+        return {}
+    if (sources := patch.sources()) is None:
+        return _edited_from_places(plan, program)
+    names = {os.path.relpath(path, patch.script.parent): text_of(source) for path, source in sources.items()}
+    return {os.path.normpath(folder / name): text for name, text in names.items()}
+
+
+def _edited_from_places(plan: str, program: Program) -> dict[str, str]:
+    """By the places in its sources that the plan names."""
+    from hasten.facts.plan_file import read_plan
+    from hasten.scripts.edits.places import edited_sources
+
     read = read_plan(plan)
     if not read.choices:
         return {}
+    fix = f"make one for this script: hasten tune {' '.join(program.words)}"
     if read.script is None:
-        fix = f"make one for this script: hasten tune {' '.join(program.words)}"
         raise PlanError("is the plan of a job, not of a script", where=plan, fix=fix)
-    folder = program.path.parent
-    choices = [each.choice for each in read.choices]
     if read.script.script != program.path.name:
         what = f"is the plan of {read.script.script}, not of {program.path.name}"
-        raise PlanError(what, where=plan, fix=f"make one for this script: hasten tune {' '.join(program.words)}")
-    patch = Path(plan).with_suffix(".patch")
-    is_as_tuned = is_sealed(read_regular(Path(plan)).decode())  # an edited plan has other choices than its patch
-    if is_as_tuned and is_applied_to(program.path, read.script, patch):
-        if leads():
-            sys.stderr.write(f"{patch} is applied to {program.name}, so the plan changes nothing more\n")
-        return {}
-    sources = edited_sources(choices, read.script, folder)
+        raise PlanError(what, where=plan, fix=fix)
+    folder = program.path.parent
+    sources = edited_sources([each.choice for each in read.choices], read.script, folder)
     return {os.path.normpath(folder / file): text for file, text in sources.items()}
 
 
