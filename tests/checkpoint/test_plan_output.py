@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,24 @@ def test_whatever_a_failure_said_can_be_written_and_read(tmp_path: Path):
     found = read_plan(tmp_path / "plan.toml")
     assert found.job is not None
     assert found.job.source == found.rejected[0].reason == text.replace("\udcff", "?")
+
+
+HOLDING = """
+import signal, sys
+from pathlib import Path
+from hasten.checkpoint.plan_output import held_place
+from hasten.stop_signals import end_at_once
+
+end_at_once()
+with held_place(Path("plan.toml")):
+    assert Path(".plan.toml.lock").exists()
+    signal.raise_signal(int(sys.argv[1]))
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_search_that_a_signal_ends_leaves_no_lock_file(tmp_path: Path, number: signal.Signals):
+    ended = subprocess.run([sys.executable, "-c", HOLDING, str(int(number))], cwd=tmp_path, check=False)
+    assert ended.returncode == 143
+    assert list(tmp_path.iterdir()) == []

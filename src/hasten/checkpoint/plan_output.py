@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from hasten.checkpoint.files import check_writable, remove_file, write_atomically
@@ -18,6 +19,7 @@ from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed
 from hasten.regular_files import open_regular
+from hasten.stop_signals import cleaned_up
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -43,11 +45,13 @@ def held_place(path: Path) -> Iterator[None]:
         if not held:
             fix = "wait for it to end, or choose another name with --output"
             raise Misconfigured("another hasten tune is running and will write it", where=str(path), fix=fix)
-        try:
+        with cleaned_up(partial(_remove, lock)):
             yield
-        finally:
-            with suppress(StorageFailed):  # an empty file that stays harms nobody
-                remove_file(lock)
+
+
+def _remove(lock: Path) -> None:
+    with suppress(StorageFailed):  # an empty file that stays harms nobody
+        remove_file(lock)
 
 
 def check_place(path: Path) -> None:
