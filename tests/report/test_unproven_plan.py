@@ -147,7 +147,7 @@ def test_a_wait_is_one_line_where_lines_stay():
         screen.doing(
             Doing(what=f"waiting: other programs take {share} % of the processor", seconds_left=40.0, waits=True)
         )
-    assert stream.getvalue().splitlines() == ["waiting: other programs take 99 % of the processor … for up to 40 s"]
+    assert stream.getvalue().splitlines() == ["waiting: other programs take 99 % of the processor … gives up in 40 s"]
 
 
 def test_where_lines_stay_a_long_comparison_says_every_ten_seconds_how_much_is_done():

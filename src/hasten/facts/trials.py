@@ -237,7 +237,8 @@ class Doing:
     ratios: so far, of the arms that run, by the name of their choice.
     seconds_left: of work beyond the search's time limit. of_search: seconds left of that limit; None without one.
     to_end: seconds that the search is expected to take until its result; None where an earlier one says it, or none.
-    waits: whether it may continue sooner than in seconds_left. stays: whether the line is to stay on the terminal.
+    waits: whether it may continue sooner than in seconds_left, after which it gives up. stays: whether the line is to
+    stay on the terminal.
     """
 
     what: str

@@ -108,7 +108,7 @@ class SearchProgress:
     def _left(self, doing: Doing, now: float) -> str:
         if doing.seconds_left is not None:
             seconds = time_left(doing.seconds_left)
-            return f"for up to {seconds}" if doing.waits else f"about {seconds} left"
+            return f"gives up in {seconds}" if doing.waits else f"about {seconds} left"
         left = self._seconds - (now - self._began) if doing.of_search is None else doing.of_search
         to_end = left if self._end is None else self._end - now
         if left > 0:
