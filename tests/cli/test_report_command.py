@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hasten.facts.scripts.script_places import ScriptPlaces
+from hasten.facts.trials import Surveyed
+from hasten.scripts.edits.patch import PatchedFile, apply, patch_of
 from support.cli.commands import ran
-from support.report.samples import write_plan, write_run
+from support.report.samples import sample_plan, sample_records, write_plan, write_run
 
 
 @pytest.fixture
@@ -31,6 +35,23 @@ def test_a_plan_gets_its_page_beside_it_and_the_command_to_train_by_it(here: Pat
         "hasten train examples/digits.py:job --plan plan.toml",
     ]
     assert (here / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_next_command_of_a_script_needs_no_plan_once_its_patch_is_applied(here: Path):
+    places = ScriptPlaces(script="train.py", sources={"train.py": "0"}, device="cpu", optimizers=())
+    job = "train.py --epochs 3"
+    records = [replace(each, job=job) if isinstance(each, Surveyed) else each for each in sample_records()]
+    write_plan(here, replace(sample_plan(), script=places), records)
+    (here / "train.py").write_text("print(1)\n")
+    file = PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
+    (here / "plan.patch").write_bytes(patch_of([file], here, here))
+    assert "hasten run --plan plan.toml train.py --epochs 3\n" in ran("report plan.toml")[1]
+    apply([file])
+    shown = ran("report plan.toml")[1]
+    assert shown.strip().splitlines()[-1].split(None, 1) == ["next", "python train.py --epochs 3"]
+    assert "hasten run --plan" not in (here / "report.html").read_text(encoding="utf-8")
+    (here / "train.py").unlink()
+    assert "hasten run --plan plan.toml train.py --epochs 3\n" in ran("report plan.toml")[1]
 
 
 def test_a_run_gets_its_page_into_its_folder(here: Path):

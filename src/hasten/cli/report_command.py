@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shlex
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hasten.cli.application import AsJson, Quiet, app, ends_with_exit_code
 from hasten.cli.run_history import words_of
+from hasten.cli.tuning.script_words import MODULE
 from hasten.errors import Misconfigured
 from hasten.report.terminal.command_output import CommandOutput
+
+if TYPE_CHECKING:
+    from hasten.report.page.plan_evidence import Evidence
 
 
 @app.command()
@@ -63,12 +68,31 @@ def _write_page(source: Path, page: Path, output: CommandOutput) -> None:
         read = partial(read_run, options=words_of(source), progress=reading)
     else:
         from hasten.report.page import plan_page as writer
-        from hasten.report.page.plan_evidence import read_evidence
 
-        read = read_evidence
+        read = _evidence
     with closing(waiting):
         found: Any = read(source)
         write_atomically(page, writer.page_of(found).encode())
         waiting(1, 1)
     following, answer = writer.next_command(found), {"source": source, "report": page}
     output.result(writer.sentence_of(found), [("report", str(page))], following, answer)
+
+
+def _evidence(plan: Path) -> Evidence:
+    """With the command that trains a script to which the plan's patch is applied."""
+    from hasten.cli.tuning.script_subject import command_of
+    from hasten.report.page.plan_evidence import read_evidence
+    from hasten.scripts.edits.patch import is_applied_to
+    from hasten.scripts.running.program import program_of
+
+    found = read_evidence(plan)
+    places, surveyed = found.plan.script, found.surveyed
+    if places is None or surveyed is None:
+        return found
+    program = program_of(shlex.split(surveyed.job))
+    try:
+        is_applied = is_applied_to(program.path, places, plan.with_suffix(".patch"))
+    except Misconfigured:  # the script is not there any more, or was tuned in another folder
+        return found
+    name = f"{MODULE} {program.name}" if program.is_module else program.name
+    return replace(found, trains_patched=command_of(name, program.options)) if is_applied else found

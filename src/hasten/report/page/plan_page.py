@@ -94,6 +94,8 @@ def sentence_of(evidence: Evidence) -> Sentence:
 
 def next_command(evidence: Evidence) -> str:
     """To train, by the plan if it is proven; to search where no search has ended."""
+    if evidence.trains_patched:
+        return evidence.trains_patched
     if evidence.plan.script is not None and evidence.surveyed is not None:
         planned = ["--plan", evidence.path] if evidence.choices else []
         return shlex.join(["hasten", "run", *planned, *shlex.split(evidence.surveyed.job)])
