@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from hasten.cli.tuning.script_words import behind_the_script
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import plan_to_toml, sealed
+from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.scripts.edits.patch import PatchedFile, patch_of
 from hasten.scripts.trials import script_arms
 from support.cli.commands import invoked
@@ -52,6 +56,15 @@ STYLE = """
     optimizer = torch.optim.Adam([image], lr=0.01)
     for step in range(6):
         frozen(image).sum().backward()
+        optimizer.step()
+"""
+ENDLESS = """
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    while True:
+        model(torch.ones(4, 3)).sum().backward()
         optimizer.step()
 """
 HOGWILD = """
@@ -120,6 +133,25 @@ def test_a_patch_that_is_applied_is_not_overwritten_by_another_search(tmp_path, 
     found, _, shown = invoked("tune", "train.py")
     assert "plan.patch: is applied, and a new search would overwrite the file that can undo it" in shown
     assert (found, Path("plan.patch").read_bytes()) == (2, patch)
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_a_patch_of_sources_that_have_changed_since_is_kept_by_a_new_search(tmp_path, monkeypatch, is_edited):
+    monkeypatch.chdir(tmp_path)
+    source = dedent(ENDLESS).encode()
+    file = PatchedFile(path=tmp_path / "train.py", before=source, after=source + b"# patched\n")
+    file.path.write_bytes(file.after + b"# edited since\n" if is_edited else source)
+    places = ScriptPlaces(
+        script="train.py", sources={"train.py": sha256(source).hexdigest()}, device="cpu", optimizers=()
+    )
+    Path("plan.toml").write_text(sealed(plan_to_toml(Plan(script=places))))
+    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, tmp_path))
+    found, out, shown = invoked("tune", "train.py")
+    assert (found, "its length is not known" in shown) == (2, True)
+    kept = "plan.patch.1: the patch of an earlier search, since which train.py changed"
+    assert (kept in " ".join(out.split())) == is_edited
+    assert Path("plan.patch.1" if is_edited else "plan.patch").read_bytes() == patch
+    assert len([*tmp_path.iterdir()]) == 3
 
 
 def test_options_of_hasten_behind_the_script_are_found():

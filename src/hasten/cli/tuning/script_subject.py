@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -67,19 +68,21 @@ def applied_before(asked: AskedOfScript, name: str) -> str:
 def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output: CommandOutput) -> Subject:
     """name: of the file or console script, or "-m MODULE". words: the script's own. Raises HastenError where the script
     fails, shows no training, or its length is not known; or where the patch's file is another's."""
+    from hasten.checkpoint.plan_output import check_place
     from hasten.scripts.running.program import program_of
 
     program = program_of(program_words(name, words))
     if not is_users_file(str(program.path)):
         fix = "install the project by pip install -e, so that its sources can be edited"
         raise Misconfigured("is installed, and not a source of this project", where=program.name, fix=fix)
+    check_place(asked.plan)
     _check_patch(asked.patch)
     output.header(f"Tuning {shlex.join(program.words)}")
     with closing(output.progress("starting the script")) as waiting:
         seen = _observed(program, waiting)
     if asked.steps is not None:
         seen = replace(seen, length=replace(seen.length, steps=asked.steps, why="", again=""))
-    output.facts("", found_lines(seen, place_in))
+    output.facts("", [*found_lines(seen, place_in), *_earlier_patch_kept(asked, program.path.parent)])
     if seen.length.steps is None:
         fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', 'N', *program.words])}"
         raise Misconfigured(f"its length is not known: {seen.length.why}", where=program.name, fix=fix)
@@ -151,6 +154,25 @@ def _check_patch(patch: Path) -> None:
     if written is not None and written.is_applied():
         what = "is applied, and a new search would overwrite the file that can undo it"
         raise Misconfigured(what, where=str(patch), fix=f"undo it: git apply --reverse {patch}; or {fix}")
+
+
+def _earlier_patch_kept(asked: AskedOfScript, folder: Path) -> Lines:
+    """Under another name, where sources have changed since it was made: by the patch and then by hand, perhaps."""
+    from hasten.checkpoint.files import move
+    from hasten.facts.plan_file import read_plan
+    from hasten.scripts.edits.places import changed_sources
+
+    if not asked.patch.is_file():
+        return []
+    places = read_plan(asked.plan).script if asked.plan.is_file() else None
+    changed = [] if places is None else changed_sources(places, folder)
+    if places is not None and not changed:
+        return []
+    numbered = (asked.patch.with_name(f"{asked.patch.name}.{number}") for number in itertools.count(1))
+    kept = next(each for each in numbered if not os.path.lexists(each))
+    move(asked.patch, kept)
+    since = f", since which {listed(changed)} changed" if changed else ""
+    return [("kept", f"{kept}: the patch of an earlier search{since}")]
 
 
 @dataclass(kw_only=True, slots=True)
