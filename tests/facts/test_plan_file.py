@@ -317,6 +317,23 @@ proof = {gradient_error = 1.3, bound = 2.0}
     assert block in text
 
 
+@given(st.lists(st.sampled_from(["a", "é", " ", "  ", "\n", "\t", '"', "\\", "= ", "word " * 9]), max_size=40))
+def test_a_long_text_takes_several_lines_and_comes_back_as_it_was(parts: list[str]):
+    text = "".join(parts)
+    proof = Proof(losses=text)
+    choice = PlannedChoice(choice=Choice(technique="precision", value="bf16"), proof=proof)
+    plan = Plan(choices=(choice,), rejected=(Rejected(technique="a", reason=text),), not_tried={"b": text})
+    assert plan_from_toml(plan_to_toml(plan)) == plan
+
+
+def test_no_line_of_a_proof_by_losses_is_longer_than_a_page():
+    losses = "the first 64 steps: " + "the mean loss of 3 seeds is 1.234 with it and 1.235 without; " * 8
+    choice = PlannedChoice(choice=Choice(technique="precision", value="bf16"), proof=Proof(losses=losses))
+    lines = plan_to_toml(Plan(choices=(choice,))).splitlines()
+    assert max(map(len, lines)) <= 120
+    assert 'proof = {losses = """\\' in lines
+
+
 def test_a_choice_without_a_gain_of_its_own_has_a_comment_that_says_so_in_a_plan_that_is_proven():
     def text(low: float, total: Total | None) -> str:
         speedup = Speedup(ratio=1.02, low=low, high=1.05, pairs=12)

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import tomlkit
-from tomlkit.items import InlineTable
+from tomlkit.items import InlineTable, String, StringType, Trivia
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
@@ -37,6 +37,8 @@ Place = Callable[[Location], str]  # a location as people read it: file and line
 
 LARGEST_BYTES = 1 << 20
 MOST_CHOICES = 200
+LONGEST_LINE = 100  # of a text
+_WORD = re.compile("[^ ]+ *|^ +")  # with the blanks behind it
 _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]")
 _KEY = re.compile(r"\s*[\"']?([\w-]+)[\"']?\s*[=.]")
 
@@ -318,12 +320,28 @@ def _as_blocks(value: Any) -> Any:
 
 
 def _as_block(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with each inner table on one line, so that a choice and its evidence read as one block."""
-    return {key: _on_one_line(cast("Any", value)) if isinstance(value, dict) else value for key, value in row.items()}
+    """The row with each inner table on one line, so that a choice and its evidence read as one block. Only a long text
+    continues on further lines."""
+    return {
+        key: _on_one_line(cast("Any", value)) if isinstance(value, dict) else _wrapped(value)
+        for key, value in row.items()
+    }
 
 
 def _on_one_line(values: dict[str, Any]) -> InlineTable:
     table = tomlkit.inline_table()
     for key, value in values.items():
-        table.add(key, value)
+        table.add(key, _wrapped(value))
     return table
+
+
+def _wrapped(value: Any) -> Any:
+    """A text of more than a line as TOML's text of several lines, each but the last one ending with a backslash."""
+    if not isinstance(value, str) or len(value) <= LONGEST_LINE or " " not in value:
+        return value
+    lines = [""]
+    for word in _WORD.findall(tomlkit.string(value).as_string()[1:-1]):
+        if lines[-1] and len(lines[-1]) + len(word) > LONGEST_LINE:
+            lines.append("")
+        lines[-1] += word
+    return String(StringType.MLB, value, "".join(f"\\\n    {line}" for line in lines), Trivia())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan, Speedup
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml
-from hasten.facts.trials import Confirmed, Costs, Surveyed, Tried
+from hasten.facts.trials import Confirmed, Costs, Earned, Surveyed, Tried
 from hasten.tuning.search.candidates import UNPROVEN
 from hasten.tuning.search.found_plan import plan_found
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
@@ -78,3 +78,11 @@ def test_a_reason_says_what_was_measured_against_what_and_what_follows():
     assert reasons(faster, proven=None) == [unproven]
     late = replace(faster, reason=f"{seen}{UNPROVEN}")
     assert reasons(late) == [f"faster in its trial: {shown}, but there was no time to prove it"]
+
+
+def test_a_plan_states_figures_as_a_person_reads_them():
+    seen = Speedup(ratio=1.4391260973012345, low=1.3987654321098765, high=1.5012345678901234, pairs=12)
+    choice = CONFIRMED.choices[0]
+    confirmed = replace(CONFIRMED, earned=(Earned(choice=choice, speedup=seen, kept=True),))
+    text = plan_to_toml(plan_found(SURVEYED, confirmed, [], []))
+    assert "speedup = {ratio = 1.439, low = 1.399, high = 1.501, pairs = 12}" in text

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hasten.facts.choice import Choice
 from hasten.facts.formatting import shortened
-from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Total
+from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Speedup, Total
 from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried, why_no_gain
 from hasten.tuning.search.candidates import UNPROVEN, same
 from hasten.tuning.search.objective import break_even_step
@@ -75,7 +76,13 @@ def _planned(
     earned = [each.speedup for each in records if each.speedup and same(each.choice, choice)]
     stated = [_proof(each) for each in proofs if same(each.choice, choice) and each.passes]
     proof = next((each for each in reversed(stated) if each is not None), None)
-    return PlannedChoice(choice=choice, speedup=earned[0] if earned and earned[0].pairs else None, proof=proof)
+    speedup = _to_print(earned[0]) if earned and earned[0].pairs else None
+    return PlannedChoice(choice=choice, speedup=speedup, proof=proof)
+
+
+def _to_print(found: Speedup) -> Speedup:
+    """Three digits behind the point are more than any interval says."""
+    return replace(found, ratio=round(found.ratio, 3), low=round(found.low, 3), high=round(found.high, 3))
 
 
 def _proof(proven: Proven) -> Proof | None:
