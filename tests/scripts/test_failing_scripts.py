@@ -145,7 +145,7 @@ def test_a_patch_of_sources_that_have_changed_since_is_kept_by_a_new_search(tmp_
         script="train.py", sources={"train.py": sha256(source).hexdigest()}, device="cpu", optimizers=()
     )
     Path("plan.toml").write_text(sealed(plan_to_toml(Plan(script=places))))
-    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, tmp_path))
+    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, Path("plan.patch"), b"", file.path))
     found, out, shown = invoked("tune", "train.py")
     assert (found, "its length is not known" in shown) == (2, True)
     kept = "plan.patch.1: the patch of an earlier search, since which train.py changed"

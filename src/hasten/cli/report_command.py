@@ -82,17 +82,12 @@ def _evidence(plan: Path) -> Evidence:
     """With the command that trains a script to which the plan's patch is applied."""
     from hasten.cli.tuning.script_subject import command_of
     from hasten.report.page.plan_evidence import read_evidence
-    from hasten.scripts.edits.patch import is_applied_to
+    from hasten.scripts.edits.patch_file import read_patch
     from hasten.scripts.running.program import program_of
 
-    found = read_evidence(plan)
-    places, surveyed = found.plan.script, found.surveyed
-    if places is None or surveyed is None:
+    found, patch = read_evidence(plan), read_patch(plan.with_suffix(".patch"))
+    if found.surveyed is None or patch is None or not patch.is_applied():
         return found
-    program = program_of(shlex.split(surveyed.job))
-    try:
-        is_applied = is_applied_to(program.path, places, plan.with_suffix(".patch"))
-    except Misconfigured:  # the script is not there any more, or was tuned in another folder
-        return found
+    program = program_of(shlex.split(found.surveyed.job))
     name = f"{MODULE} {program.name}" if program.is_module else program.name
-    return replace(found, trains_patched=command_of(name, program.options)) if is_applied else found
+    return replace(found, trains_patched=command_of(name, program.options))
