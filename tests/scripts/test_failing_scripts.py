@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from hasten.cli.tuning.script_words import behind_the_script
-from hasten.facts.plan import Plan
-from hasten.facts.plan_file import plan_to_toml, sealed
-from hasten.facts.scripts.script_places import ScriptPlaces
 from hasten.scripts.edits.patch import PatchedFile, patch_of
 from hasten.scripts.trials import script_arms
 from support.cli.commands import invoked
@@ -141,17 +137,13 @@ def test_a_patch_of_sources_that_have_changed_since_is_kept_by_a_new_search(tmp_
     source = dedent(ENDLESS).encode()
     file = PatchedFile(path=tmp_path / "train.py", before=source, after=source + b"# patched\n")
     file.path.write_bytes(file.after + b"# edited since\n" if is_edited else source)
-    places = ScriptPlaces(
-        script="train.py", sources={"train.py": sha256(source).hexdigest()}, device="cpu", optimizers=()
-    )
-    Path("plan.toml").write_text(sealed(plan_to_toml(Plan(script=places))))
-    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, Path("plan.patch"), b"", file.path))
+    Path("plan.patch").write_bytes(patch := patch_of([file], tmp_path, Path("plan.patch"), b"", Path("train.py")))
     found, out, shown = invoked("tune", "train.py")
     assert (found, "its length is not known" in shown) == (2, True)
-    kept = "plan.patch.1: the patch of an earlier search, since which train.py changed"
+    kept = "plan.patch.1: the patch of an earlier search, whose files have changed since"
     assert (kept in " ".join(out.split())) == is_edited
     assert Path("plan.patch.1" if is_edited else "plan.patch").read_bytes() == patch
-    assert len([*tmp_path.iterdir()]) == 3
+    assert len([*tmp_path.iterdir()]) == 2
 
 
 def test_options_of_hasten_behind_the_script_are_found():

@@ -82,7 +82,7 @@ def script_subject(name: str, words: Sequence[str], asked: AskedOfScript, output
         seen = _observed(program, waiting)
     if asked.steps is not None:
         seen = replace(seen, length=replace(seen.length, steps=asked.steps, why="", again=""))
-    output.facts("", [*found_lines(seen, place_in), *_earlier_patch_kept(asked, program.path.parent)])
+    output.facts("", [*found_lines(seen, place_in), *_earlier_patch_kept(asked.patch)])
     if seen.length.steps is None:
         fix = f"say how many: {shlex.join(['hasten', 'tune', '--steps', 'N', *program.words])}"
         raise Misconfigured(f"its length is not known: {seen.length.why}", where=program.name, fix=fix)
@@ -156,23 +156,18 @@ def _check_patch(patch: Path) -> None:
         raise Misconfigured(what, where=str(patch), fix=f"undo it: git apply --reverse {patch}; or {fix}")
 
 
-def _earlier_patch_kept(asked: AskedOfScript, folder: Path) -> Lines:
-    """Under another name, where sources have changed since it was made: by the patch and then by hand, perhaps."""
+def _earlier_patch_kept(file: Path) -> Lines:
+    """Under another name, where its files have changed since it was made: by the patch and then by hand, perhaps."""
     from hasten.checkpoint.files import move
-    from hasten.facts.plan_file import read_plan
-    from hasten.scripts.edits.places import changed_sources
+    from hasten.scripts.edits.patch_file import read_patch
 
-    if not asked.patch.is_file():
+    patch = read_patch(file)
+    if patch is None or patch.sources() is not None:
         return []
-    places = read_plan(asked.plan).script if asked.plan.is_file() else None
-    changed = [] if places is None else changed_sources(places, folder)
-    if places is not None and not changed:
-        return []
-    numbered = (asked.patch.with_name(f"{asked.patch.name}.{number}") for number in itertools.count(1))
+    numbered = (file.with_name(f"{file.name}.{number}") for number in itertools.count(1))
     kept = next(each for each in numbered if not os.path.lexists(each))
-    move(asked.patch, kept)
-    since = f", since which {listed(changed)} changed" if changed else ""
-    return [("kept", f"{kept}: the patch of an earlier search{since}")]
+    move(file, kept)
+    return [("kept", f"{kept}: the patch of an earlier search, whose files have changed since")]
 
 
 @dataclass(kw_only=True, slots=True)

@@ -124,12 +124,6 @@ def edited_sources(choices: Sequence[Choice], places: ScriptPlaces, folder: Path
     return found
 
 
-def changed_sources(places: ScriptPlaces, folder: Path) -> list[str]:
-    """Those that are no longer as they were observed. folder: of the script."""
-    files = ((file, folder / file) for file in places.sources)
-    return [file for file, path in files if not path.is_file() or _digest(path) != places.sources[file]]
-
-
 def _text(path: Path) -> str:
     """Of a notebook, as a script. Raises PlanError."""
     try:
