@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hasten.tuning.trials import preloaded_libraries
-from hasten.tuning.trials.preloaded_libraries import libraries_of
+from hasten.tuning.trials.preloaded_libraries import libraries_of, statement_of
 
 JOB = """
 from __future__ import annotations
@@ -28,7 +30,7 @@ def libraries(folder: Path, text: str) -> list[str]:
 
 
 def test_libraries_that_are_known_to_be_harmless_and_are_imported_at_the_top_are_loaded_once(tmp_path, monkeypatch):
-    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL"]
+    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL:Image"]
     monkeypatch.setattr(preloaded_libraries, "LOADED_ONCE", frozenset({"not_installed", "torch"}))
     assert libraries(tmp_path, "import torch\nimport not_installed") == ["torch"]
 
@@ -39,9 +41,46 @@ def test_so_are_those_of_the_jobs_own_modules(tmp_path):
     (tmp_path / "package" / "inner.py").write_text("from package import data\nfrom . import data\nimport sklearn\n")
     (tmp_path / "package" / "data.py").write_text("import scipy.stats\nfrom .inner import something\n")
     (tmp_path / "neighbour.py").write_text("from package import (inner, nothing)\n")
-    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL", "sklearn", "scipy.stats"]
+    assert libraries(tmp_path, JOB) == ["numpy", "torch.utils.data", "PIL:Image", "sklearn", "scipy.stats"]
 
 
 def test_a_file_that_cannot_be_read_gives_none():
     for job in ("not/there.py:job", "package.module:job", "job", ""):
         assert libraries_of(job) == []
+
+
+def test_a_library_that_reads_variables_is_loaded_once_where_no_source_sets_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(preloaded_libraries, "READ_SETTINGS", frozenset({"transformers"}))
+    imports = "import os\nfrom transformers import (\n    Trainer,\n    set_seed,\n)\n"
+    reads = "RANK = os.environ.get('RANK')\nif os.environ['HOME'] == '/':\n    pass\n"
+    shared = ["transformers:Trainer", "transformers:set_seed"]
+    pytest.importorskip("transformers")
+    assert libraries(tmp_path, imports + reads) == shared
+    for sets in (
+        "os.environ['HF_HUB_OFFLINE'] = '1'",
+        "os.environ.setdefault('HF_HOME', 'cache')",
+        "os.environ.update(HF_HOME='cache')",
+        "os.environ |= {'HF_HOME': 'cache'}",
+        "os.putenv('HF_HOME', 'cache')",
+        "load_dotenv()",
+    ):
+        assert libraries(tmp_path, f"{imports}{sets}\n") == []
+    assert libraries(tmp_path, f"{imports}import torch\nos.environ['A'] = '1'\n") == ["torch"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    assert libraries(tmp_path, imports) == []
+
+
+def test_a_module_of_the_users_own_is_no_library_of_its_name(tmp_path):
+    (tmp_path / "sklearn.py").write_text("")
+    (tmp_path / "scipy").mkdir()
+    (tmp_path / "scipy" / "__init__.py").write_text("")
+    assert libraries(tmp_path, "import sklearn\nimport scipy.stats\nimport numpy\n") == ["numpy"]
+
+
+def test_what_is_loaded_late_is_imported_by_its_name():
+    assert [*map(statement_of, ("numpy", "torch.utils.data", "transformers:Trainer"))] == [
+        "import numpy",
+        "import torch.utils.data",
+        "from transformers import Trainer",
+    ]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.errors import HastenError
 from hasten.training.run import Run
+from hasten.tuning.trials.preloaded_libraries import statement_of
 
 LONGEST_SECONDS = 120.0  # of importing; the start of a job whose libraries take longer is not counted
 IMPORTED_BY_SCRIPTS = ("torch._dynamo",)  # torch imports it with the first optimizer
@@ -24,7 +25,7 @@ IMPORTED_BY_TRAIN = ("hasten.cli.train_command", "hasten.entry", *IMPORTED_BY_SC
 def import_seconds(libraries: Sequence[str], always: Sequence[str] = IMPORTED_BY_TRAIN) -> float:
     """Of a new interpreter with these libraries, from its start to its end. Where they cannot be imported, of one
     with `always` alone: the job's own file reports what is wrong with them."""
-    program = f"import {', '.join((*always, *libraries))}"
+    program = "; ".join(map(statement_of, (*always, *libraries)))
     began = time.perf_counter()
     try:
         subprocess.run(

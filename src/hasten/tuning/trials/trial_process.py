@@ -1,9 +1,10 @@
-"""The process of one trial, forked by multiprocessing's fork server, which has loaded torch and hasten and nothing of
-the user's: it starts at once and inherits neither data nor settings. It is stopped between its windows with all that it
-has started, and killed with it at its end."""
+"""The process of one trial, forked by multiprocessing's fork server, which has loaded torch, hasten, and libraries that
+trials can share, but nothing of the user's: it starts at once and inherits neither data nor settings. It is stopped
+between its windows with all that it has started, and killed with it at its end."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -17,31 +18,35 @@ from typing import Any
 from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.folders.process_folder import process_folder, remove_after_multiprocessing
 from hasten.errors import StorageFailed
+from hasten.tuning.shared_libraries import ADDED, NAMES
 from hasten.tuning.trials.child_process import ChildProcess, Messages
 from hasten.tuning.trials.process_tree import continue_all, stop_all
 
 END_SECONDS = 10.0  # that the kernel may take to release what was killed
 _HASH_SEED = "PYTHONHASHSEED"
 _OURS = ("hasten.tuning.trials.end_with_search", "hasten.tuning.trials.trial_requests", "torch._dynamo")
+_SHARED = "hasten.tuning.shared_libraries"
+_SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # which Matplotlib reads when it is loaded: trials show no window
 
 
 def start_fork_server(libraries: Sequence[str] = ()) -> Any:
     """The context of the server, which loads torch meanwhile. libraries: that it loads too, where it does not run
     yet."""
     context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*_OURS, *libraries])
+    context.set_forkserver_preload([*_OURS, _SHARED])
     from multiprocessing.forkserver import ensure_running
 
     remove_after_multiprocessing()
     before, tempfile.tempdir = tempfile.tempdir, str(process_folder())  # which is removed, also after a kill
-    own = os.environ.get(_HASH_SEED)
+    own = dict(os.environ)
     try:
-        os.environ.update(with_hash_seed(os.environ))
+        os.environ.update({**with_hash_seed(os.environ), **_SHOWS_NOWHERE, NAMES: json.dumps([*libraries])})
         ensure_running()
     finally:
         tempfile.tempdir = before
-        if own is None:
-            del os.environ[_HASH_SEED]
+        os.environ.update(own)
+        for name in os.environ.keys() - own.keys():
+            del os.environ[name]
     return context
 
 
@@ -105,7 +110,7 @@ def _live(messages: Messages, serves: str, arguments: Sequence[Any], place: Plac
         Path("/proc/self/oom_score_adj").write_text("1000")
     environment, sys.path[:], folder = place
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({**ADDED, **environment})
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
     os.chdir(folder)
