@@ -151,7 +151,7 @@ def test_a_trial_without_a_gain_says_why_and_whether_the_choice_is_in_the_plan_a
     assert reason(1.01, 0.02) == "the interval contains 1"
     assert reason(1.005, 0.001) == "a gain below 1 %"
     assert reason(0.994, 0.001) == "slower, but perhaps by less than 1 %"
-    assert reason(1.2, 0.3, cut_short=True) == "its trial ended early, because another choice was far ahead"
+    assert reason(1.2, 0.3, cut_short=True) == "ended early: another choice was far ahead, or time ran out"
     plan = make_plan(prefetch=8)
     assert reason(1.01, 0.02) == "the interval contains 1; measured again in the whole plan, and kept there"
 

@@ -122,6 +122,15 @@ def test_a_patched_file_that_fails_says_how(accepted):
 
 
 @pytest.mark.proof
+def test_long_steps_are_timed_while_their_losses_are_compared(accepted):
+    """Planted: the ninth step fails, and nobody takes it."""
+    counted = "torch.steps = getattr(torch, 'steps', 0) + 1; assert torch.steps < 9; __import__('time').sleep(0.2)"
+    found = accepted("plain/train_digits.py", own_change=("optimizer.step()", f"{counted}; optimizer.step()"))
+    assert found.passes, found.reason
+    assert "in 8 steps; a step takes 2" in found.reason
+
+
+@pytest.mark.proof
 def test_a_slower_step_is_found(accepted):
     found = accepted("plain/train_digits.py", ("optimizer.step()", "optimizer.step(); __import__('time').sleep(0.3)"))
     assert not found.passes

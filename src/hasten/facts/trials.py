@@ -326,7 +326,7 @@ def is_gain(found: Speedup) -> bool:
 def why_no_gain(tried: Tried) -> str:
     """Beside the figures of a trial that shows neither a gain nor a loss; empty for any other."""
     if tried.cut_short:
-        return "its trial ended early, because another choice was far ahead"
+        return "ended early: another choice was far ahead, or time ran out"
     found = tried.speedup
     if found is None or tried.verdict != "no difference":
         return ""

@@ -16,6 +16,7 @@ from hasten.report.display import duration, interval, listed, many, ratio
 from hasten.report.sentence import Sentence
 
 NOTHING_PROVEN = "No faster: nothing that was tried is proven to shorten this job"
+NOTHING_TRIED = "Nothing was tried: steps are so long that a search needs about"
 NO_FASTER_SCRIPT = "No faster: nothing that was tried is proven to shorten this script"
 _WHOLE_RUN = "the whole run with startup"
 _STOPS_EARLY = "early stopping may end the run before"

@@ -126,6 +126,26 @@ def test_all_go_at_a_look_where_one_says_that_the_comparison_is_over(tmp_path, m
     assert {name: len(ratios) for name, ratios in outcome.early.items()} == {"bf16": 3, "idle": 3, "control": 3}
 
 
+@pytest.mark.parametrize(("seconds", "pairs"), [(0.0, 3), (3600.0, 12)])
+def test_a_comparison_whose_seconds_are_over_ends_after_the_fewest_pairs_that_have_a_spread(
+    seconds: float, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
+    monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
+    idle = Entry(name="idle", plan=make_plan(flush_denormals=True), stays=True)
+    outcome = compare(idle, settings=ComparisonSettings(steps=1, checks=(), seconds=seconds))
+    assert len(outcome.base.windows) == len(outcome.measured["idle"].windows) == pairs
+    assert [len(ratios) for ratios in outcome.early.values()] == ([3] if pairs == 3 else [])
+
+
+def test_an_arm_that_starts_too_slowly_fails_alone_and_says_how_long_it_had():
+    slow = replace(BF16, start_seconds=0.0)
+    outcome = compare(slow, ONE_THREAD)
+    assert outcome.failed["bf16"].outcome is Outcome.LATE
+    assert outcome.failed["bf16"].what.startswith("no first step within 0 s")
+    assert [*outcome.measured] == ["one thread"]
+
+
 @pytest.mark.proof
 def test_an_arm_lives_in_as_many_processes_one_after_the_other_as_it_was_given_starts():
     alive = list[int]()

@@ -15,12 +15,14 @@ from hasten.tuning.search.expected_seconds import (
     SETTLED_STEPS,
     SLACK,
     TIMED_SECONDS,
+    acceptance_seconds,
     confirmation_seconds,
     confirmation_settings,
     end_seconds,
     proofs_seconds,
     seconds_to_confirm,
 )
+from hasten.tuning.search.objective import Interruptions, RunLength
 from tuning.search.test_rounds import profile
 
 BF16, CHANNELS = Choice(technique="precision", value="bf16"), Choice(technique="channels_last", value=True)
@@ -67,6 +69,26 @@ def test_a_patched_script_is_run_in_its_trial_and_plainly_in_time_that_the_confi
     of_job, of_script = (end_seconds(each, each, [BF16], asked=60.0) for each in (PLAIN, script))
     assert of_script - of_job == pytest.approx(SLACK * runs)
     assert seconds_to_confirm(PLAIN, 30.0) - seconds_to_confirm(script, 30.0) == pytest.approx(runs)
+
+
+def test_a_patched_script_with_long_steps_is_timed_while_its_losses_are_compared():
+    short = replace(PLAIN, accepted_steps=8, step_seconds=0.1)
+    long = replace(short, step_seconds=0.2)
+    assert acceptance_seconds(short) == pytest.approx(2 * (PLAIN.start_seconds + 8 * 0.1 + TIMED_SECONDS))
+    assert acceptance_seconds(long) == pytest.approx(2 * (PLAIN.start_seconds + 8 * 0.2))
+
+
+def test_what_a_script_does_between_its_steps_is_in_the_time_of_proofs_and_more_often_in_that_of_windows():
+    """Planted: every other step is interrupted for as long as it takes, so a window waits for three steps' time."""
+    met = RunLength(steps=1000, epochs=1, evaluations=0, interruptions=Interruptions([0.05] * 5, among=10))
+    often = replace(PLAIN, length=met, interruption_seconds=0.025, recipe_steps=16)
+    never = replace(PLAIN, recipe_steps=16)
+    bits = [replace(BF16, preserves=Preserves.BITS)]
+    proofs = [proofs_seconds(each, each, bits, asked=60.0) for each in (never, often)]
+    assert proofs[1] - proofs[0] == pytest.approx(4 * 16 * 0.025)
+    assert often.window_seconds == pytest.approx(3 * never.window_seconds)
+    confirmed = [confirmation_seconds(each, each, bits) for each in (never, often)]
+    assert confirmed[1] - confirmed[0] > 2 * 3 * 12 * never.window_seconds
 
 
 def test_compiling_is_paid_by_every_process_that_has_the_plan():

@@ -71,7 +71,7 @@ def test_a_reason_says_what_was_measured_against_what_and_what_follows():
     same = Tried(choice=threads, on=(), verdict="no difference", reason=f"{seen}", speedup=seen)
     assert reasons(same) == [f"no difference: {shown}; the interval contains 1"]
     early = replace(same, cut_short=True)
-    assert reasons(early) == [f"stopped early: {shown}; its trial ended early, because another choice was far ahead"]
+    assert reasons(early) == [f"stopped early: {shown}; ended early: another choice was far ahead, or time ran out"]
     faster = replace(same, verdict="faster")
     assert reasons(faster) == [f"faster in its trial: {shown}; no gain in the whole plan"]
     unproven = f"faster in its trial: {shown}; the whole plan with it was not proven to be faster"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from hasten.facts.trials import Costs, Noise, Plain, Record
 from hasten.measure.paired_timing import Window
 from hasten.training.setup.job_options import options_of
 from hasten.tuning.search import round_trials
-from hasten.tuning.search.comparison import Compared, Entry
+from hasten.tuning.search.candidates import OUT_OF_TIME
+from hasten.tuning.search.comparison import Compared, ComparisonSettings, Entry
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
 from hasten.tuning.search.expected_seconds import comparison_seconds, end_seconds
 from hasten.tuning.search.objective import Measured, RunLength
@@ -93,6 +96,57 @@ def test_long_turns_are_measured_only_where_a_choice_may_shorten_them_and_their_
     without = planted_profile(length=RunLength(steps=1000, epochs=2, evaluations=0))
     more = comparison_seconds(turning, choices, CONTROLS) - comparison_seconds(without, choices, CONTROLS)
     assert more == pytest.approx(turn_seconds * len(measuring))
+
+
+def asked_of_a_comparison(
+    planned: PlanProfile, seconds: float, choices: Sequence[Choice], patch: pytest.MonkeyPatch
+) -> tuple[list[Entry], ComparisonSettings | None, SearchLog]:
+    """Of a search's first one; None where there is none."""
+
+    def compare(
+        arms: Arms, base: Entry, entries: Sequence[Entry], settings: ComparisonSettings, *rest: object
+    ) -> Compared:
+        found.append((entries, settings))
+        raise ArmFailed(base.name, Outcome.CRASHED, "it is not run here")
+
+    found = list[tuple[Sequence[Entry], ComparisonSettings]]()
+    patch.setattr(round_trials, "compare_arms", compare)
+    log = SearchLog(options=Options(seconds=seconds), keep=lambda record: None, report=lambda doing: None)
+    with suppress(ArmFailed):
+        RoundTrials(arms=Arms(JOB), log=log, baseline=planned).try_all(planned, (), choices)
+    entries, settings = found[0] if found else ([], None)
+    return [*entries], settings, log
+
+
+@pytest.mark.parametrize(("step_seconds", "is_limited"), [(0.05, False), (0.3, False), (1.0, True)])
+def test_a_comparison_has_a_time_limit_where_a_step_takes_longer_than_a_window(
+    step_seconds: float, is_limited: bool, monkeypatch
+):
+    planned = planted_profile(step_seconds=step_seconds, length=RunLength(steps=60, epochs=1, evaluations=0))
+    entries, settings, _ = asked_of_a_comparison(planned, 1.0, [FLUSH], monkeypatch)
+    assert settings is not None
+    least = 5 * (1 + len(entries)) * step_seconds
+    assert settings.seconds == (pytest.approx(least) if is_limited else math.inf)
+    _, settings, _ = asked_of_a_comparison(planned, 5_000.0, [FLUSH], monkeypatch)
+    assert settings is not None
+    assert settings.seconds > 4_000.0
+
+
+def test_nothing_is_tried_whose_proof_would_end_far_too_late_and_the_seconds_that_it_needs_are_kept(monkeypatch):
+    slow = planted_profile(step_seconds=8.0, length=RunLength(steps=60, epochs=1, evaluations=0))
+    entries, _, log = asked_of_a_comparison(slow, 60.0, [FLUSH, ALLOCATOR], monkeypatch)
+    assert not entries
+    assert [each.reason for each in log.tried] == [OUT_OF_TIME] * 2
+    assert log.needed_seconds > 240.0
+    entries, _, _ = asked_of_a_comparison(slow, 2 * log.needed_seconds, [FLUSH], monkeypatch)
+    assert str(FLUSH) in [entry.name for entry in entries]
+
+
+def test_a_choice_has_as_long_to_start_as_the_base_and_what_it_can_save(monkeypatch):
+    planned = planted_profile(length=RunLength(steps=400, epochs=1, evaluations=0), start_seconds=3.0)
+    (flush, *_), _, _ = asked_of_a_comparison(planned, 30.0, [FLUSH], monkeypatch)
+    assert flush.start_seconds is not None
+    assert 3 * 3.0 + 400 * 0.05 <= flush.start_seconds < 3 * 3.0 + 400 * 0.05 + 2.0
 
 
 def measured(name: str, seconds: float) -> Measured:

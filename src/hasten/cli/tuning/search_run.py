@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from hasten.facts.choice import Preserves
 from hasten.facts.plan import DEFAULT_PLAN
 from hasten.facts.trials import trials_beside
 from hasten.report.display import interval, listed, ratio
-from hasten.report.plan_sentence import NOTHING_PROVEN, pays, results_with, search_sentence
+from hasten.report.plan_sentence import NOTHING_PROVEN, NOTHING_TRIED, pays, results_with, search_sentence
 from hasten.report.sentence import Sentence
 from hasten.report.terminal.command_output import CommandOutput
 from hasten.report.terminal.output import Lines
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hasten.tuning.trials.arms import Arms
     from hasten.tuning.trials.other_programs import OtherPrograms
 
+ROUNDED_UP = 60.0  # seconds of a longer search
 MUCH_ELSE = 0.05  # share of the CPU used by other programs
 SECONDS = 60.0
 CEILING = "statistics"  # of --allow
@@ -108,7 +110,8 @@ def search(subject: Subject, asked: Asked, output: CommandOutput) -> Found:
         return shlex.join(subject.again(asked.words(seconds)))
 
     following = subject.following(file if found.has_plan else None) if written else again(asked.seconds)
-    facts = _facts(found, unproven, file if written else None, further, again(4 * asked.seconds))
+    longer = max(4 * asked.seconds, ROUNDED_UP * math.ceil(found.log.needed_seconds / ROUNDED_UP))
+    facts = _facts(found, unproven, file if written else None, further, again(longer))
     if found.proven is not None and not refuted and (after := pays(found.proven, time.monotonic() - asked.began)):
         facts.insert(0, ("pays", after))
     answer = _answer(found, plan, file if written else None)
@@ -179,10 +182,12 @@ def _searched(subject: Subject, asked: Asked, others: OtherPrograms, trials: Tri
 
 def _sentence(found: Found, others: float, nothing_proven: str) -> Sentence:
     """others: share of the CPU that other programs used."""
-    from hasten.report.display import percent
+    from hasten.report.display import duration, percent
     from hasten.tuning.search.objective import least_visible
 
     gained = [found.gained.reached] if found.gained else []
+    if found.log.needed_seconds and not found.log.comparisons:
+        nothing_proven = f"{NOTHING_TRIED} {duration(found.log.needed_seconds)}"
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     between = None if plain is None else plain.between
     result = search_sentence(

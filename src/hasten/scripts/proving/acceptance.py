@@ -3,7 +3,7 @@
 A trial runs in a process that hasten has prepared: torch is loaded before the script, random numbers begin from a seed,
 and hooks stand around each step. The patched file has none of that, so it is run without, in a copy of the user's
 folder, for a few steps (plain_run.py). Their losses must be those of the trial to the bit, and a step must not take
-longer.
+longer. Long steps are timed while their losses are compared, short ones after that.
 
 The losses of a script that seeds nothing differ in every run. It is run a second time from the trial's seed, which the
 answer says. Where even two trials differ, as kernels on a GPU can, the losses must be no further from the trial's than
@@ -40,6 +40,7 @@ from hasten.tuning.trials.trial_outcome import ArmFailed
 
 STEPS = STEPS_OF_AN_EPOCH  # whose losses are compared
 MOST_TIMED = 100  # steps
+FEWEST_TIMED = 4  # of those whose losses are compared
 SLOWER = 1.1  # from which ratio on a step is slower
 ROUNDS = 3  # in all of which it must be slower
 FURTHER = 2.0  # than a second trial, as a ratio of the largest differences
@@ -56,10 +57,11 @@ class Acceptance:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
     """losses: of the first steps, each the mean of its backward passes. usual_seconds: of a step; None where too few
-    were timed."""
+    were timed. timed: so many steps after those, 0 where they were long enough themselves."""
 
     losses: Sequence[float]
     usual_seconds: float | None
+    timed: int = 0
     failed: str = ""
 
 
@@ -117,23 +119,31 @@ class PatchedScript:
         other = f"{plain.losses[apart]!r}, and {trial.losses[apart]!r} in its trial"
         return Acceptance(passes=False, reason=f"has another loss in step {apart + 1}: {other}")
 
+    @property
+    def _filling_steps(self) -> int:
+        return filling_steps(self.plan, self.seen)
+
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _in_trial(self, arms: Arms) -> Steps:
         """Raises ArmFailed."""
         with arms.start("planned", self.plan) as arm:
             asked = {"seed": 0, "steps": STEPS, "metric": None, "seconds": LIMIT_SECONDS}
-            losses = arm.ask("train", LIMIT_SECONDS, **asked)["losses"]
+            trained = arm.ask("train", LIMIT_SECONDS, **asked)
+            losses, seconds = trained["losses"], trained["intervals"]
+            is_timed = len(seconds) >= FEWEST_TIMED and math.fsum(seconds) >= TIMED_SECONDS
+            if is_timed and not self._filling_steps:
+                return Steps(losses=losses, usual_seconds=median(seconds))
             arm.window(1)  # begins with the script's first step
             few = arm.window(2)
             timed = min(max(math.ceil(TIMED_SECONDS * few.steps / few.seconds), STEPS), MOST_TIMED)
-            return Steps(losses=losses, usual_seconds=arm.ask("window", steps=timed)["usual_seconds"])
+            usual_seconds = arm.ask("window", steps=timed)["usual_seconds"]
+            return Steps(losses=losses, usual_seconds=usual_seconds, timed=timed)
 
     def _plainly(self, trial: Steps, *, is_seeded: bool) -> Steps:
         """As many steps as the trial has taken, as far as the script has them."""
-        assert trial.usual_seconds is not None
-        before = max(STEPS, filling_steps(self.plan, self.seen))
-        timed = min(max(math.ceil(TIMED_SECONDS / trial.usual_seconds), STEPS), MOST_TIMED)
+        before, fewest = (max(STEPS, self._filling_steps), STEPS) if trial.timed else (1, FEWEST_TIMED)
+        timed = trial.timed or STEPS - before
         folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.place))
         try:
             found = self._run(folder, before + timed, is_seeded=is_seeded)
@@ -141,7 +151,7 @@ class PatchedScript:
             remove_folder(folder)
         seconds = [after - before for before, after in pairwise(found.times)][before - 1 :]
         losses = [math.fsum(each) / len(each) if each else math.nan for each in found.losses[:STEPS]]
-        usual = median(seconds) if len(seconds) >= STEPS else None
+        usual = median(seconds) if len(seconds) >= fewest else None
         return Steps(losses=losses, usual_seconds=usual, failed=found.failed)
 
     def _run(self, folder: Path, updates: int, *, is_seeded: bool) -> PlainSteps:

@@ -271,14 +271,14 @@ def _two_epochs(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
 
 
 def _train(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
-    """As training_runs.train: until so many steps or the script's end, an answer at least every so many seconds."""
+    """As training_runs.train, an answer at least every so many seconds. intervals: of the steps so far, timed."""
     clock, began, most = script.clock, time.perf_counter(), asked["steps"] or math.inf
     reported, losses = 0, [clock.new_loss()]
     while True:
         over = len(losses) >= most or script.starts > 1
         if over or time.perf_counter() - began >= asked["seconds"]:
             new, reported = losses[reported:], len(losses)
-            answer = {"losses": new, "evaluated": None, "steps": len(losses), "seconds": 0.0}
+            answer = {"losses": new, "evaluated": None, "steps": len(losses), "intervals": [*clock.intervals]}
             if over:
                 return {**answer, "results": {}, "first_step": script.first_step.found}
             asked = script.exchange({**answer, "results": None})

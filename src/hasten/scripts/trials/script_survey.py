@@ -138,7 +138,7 @@ def survey_of(
         "recipe_steps": 2 * STEPS_OF_AN_EPOCH,
         "gradient_steps": STEPS_OF_PROOF,
         "gradient_processes": PROCESSES_OF_PROOF,
-        "accepted_steps": 2 * STEPS_OF_AN_EPOCH,  # those whose losses are compared, and as many or more that are timed
+        "accepted_steps": STEPS_OF_AN_EPOCH,  # whose losses are compared
         "evaluations": 0,
         "stops_early": False,
         "device": seen.model.device,

@@ -12,6 +12,7 @@ what it pays for every step and every evaluation.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,7 @@ from hasten.tuning.search.objective import (
 )
 from hasten.tuning.trials.arms import Arm, Arms
 from hasten.tuning.trials.trial import EVALUATION_SECONDS
-from hasten.tuning.trials.trial_outcome import ArmFailed
+from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
 
 WARM_UP_STEPS, WARM_UP_WINDOWS = 1, 2  # before the first window that is counted; windows of short steps only
 WINDOW_SECONDS = 0.2  # of one window, where a step is not longer
@@ -44,6 +45,7 @@ class Entry:
 
     stays: it is measured whatever its ratios are, as a control is. same_steps: its steps are the base's, so it takes
     the base's windows, and only its evaluations are measured, one in every repeat. same_turns: so are its turns.
+    start_seconds: after which it fails where its process has not taken its first step; None for an arm's usual limit.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Entry:
     stays: bool = False
     same_steps: bool = False
     same_turns: bool = False
+    start_seconds: float | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -133,9 +136,19 @@ class ComparedArm:
         self._arm = None
         self._alive.close()
 
-    def _window(self, arm: Arm, steps: int) -> Window:
+    def _first_step(self, arm: Arm) -> Window:
+        seconds = self.entry.start_seconds
+        try:
+            return self._window(arm, WARM_UP_STEPS, seconds)
+        except ArmFailed as failure:
+            if failure.outcome is not Outcome.HUNG or seconds is None:
+                raise
+            what = f"no first step within {seconds:.0f} s, more than it could save or the search could wait for"
+            raise ArmFailed(arm.name, Outcome.LATE, what) from failure
+
+    def _window(self, arm: Arm, steps: int, limit_seconds: float | None = None) -> Window:
         """With the turns and interruptions that it contains."""
-        window = arm.window(steps)
+        window = arm.window(steps, limit_seconds)
         turns, interruptions, seen = arm.taken_out()
         self.turns += turns
         self.interruptions += interruptions
@@ -150,7 +163,7 @@ class ComparedArm:
         if self._arm is not None:
             return self._arm
         arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
-        first = self._window(arm, WARM_UP_STEPS)
+        first = self._first_step(arm)
         # Of steps so long that a window has one of them, only the first is slower.
         if self.steps > WARM_UP_STEPS and not self.entry.same_steps:
             more = self._window(arm, WARM_UP_WINDOWS * self.steps)
@@ -171,8 +184,9 @@ CLEAR = 1.05  # a speed-up that is significantly above this needs no more window
 class ComparisonSettings:
     """steps: of a window; repeats: in all; evaluations: repeats that also evaluate, the first of which gives what is
     paid once; checks: see CHECKS; ends_all: whether all arms are dropped at a check, by the ratios of one, None for
-    never; resident: whether all arms fit into memory beside each other; starts: processes that a resident arm lives in
-    one after the other: two processes of the same code can differ by a few per cent for as long as they live.
+    never; seconds: of all repeats, after which all arms are dropped, though not before the first check; resident:
+    whether all arms fit into memory beside each other; starts: processes that a resident arm lives in one after the
+    other: two processes of the same code can differ by a few per cent for as long as they live.
     """
 
     steps: int
@@ -180,6 +194,7 @@ class ComparisonSettings:
     evaluations: int = 0
     checks: tuple[int, ...] = CHECKS
     ends_all: Callable[[Sequence[float]], bool] | None = None
+    seconds: float = math.inf
     resident: bool = True
     starts: int = 1
 
@@ -210,12 +225,17 @@ def compare_arms(
         comparison = _Comparison(arms, base, entries, settings, length, alive)
         for _ in comparison.starts():
             watch(0, settings.repeats, {})
+        lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
+        ends_at = time.monotonic() + settings.seconds - lost_seconds()
         for number in range(settings.repeats):
             comparison.repeat(number)
             ratios = {name: median(found) for name, found in comparison.ratios().items()}
             watch(number + 1, settings.repeats, ratios)
             if number + 1 in settings.checks:
                 comparison.check()
+            over = time.monotonic() >= ends_at + lost_seconds()
+            if over and CHECKS[0] <= number + 1 < settings.repeats:
+                comparison.drop([*comparison.running])
             if not comparison.running:
                 break
         return comparison.result()
@@ -274,10 +294,14 @@ class _Comparison:
             known = list(self.running)
         elif repeats < self._settings.repeats and (repeats >= ENOUGH or known == candidates):
             known += [name for name in self.running if name not in candidates]
-        if not known:
+        self.drop(known)
+
+    def drop(self, names: Sequence[str]) -> None:
+        """With the ratios that they have."""
+        if not names:
             return
-        self._measure_turns([self.base, *(self.running[name] for name in known)])
-        for name in known:
+        self._measure_turns([self.base, *(self.running[name] for name in names)])
+        for name in names:
             if name in self.running and name not in self._failed:
                 self._early[name], self.dropped[name] = self._ratios_of(self.running[name]), self.running.pop(name)
                 self.dropped[name].end()

@@ -26,7 +26,7 @@ from hasten.tuning.search.comparison import (
 from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.search_log import SHARE_OF_CURVES
 
-TIMED_SECONDS = 1.0  # of further steps that a patched script takes in each of both runs, to time them
+TIMED_SECONDS = 1.0  # of steps that a patched script takes in each of both runs, to time them
 REFERENCES_SECONDS = 6.0  # of float64 references
 STEPS_OF_REFERENCES = 32  # of the baseline, whose time the fewest references take at least
 REPORT_SECONDS = 2.0
@@ -55,6 +55,11 @@ def comparison_seconds(profile: PlanProfile, choices: Sequence[Choice], controls
     return tried + controls * control + turns * profile.measured_turn_seconds
 
 
+def repeats_seconds(profile: PlanProfile, arms: int) -> float:
+    """Of the repeats after which most of so many arms are dropped, without their starts."""
+    return REPEATS_OF_AN_ARM * arms * profile.window_seconds
+
+
 def end_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequence[Choice], asked: float) -> float:
     """Of the proofs, the confirmation, the acceptance and the report of a plan that may have these choices.
 
@@ -75,7 +80,9 @@ def acceptance_seconds(profile: PlanProfile) -> float:
     much of it as was profiled."""
     if not profile.accepted_steps:
         return 0.0
-    run = _seconds_to(profile, profile.accepted_steps) + TIMED_SECONDS
+    steps = profile.accepted_steps
+    more = 0.0 if (steps - 1) * profile.step_seconds >= TIMED_SECONDS else TIMED_SECONDS
+    run = _seconds_to(profile, steps) + more
     return profile.length.process_seconds + 2 * run
 
 
@@ -93,21 +100,21 @@ def proofs_seconds(baseline: PlanProfile, profile: PlanProfile, choices: Sequenc
     if Preserves.ROUNDING in claims:
         seconds += _gradients_seconds(baseline)
     if Preserves.STATISTICS in claims:
-        fewest = FEWEST_STEPS * (baseline.step_seconds + profile.step_seconds)
+        fewest = FEWEST_STEPS * (baseline.elapsed_seconds + profile.elapsed_seconds)
         seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * baseline.start_seconds))
     return seconds
 
 
 def _gradients_seconds(baseline: PlanProfile) -> float:
     if baseline.gradient_processes:
-        return baseline.gradient_processes * baseline.start_seconds + baseline.gradient_steps * baseline.step_seconds
+        return baseline.gradient_processes * baseline.start_seconds + baseline.gradient_steps * baseline.elapsed_seconds
     references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * baseline.step_seconds)
     return references + STEPS_OF_GRADIENTS * baseline.step_seconds
 
 
 def _seconds_to(profile: PlanProfile, steps: int) -> float:
     """From the start of a process."""
-    return profile.start_seconds + steps * profile.step_seconds
+    return profile.start_seconds + steps * profile.elapsed_seconds
 
 
 def _two_epochs_seconds(profile: PlanProfile, steps: int) -> float:
@@ -156,8 +163,8 @@ def confirmation_seconds(
     return (
         2 * first * baseline.seconds_to_start(steps)
         + (first + more) * (profile.seconds_to_start(steps) + once)
-        + 2 * LEAST_PAIRS * steps * baseline.step_seconds
-        + (1 + singles) * LEAST_PAIRS * steps * profile.step_seconds
+        + 2 * LEAST_PAIRS * steps * baseline.counted_seconds
+        + (1 + singles) * LEAST_PAIRS * steps * profile.counted_seconds
         + evaluations * profile.evaluating_seconds
         + (CONTROLS + singles) * baseline.measured_turn_seconds
     )

@@ -33,6 +33,7 @@ from hasten.tuning.trials.trial import EVALUATION_SECONDS
 FEW_STEPS, MOST_STEPS = 3, 50
 PROFILE_SECONDS = 0.5  # of the steps whose parts are timed
 SOME_INTERRUPTIONS, INTERRUPTIONS_SECONDS = 2, 10.0  # that the profile of a script waits for
+LEAST_COUNTED = 0.1  # of all steps, that windows are assumed to count
 EVALUATIONS_AT_THE_END = 4  # of every arm
 STARTING_SECONDS = 0.2  # of a process, until it builds the job
 COMPILING_SECONDS = 3.0  # of a first step that may compile, which other threads would make it do again
@@ -58,7 +59,7 @@ class PlanProfile:
     recipe_steps: int = 0  # whose recipe a proof reads, in a process of either arm; none of a job
     gradient_steps: int = 0  # whose time a proof of gradients takes; of a job other ones
     gradient_processes: int = 0  # that it starts
-    accepted_steps: int = 0  # that a patched script takes in its trial, and plainly; none of a job
+    accepted_steps: int = 0  # of a patched script, in its trial and plainly, whose losses are compared; none of a job
     costs: Costs | None = None  # by all comparisons and confirmations so far; None before
     notices: tuple[str, ...] = ()  # of loading the job, for the user
 
@@ -72,9 +73,21 @@ class PlanProfile:
         return self.length.turn_seconds if self.length.turns else 0.0
 
     @property
+    def elapsed_seconds(self) -> float:
+        """Of a step, with its share of what a script does between two steps."""
+        return self.step_seconds + self.interruption_seconds
+
+    @property
+    def counted_seconds(self) -> float:
+        """From one step that a window counts to the next: those that are interrupted count in no window."""
+        met = self.length.interruptions
+        counted = 1 - len(met.seconds) / met.among if met.among else 1.0
+        return self.elapsed_seconds / max(counted, LEAST_COUNTED)
+
+    @property
     def window_seconds(self) -> float:
         """Of a short window."""
-        return self.steps_in(WINDOW_SECONDS) * self.step_seconds
+        return self.steps_in(WINDOW_SECONDS) * self.counted_seconds
 
     @property
     def arm_start_seconds(self) -> float:
@@ -84,7 +97,7 @@ class PlanProfile:
     def seconds_to_start(self, steps: int) -> float:
         """Of an arm, until its first window of so many steps that counts."""
         more = WARM_UP_WINDOWS * steps if steps > WARM_UP_STEPS else 0
-        return self.start_seconds + (WARM_UP_STEPS + more) * self.step_seconds
+        return self.start_seconds + (WARM_UP_STEPS + more) * self.counted_seconds
 
     def bounds(self) -> dict[str, Bound]:
         """Technique -> the most that it can gain under this plan."""

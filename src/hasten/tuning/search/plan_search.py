@@ -46,9 +46,10 @@ from hasten.tuning.search.expected_seconds import (
     seconds_to_confirm,
     seconds_to_result,
 )
+from hasten.tuning.search.known_profiles import KnownProfiles
 from hasten.tuning.search.objective import pooled
 from hasten.tuning.search.plan_profile import PlanProfile, profile_plan
-from hasten.tuning.search.round_trials import LATER, RoundTrials, watching
+from hasten.tuning.search.round_trials import LATE_SECONDS, LATER, RoundTrials, watching
 from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import SHARE_OF_CURVES, Options, SearchLog, ratio_of
 from hasten.tuning.search.target import TargetGain, judge_training
@@ -56,7 +57,7 @@ from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.other_programs import WHEN_QUIET
 from hasten.tuning.trials.trial_outcome import ArmFailed
 
-LATE_SECONDS = 240.0  # that the end of a search whose time is over may take
+LONG_PROFILE_SECONDS = 8.0  # that a profile for the report alone may take
 PROVING_PROCESSES = 2 + SEEDS  # of a plan: for its recipe, its gradients and each seed
 OVERRUN, LEAST_SECONDS = 3.0, 120.0  # from which multiple on of their expected time proofs are ended, and not before
 
@@ -119,15 +120,14 @@ class Search:
         began = time.monotonic() if began is None else began
         lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
         self._log = SearchLog(options=options, keep=keep, report=report, lost_seconds=lost_seconds, began=began)
-        self._profiles = dict[frozenset[str], PlanProfile]()
-        self._new_profile = partial(profile_plan, arms, job, options.ceiling)
+        self._profiles = KnownProfiles(log=self._log, new_profile=partial(profile_plan, arms, job, options.ceiling))
 
     def __call__(self) -> Found:
         """Raises ArmFailed when the baseline fails, and NotMeasurable where other programs never left the processor to
         it before a plan was proven. A KeyboardInterrupt ends the search, and returns what it found."""
         log = self._log
         log.report(Doing(what="profiling the baseline"))
-        profile = self._profile_of(())
+        profile = self._profiles.of(())
         for text in profile.notices:
             log.report(Doing(what=text, stays=True))
         log.known = self._earlier(profile.surveyed)
@@ -136,7 +136,7 @@ class Search:
         found = Found(profile=profile, log=log)
         try:
             trials = RoundTrials(arms=self._arms, log=log, baseline=profile)
-            joined = SearchRounds(trials=trials, profile_of=self._profile_of).run()
+            joined = SearchRounds(trials=trials, profile_of=self._profiles.of).run()
             found.profile = trials.baseline
             self._confirm(found, self._prove(found, joined))
             self._show(found)
@@ -151,24 +151,11 @@ class Search:
             found.interrupt = interrupt
         return found
 
-    def _profile_of(self, base: Sequence[Choice]) -> PlanProfile:
-        """Of the job under a plan of these choices, once for each plan."""
-        names = frozenset(map(repr, base))
-        if names not in self._profiles:
-            self._profiles[names] = self._new_profile(base, self._profiles.get(frozenset()))
-        return self._profiles[names]
-
-    def _nearest_profile(self, base: Sequence[Choice], baseline: PlanProfile) -> PlanProfile:
-        """Of the profiled plan that has most of these choices and no others."""
-        all_names = frozenset(map(repr, base))
-        nearest = max((names for names in self._profiles if names <= all_names), key=len)
-        return self._profiles[nearest] if nearest else baseline
-
     def _prove(self, found: Found, joined: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
         profile, log = found.profile, self._log
         joined = self._in_time(profile, joined)
-        planned = self._nearest_profile(joined, profile)
+        planned = self._profiles.nearest(joined, profile)
         pair_seconds = profile.step_seconds + planned.step_seconds
         steps = int(log.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(first_seed=profile.surveyed.seed, steps=min(steps, profile.length.steps))
@@ -187,7 +174,7 @@ class Search:
         most = max(log.seconds_left + later, LATE_SECONDS)
 
         def needed(choices: tuple[Choice, ...]) -> float:
-            return end_seconds(profile, self._nearest_profile(choices, profile), choices, log.options.seconds)
+            return end_seconds(profile, self._profiles.nearest(choices, profile), choices, log.options.seconds)
 
         def gain(choices: tuple[Choice, ...]) -> float:
             return math.prod(ratio_of(each) for each in map(log.last_trial, choices) if each is not None)
@@ -263,18 +250,18 @@ class Search:
 
     def _settings(self, baseline: PlanProfile, base: Sequence[Choice]) -> ComparisonSettings:
         """For the time that is left."""
-        nearest = self._nearest_profile(base, baseline)
+        nearest = self._profiles.nearest(base, baseline)
         once, seconds = self._once(base, nearest), seconds_to_confirm(nearest, self._log.seconds_left)
         return confirmation_settings(baseline, nearest, base, once, seconds)
 
     def _has_time_for(self, baseline: PlanProfile, base: Sequence[Choice]) -> bool:
-        nearest = self._nearest_profile(base, baseline)
+        nearest = self._profiles.nearest(base, baseline)
         seconds = seconds_to_confirm(nearest, self._log.seconds_left)
         return confirmation_seconds(baseline, nearest, base, once=self._once(base, nearest)) < seconds
 
     def _seconds_to_end(self, baseline: PlanProfile, base: Sequence[Choice], settings: ComparisonSettings) -> float:
         """From the start of the confirmation to the result."""
-        nearest = self._nearest_profile(base, baseline)
+        nearest = self._profiles.nearest(base, baseline)
         once, steps, starts = self._once(base, nearest), settings.steps, settings.starts
         confirmed = confirmation_seconds(baseline, nearest, base, once=once, steps=steps, starts=starts)
         return seconds_to_result(nearest, confirmed)
@@ -290,8 +277,11 @@ class Search:
         """For the report only: the plan's own budget. Where its arm fails, the plan stays proven."""
         if found.proven is None:
             return
+        if self._profiles.seconds_to_measure(found.choices, found.profile) > LONG_PROFILE_SECONDS:
+            self._log.report(Doing(what="a part of the report is missing: no time to profile the plan", stays=True))
+            return
         self._log.report(Doing(what="profiling the plan"))
         try:
-            self._log.keep(self._profile_of(found.choices).budget)
+            self._log.keep(self._profiles.measured(found.choices).budget)
         except (ArmFailed, InvalidMeasurement) as failure:
             self._log.report(Doing(what=f"a part of the report is missing: {failure}"))

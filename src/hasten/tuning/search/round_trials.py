@@ -4,6 +4,9 @@ The most promising are tried first. A choice with a large lead ends its comparis
 tried only while there is also time to prove and to confirm what was faster so far. For what was faster, a search may
 end a little later. What an earlier search has found out on the same plan is taken from its records.
 
+The first comparison is made whatever the time, unless even what gains much could not be proven and confirmed before
+the search ends far too late. Where a step takes longer than a window, a comparison ends when its seconds are over.
+
 Where the base differs from itself in a second process, the intervals of its comparison are widened by that. What then
 only looks faster can join at the end of the rounds (rounds.py), and is measured again by the confirmation.
 """
@@ -20,19 +23,30 @@ from hasten.facts.plan import Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried, beside_noise, is_gain
 from hasten.measure.paired_timing import early_speedup
 from hasten.tuning.search.bounds import is_counted
-from hasten.tuning.search.candidates import COMPILE_SECONDS, EVALUATION_ALONE, OUT_OF_TIME, joined, plan_of, with_choice
+from hasten.tuning.search.candidates import (
+    COMPILE_GAIN,
+    COMPILE_SECONDS,
+    EVALUATION_ALONE,
+    OUT_OF_TIME,
+    joined,
+    plan_of,
+    with_choice,
+)
 from hasten.tuning.search.comparison import WINDOW_SECONDS, Compared, ComparisonSettings, Entry, compare_arms, is_known
 from hasten.tuning.search.confirmation import AGAIN, PLAIN
-from hasten.tuning.search.expected_seconds import comparison_seconds, end_seconds
+from hasten.tuning.search.expected_seconds import comparison_seconds, end_seconds, repeats_seconds
 from hasten.tuning.search.objective import WORTH_SEEING, costs, interrupted_alike, pooled, speedup
 from hasten.tuning.search.plan_profile import PlanProfile
 from hasten.tuning.search.search_log import SearchLog, ratio_of
-from hasten.tuning.trials.arms import Arms
+from hasten.tuning.trials.arms import Arms, Limits
 
 IN_A_COMPARISON = 6  # candidates that share the windows of one base
 IN_THE_FIRST_COMPARISON = 4  # fewer, as one of the most promising is the likeliest to have a large lead
 CONTROLS = 2  # the base, and in the first comparison the base once more
 LATER = 0.2  # of the time that was asked for, by which a search may end later
+SLOW_START = 3.0  # of how many starts of the base an arm may take the time
+LATE_SECONDS = 240.0  # that the end of a search whose time is over may take
+LONG_WINDOWS = 2 * WINDOW_SECONDS  # from which on a comparison has a time limit
 LEAD = 1.3  # a speed-up by which all later trials take so much less time that the choice joins before them
 
 
@@ -62,7 +76,7 @@ class RoundTrials:
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         always = new
         if in_time:
-            always = [] if self.log.comparisons else _whatever_the_time(profile, new)
+            always = [] if self.log.comparisons else self._whatever_the_time(profile, base, new)
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
                 group = self._next(profile, joined(base, self.log.winners(results)), waiting, always)
@@ -101,8 +115,14 @@ class RoundTrials:
         plans = {str(choice): plan_of(with_choice(base, choice) or base) for choice in group}
         with_turns = {str(choice) for choice in group if profile.measures_turns(choice)}
         entries = [
-            Entry(name=name, plan=plan, same_steps=evaluates, same_turns=name not in with_turns)
-            for name, plan in plans.items()
+            Entry(
+                name=str(choice),
+                plan=plans[str(choice)],
+                same_steps=evaluates,
+                same_turns=str(choice) not in with_turns,
+                start_seconds=self._seconds_to_start(profile, choice, in_time=in_time),
+            )
+            for choice in group
         ]
         alike = Entry(name=PLAIN, plan=plan_of(base), same_turns=not with_turns)
         if not (self.log.comparisons or base or evaluates):
@@ -115,6 +135,7 @@ class RoundTrials:
             steps=1 if evaluates else profile.steps_in(WINDOW_SECONDS),
             resident=len(group) + CONTROLS <= profile.room,
             ends_all=_is_lead if in_time else None,
+            seconds=self._seconds_of_repeats(profile, base, group, len(entries) + 1),
         )
         compared = compare_arms(self.arms, alike, entries, settings, profile.length, watching(self.log, what))
         if AGAIN in compared.measured:
@@ -132,6 +153,40 @@ class RoundTrials:
         return results
 
     # ── the time ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _whatever_the_time(
+        self, profile: PlanProfile, base: tuple[Choice, ...], choices: Sequence[Choice]
+    ) -> list[Choice]:
+        """Of a search's first choices: what treats a counted symptom, and the most promising one; of those, what could
+        be proven and confirmed if it had a lead."""
+        bounds = profile.bounds()
+        counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
+        first = [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
+        faster = replace(profile, step_seconds=profile.step_seconds / LEAD)
+        most = max(self.log.seconds_left, LATE_SECONDS)
+        ends = [(each, self.end_seconds(faster, with_choice(base, each) or base)) for each in first]
+        if ends and (least := min(end for _, end in ends)) > most:
+            self.log.needed_seconds = self.log.seconds + comparison_seconds(profile, first, CONTROLS) + least
+        return [each for each, end in ends if end <= most]
+
+    def _seconds_to_start(self, profile: PlanProfile, choice: Choice, *, in_time: bool) -> float:
+        """That a choice's process may take: to start as the base does, and beyond that no more than the choice can save
+        in the planned run. Of a search's own time, no more than the search was given."""
+        bound = profile.bounds().get(choice.technique)
+        most_gain = COMPILE_GAIN if not in_time else math.inf if bound is None else bound.most_gain
+        saved = profile.run_seconds * (1 - 1 / most_gain)
+        if in_time:
+            saved = min(saved, self.log.options.seconds)
+        return min(SLOW_START * profile.arm_start_seconds + saved, Limits().window_seconds)
+
+    def _seconds_of_repeats(
+        self, profile: PlanProfile, base: tuple[Choice, ...], group: Sequence[Choice], arms: int
+    ) -> float:
+        """That the repeats of a comparison may take: as many as are expected, and what the search can spare."""
+        if profile.window_seconds <= LONG_WINDOWS:
+            return math.inf
+        expected = repeats_seconds(profile, arms)
+        return max(expected, self.log.seconds_left - self._seconds_for(profile, base, group) + expected)
 
     def _seconds_for(self, profile: PlanProfile, found: tuple[Choice, ...], group: Sequence[Choice]) -> float:
         """Of a comparison, and of the end after it."""
@@ -151,13 +206,6 @@ class RoundTrials:
 
     def end_seconds(self, profile: PlanProfile, choices: Sequence[Choice]) -> float:
         return end_seconds(self.baseline, profile, choices, self.log.options.seconds)
-
-
-def _whatever_the_time(profile: PlanProfile, choices: Sequence[Choice]) -> list[Choice]:
-    """Of a search's first choices: what treats a counted symptom, and the most promising one."""
-    bounds = profile.bounds()
-    counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
-    return [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
 
 
 def watching(log: SearchLog, what: str) -> Callable[[int, int, dict[str, float]], None]:

@@ -39,6 +39,7 @@ class SearchLog:
     tried: list[Tried] = field(default_factory=list[Tried])
     proofs: list[Proven] = field(default_factory=list[Proven])
     comparisons: int = 0  # that were run by this search
+    needed_seconds: float = 0.0  # of a search that could try and prove anything, where this one could not; else 0
     began: float = field(default_factory=time.monotonic)
     _on_top: float = 0.0
 

@@ -102,9 +102,9 @@ class Arm:
             self.build_seconds, self.data = float(answer["seconds"]), dict[str, str](answer["data"])
             self.notices = list[str](answer["notices"])
 
-    def window(self, steps: int) -> Window:
+    def window(self, steps: int, limit_seconds: float | None = None) -> Window:
         """Raises ArmFailed for whatever keeps it from a window, and for one without a step (trap 48)."""
-        found = self.ask("window", steps=steps)
+        found = self.ask("window", limit_seconds, steps=steps)
         with self._failing_alone():
             if not found["steps"]:
                 raise ArmFailed(self.name, Outcome.NOTHING_RAN, "no optimizer step was taken")

@@ -37,6 +37,7 @@ class Outcome(Enum):
     NON_FINITE = "not finite"
     REFUSED = "refused"
     NOTHING_RAN = "nothing ran"
+    LATE = "too slow to start"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,5 +131,6 @@ _ERRORS: Mapping[Outcome, tuple[type[HastenError], str]] = {
     Outcome.HUNG: (Hang, "run {plain} to see where it hangs"),
     Outcome.NON_FINITE: (NonFinite, "run {plain} to see where it begins"),
     Outcome.REFUSED: (Misconfigured, ""),
+    Outcome.LATE: (Hang, "run {plain} to see what it waits for"),
     Outcome.NOTHING_RAN: (DataFailed, "look at how many batches the training data gives"),
 }
