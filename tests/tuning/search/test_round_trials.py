@@ -27,7 +27,7 @@ from hasten.tuning.search.rounds import SearchRounds
 from hasten.tuning.search.search_log import Options, SearchLog
 from hasten.tuning.trials.arms import Arms
 from hasten.tuning.trials.trial_outcome import ArmFailed, Outcome
-from tuning.search.test_rounds import ALLOCATOR, BUDGET, CHANNELS, FUSED
+from tuning.search.test_rounds import ALLOCATOR, BUDGET, CHANNELS, COMPILE, FUSED
 from tuning.search.test_rounds import profile as planted_profile
 
 JOB = f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job"
@@ -99,7 +99,12 @@ def test_long_turns_are_measured_only_where_a_choice_may_shorten_them_and_their_
 
 
 def asked_of_a_comparison(
-    planned: PlanProfile, seconds: float, choices: Sequence[Choice], patch: pytest.MonkeyPatch
+    planned: PlanProfile,
+    seconds: float,
+    choices: Sequence[Choice],
+    patch: pytest.MonkeyPatch,
+    *,
+    in_time: bool = True,
 ) -> tuple[list[Entry], ComparisonSettings | None, SearchLog]:
     """Of a search's first one; None where there is none."""
 
@@ -113,7 +118,7 @@ def asked_of_a_comparison(
     patch.setattr(round_trials, "compare_arms", compare)
     log = SearchLog(options=Options(seconds=seconds), keep=lambda record: None, report=lambda doing: None)
     with suppress(ArmFailed):
-        RoundTrials(arms=Arms(JOB), log=log, baseline=planned).try_all(planned, (), choices)
+        RoundTrials(arms=Arms(JOB), log=log, baseline=planned).try_all(planned, (), choices, in_time=in_time)
     entries, settings = found[0] if found else ([], None)
     return [*entries], settings, log
 
@@ -140,6 +145,15 @@ def test_nothing_is_tried_whose_proof_would_end_far_too_late_and_the_seconds_tha
     assert log.needed_seconds > 240.0
     entries, _, _ = asked_of_a_comparison(slow, 2 * log.needed_seconds, [FLUSH], monkeypatch)
     assert str(FLUSH) in [entry.name for entry in entries]
+
+
+@pytest.mark.parametrize(("step_seconds", "is_tried"), [(0.05, True), (8.0, False)])
+def test_compiling_takes_none_of_the_time_and_is_not_tried_where_its_proof_would_end_far_too_late(
+    step_seconds: float, is_tried: bool, monkeypatch
+):
+    planned = planted_profile(step_seconds=step_seconds)
+    entries, _, _ = asked_of_a_comparison(planned, 1.0, [COMPILE], monkeypatch, in_time=False)
+    assert bool(entries) is is_tried
 
 
 def test_a_choice_has_as_long_to_start_as_the_base_and_what_it_can_save(monkeypatch):

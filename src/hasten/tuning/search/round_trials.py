@@ -74,7 +74,7 @@ class RoundTrials:
                 results.append(known)
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
-        always = new
+        always = self._provable(profile, base, new, COMPILE_GAIN)
         if in_time:
             always = [] if self.log.comparisons else self._whatever_the_time(profile, base, new)
         for waiting in (training, evaluating):
@@ -162,11 +162,17 @@ class RoundTrials:
         bounds = profile.bounds()
         counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
         first = [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
-        faster = replace(profile, step_seconds=profile.step_seconds / LEAD)
+        return self._provable(profile, base, first, LEAD)
+
+    def _provable(
+        self, profile: PlanProfile, base: tuple[Choice, ...], choices: Sequence[Choice], gain: float
+    ) -> list[Choice]:
+        """Those that could be proven and confirmed before the search ends far too late, if they were so much faster."""
+        faster = replace(profile, step_seconds=profile.step_seconds / gain)
         most = max(self.log.seconds_left, LATE_SECONDS)
-        ends = [(each, self.end_seconds(faster, with_choice(base, each) or base)) for each in first]
-        if ends and (least := min(end for _, end in ends)) > most:
-            self.log.needed_seconds = self.log.seconds + comparison_seconds(profile, first, CONTROLS) + least
+        ends = [(each, self.end_seconds(faster, with_choice(base, each) or base)) for each in choices]
+        if ends and not self.log.comparisons and (least := min(end for _, end in ends)) > most:
+            self.log.needed_seconds = self.log.seconds + comparison_seconds(profile, choices, CONTROLS) + least
         return [each for each, end in ends if end <= most]
 
     def _seconds_to_start(self, profile: PlanProfile, choice: Choice, *, in_time: bool) -> float:
