@@ -54,6 +54,15 @@ def test_the_next_command_of_a_script_needs_no_plan_once_its_patch_is_applied(he
     assert "hasten run --plan plan.toml train.py --epochs 3\n" in ran("report plan.toml")[1]
 
 
+def test_the_next_command_of_a_script_that_nothing_makes_faster_is_pythons_as_the_search_said(here: Path):
+    places = ScriptPlaces(script="train.py", sources={"train.py": "0"}, device="cpu", optimizers=())
+    job = "train.py --epochs 3"
+    records = [replace(each, job=job) if isinstance(each, Surveyed) else each for each in sample_records()]
+    write_plan(here, replace(sample_plan(), choices=(), script=places), records)
+    shown = ran("report plan.toml")[1]
+    assert shown.strip().splitlines()[-1].split(None, 1) == ["next", "python train.py --epochs 3"]
+
+
 def test_a_run_gets_its_page_into_its_folder(here: Path):
     code, shown, _ = ran("report runs/job-1")
     assert code == 0

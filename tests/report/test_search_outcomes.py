@@ -98,6 +98,14 @@ def test_the_page_of_a_script_names_the_script_and_runs_it():
     assert sentence_of(none).headline == "No faster: nothing that was tried is proven to shorten this script"
 
 
+def test_an_interrupted_search_of_a_script_is_continued_by_words_that_a_shell_reads():
+    records = [
+        replace(each, job="train.py --epochs 3") if isinstance(each, Surveyed) else each for each in without(*NO_WINNER)
+    ]
+    assert next_command(told(Plan(), records)) == "hasten tune train.py --epochs 3"
+    assert next_command(told(Plan(), records, "a.toml")) == "hasten tune --output a.toml train.py --epochs 3"
+
+
 def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():
     unfinished = without(*NO_WINNER)
     again = [*unfinished, Ended(choices=(), seconds=61.0), unfinished[0]]

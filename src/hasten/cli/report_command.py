@@ -79,15 +79,16 @@ def _write_page(source: Path, page: Path, output: CommandOutput) -> None:
 
 
 def _evidence(plan: Path) -> Evidence:
-    """With the command that trains a script to which the plan's patch is applied."""
+    """With the command that trains a script plainly, where it needs no plan: its patch is applied, or it has none."""
     from hasten.cli.tuning.script_subject import command_of
     from hasten.report.page.plan_evidence import read_evidence
     from hasten.scripts.edits.patch_file import read_patch
     from hasten.scripts.running.program import program_of
 
     found, patch = read_evidence(plan), read_patch(plan.with_suffix(".patch"))
-    if found.surveyed is None or patch is None or not patch.is_applied():
+    needs_plan = bool(found.choices) and (patch is None or not patch.is_applied())
+    if found.plan.script is None or found.surveyed is None or needs_plan:
         return found
     program = program_of(shlex.split(found.surveyed.job))
     name = f"{MODULE} {program.name}" if program.is_module else program.name
-    return replace(found, trains_patched=command_of(name, program.options))
+    return replace(found, trains_plainly=command_of(name, program.options))

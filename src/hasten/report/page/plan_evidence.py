@@ -51,7 +51,7 @@ class Evidence:
     proven: tuple[Proven, ...] = ()
     reached: tuple[Reached, ...] = ()
     ended: Ended | None = None  # None where the last search was interrupted, or still runs
-    trains_patched: str = ""  # the command, where the plan's patch is applied to the script
+    trains_plainly: str = ""  # the command of a script that needs no plan, or whose patch is applied
 
     @property
     def job(self) -> str:

@@ -94,8 +94,8 @@ def sentence_of(evidence: Evidence) -> Sentence:
 
 def next_command(evidence: Evidence) -> str:
     """To train, by the plan if it is proven; to search where no search has ended."""
-    if evidence.trains_patched:
-        return evidence.trains_patched
+    if evidence.trains_plainly:
+        return evidence.trains_plainly
     if evidence.plan.script is not None and evidence.surveyed is not None:
         planned = ["--plan", evidence.path] if evidence.choices else []
         return shlex.join(["hasten", "run", *planned, *shlex.split(evidence.surveyed.job)])
@@ -106,7 +106,8 @@ def next_command(evidence: Evidence) -> str:
         return shlex.join(["hasten", "train", job, *evidence.options])
     # A search never replaces a plan that it has not written.
     output = [] if evidence.path == DEFAULT_PLAN or evidence.surveyed is None else ["--output", evidence.path]
-    return shlex.join(["hasten", "tune", job, *output, *evidence.options])
+    words = [job] if ".py:" in job else shlex.split(job)  # of a script, with its own options
+    return shlex.join(["hasten", "tune", *output, *words, *evidence.options])
 
 
 def _machine(surveyed: Surveyed | None, proven_on: ProvenOn | None) -> str:

@@ -42,7 +42,7 @@ def timed(arms: Arms, seen: Seen, report: Callable[[int, str], object]) -> Scrip
         syncs = _syncs(arm, seen)
         report(PHASES - 2, "timing the start of Python")
         start = arms.process_seconds(arm) + one_off(arm.build_seconds, arm.first_turn, first, step)
-        report(PHASES - 1, "timing the turn between two epochs")
+        report(PHASES - 1, "timing what is done between two epochs")
         turn, why = _turn(arm, seen)  # which may end the arm, so it is the last
         interruptions = math.fsum(arm.interruptions) / arm.steps_seen
     return ScriptTimes(
